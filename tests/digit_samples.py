@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lethe_experiments.hong.figure_1 import Sample
+from lethe_experiments.hong.samples import Sample
 
 PIXELS = 70
 

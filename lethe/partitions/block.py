@@ -35,32 +35,39 @@ class Block:
         columns: names of the features, or their numbers.
         features: shape (m, d), float32 or float64; m = 0 is allowed.
         targets: shape (m,), of any type; None where there are none.
+        weights: of the records, shape (m,), as stored; None where there are none.
+        users: whose they are, shape (m,), as stored; None where nobody asked.
     """
 
     name: str
     columns: tuple[Any, ...]
     features: Values
     targets: Values | None = None
+    weights: Values | None = None
+    users: Values | None = None
 
     def __len__(self) -> int:
         return len(self.features)
 
     def rows(self, start: int, stop: int) -> Block:
         """Some of its records, as views."""
-        targets = None if self.targets is None else self.targets[start:stop]
-        return replace(self, features=self.features[start:stop], targets=targets)
+        return self._of(slice(start, stop))
 
     def some(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Block:
         """Those of its records at these places, copied."""
-        targets = None if self.targets is None else self.targets[places]
-        return replace(self, features=self.features[places], targets=targets)
+        return self._of(places)
 
     def fingerprint(self) -> Fingerprint:
         """The number of records and a checksum."""
         checksum = _checksum(self.features)
-        if self.targets is not None:
-            checksum = zlib.crc32(checksum.to_bytes(4, "little"), _checksum(self.targets))
+        for values in (self.targets, self.weights, self.users):
+            if values is not None:
+                checksum = zlib.crc32(checksum.to_bytes(4, "little"), _checksum(values))
         return Fingerprint(len(self), checksum)
+
+    def _of(self, which: slice | np.ndarray[Any, np.dtype[np.intp]]) -> Block:
+        targets, weights, users = (None if values is None else values[which] for values in (self.targets, self.weights, self.users))
+        return replace(self, features=self.features[which], targets=targets, weights=weights, users=users)
 
     def refuse_not_finite(self) -> None:
         """Look for NaN and infinity in the features.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,20 @@ def current_client() -> Any | None:
     return given_client(client)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unshown:
+    """The records of a block that are asked for, in a form that workers do not write into their logs where a task fails.
+
+    Args:
+        rows: as of `Part`.
+    """
+
+    rows: Rows | None
+
+    def __repr__(self) -> str:
+        return "<records of a batch>"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OnCluster:
     """Blocks as tasks of a cluster. A worker that dies is Dask's business: the task runs again elsewhere, and counts once.
@@ -66,9 +81,17 @@ class OnCluster:
         shared = delayed(work, name=f"lethe-work-{token}", traverse=False)
         task = delayed(_answer, pure=False, traverse=False)
         tasks = [
-            task(shared, part.place, part.name, part.stored, part.rows, dask_key_name=f"lethe-block-{token}-{part.place}") for part in parts
+            task(shared, part.place, part.name, part.stored, asked, dask_key_name=f"lethe-block-{token}-{part.place}")
+            for part, asked in ((part, Unshown(part.rows)) for part in parts)
         ]
-        futures = self.client.compute(tasks)
+        try:
+            futures = self.client.compute(tasks)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise InputError(
+                f"partitions: what is done to them cannot be sent to the workers: {error}",
+                source="Dask; nothing was released",
+                remedy="give what can be pickled, such as modules of classes that are defined in a file",
+            ) from error
         part_of = dict(zip(futures, parts, strict=True))
         try:
             for future in distributed.as_completed(futures):
@@ -89,5 +112,5 @@ class OnCluster:
                 self.client.cancel(left, force=True)
 
 
-def _answer(work: Work, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
-    return work(place, name, stored, rows)
+def _answer(work: Work, place: int, name: str, stored: Any, asked: Unshown) -> Answer:
+    return work(place, name, stored, asked.rows)

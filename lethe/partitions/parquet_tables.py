@@ -45,8 +45,9 @@ class ParquetReader(FrameReader):
         held = np.empty((len(self.columns), table.num_rows), kind)
         for place, column in enumerate(self.columns):
             held[place] = table.column(column).to_numpy()
-        targets = None if self.target is None else table.column(self.target).to_numpy()
-        return Block(name=name, columns=self.columns, features=held.T, targets=targets)
+        beside = (self.target, self.weights, self.users)
+        targets, weights, users = (None if column is None else table.column(column).to_numpy() for column in beside)
+        return Block(name=name, columns=self.columns, features=held.T, targets=targets, weights=weights, users=users)
 
 
 def parquet_table(
@@ -67,7 +68,8 @@ def parquet_table(
         client: a `distributed.Client`, whose workers read in their place: every one of them must see the files under the same paths.
         progress: as `PartitionedTable`.
     Raises:
-        InputError: a file that cannot be read, an unknown column, or files that differ in columns, their order, or types.
+        InputError: a file that cannot be read or is listed twice, an unknown column or one that is named twice, or files that differ in
+            columns, their order, or types.
         MissingExtraError: pyarrow is not installed.
     """
     files = [(path, _file(path)) for path in _listed(paths)]
@@ -75,6 +77,8 @@ def parquet_table(
     names = tuple(schema.names) if columns is None else tuple(columns)
     if missing := [name for name in names if name not in schema.names]:
         raise InputError(f"columns: got {missing[0]!r}; {first} has the columns {', '.join(schema.names)}.", source="the argument columns")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"columns: got {twice[0]!r} twice; each needs a name of its own.", source="the argument columns")
     kinds = tuple(str(schema.field(name).type) for name in names)
     for path, file in files:
         if list(file.schema_arrow.names) != list(schema.names):
@@ -137,4 +141,23 @@ def _listed(paths: Any) -> list[str]:
         raise InputError(
             f"paths: got {paths!r}; there is no such file.", source="the argument paths", remedy="give .parquet files, or a folder"
         )
+    _refuse_twice(found)
     return [str(one.absolute()) for one in found]
+
+
+def _refuse_twice(files: list[Path]) -> None:
+    """A file that is listed twice, whatever its names: its records would count twice in every sum, and each move it by twice its bound."""
+    seen = dict[object, Path]()
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError:
+            continue  # whoever opens it will say so
+        before = seen.setdefault((found.st_dev, found.st_ino) if found.st_ino else file.resolve(), file)
+        if before is not file:
+            other = "" if before == file else f", as {before}"
+            raise InputError(
+                f"{file}: is listed twice{other}; its records would count twice, and no certificate would cover them.",
+                source="the argument paths",
+                remedy="list every file once, and no links to it",
+            )

@@ -49,12 +49,14 @@ class Answer:
     place: int
     seen: Fingerprint | None
     values: Any
-    fault: InputError | None = None
+    fault: LetheError | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Work:
     """What is done to every block; it is sent to workers, so function and parameters must pickle.
+
+    Its text leaves parameters out: workers write it into their logs where a task fails.
 
     Args:
         read: makes a Block.
@@ -66,6 +68,9 @@ class Work:
     function: Callable[..., Any]
     parameters: tuple[Any, ...]
 
+    def __repr__(self) -> str:
+        return f"<Work of {getattr(self.function, '__name__', 'a function')}>"
+
     def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
         """What comes of a part, whose fields these are, with what it holds computed."""
         try:
@@ -74,7 +79,7 @@ class Work:
             if rows is not None:
                 block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
             return Answer(place, seen, self.function(block, *self.parameters))
-        except InputError as fault:
+        except LetheError as fault:
             return Answer(place, None, None, fault)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.partitions.block import Block, Values, refused
+from lethe.partitions.table import TableReader
 
 _NUMBERS = "biuf"
 _ENCODE = "leave the column out, or write it as numbers by a public rule, before"
@@ -22,6 +23,7 @@ class FrameReader:
         names: of all columns that are used, in their order.
         kinds: their types, as their frame writes them.
         target: the column that is no feature; None: all are.
+        weights, users: the columns that are none either: what records weigh, and whose they are.
         apart: whether targets come beside the frame, of type `target_kind`.
         target_kind: of targets that come apart.
     """
@@ -29,13 +31,16 @@ class FrameReader:
     names: tuple[Any, ...]
     kinds: tuple[str, ...]
     target: Any = None
+    weights: Any = None
+    users: Any = None
     apart: bool = False
     target_kind: str = ""
 
     @property
     def columns(self) -> tuple[Any, ...]:
         """The features."""
-        return self.names if self.target is None else tuple(name for name in self.names if name != self.target)
+        beside = [name for name in (self.target, self.weights, self.users) if name is not None]
+        return tuple(name for name in self.names if name not in beside)
 
     @property
     def has_targets(self) -> bool:
@@ -50,10 +55,42 @@ class FrameReader:
         """
         if self.has_targets:
             raise InputError("y: the table has its targets already.", source="the argument y", remedy="leave y out")
-        if target not in self.names:
-            shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
-            raise InputError(f"y: got {target!r}; the table has the columns {shown}.", source="the argument y")
+        self._require_column("y", target)
         return replace(self, target=target)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a column was named."""
+        return self.weights is not None
+
+    @property
+    def has_users(self) -> bool:
+        """Whether a column was named."""
+        return self.users is not None
+
+    def with_beside(self, *, weights: Any, users: Any) -> Self:
+        """The same, with columns that are no features.
+
+        Raises:
+            InputError: there is no such column, or one is named twice.
+        """
+        for argument, name in (("sample_weight", weights), ("users", users)):
+            if name is not None:
+                self._require_column(argument, name)
+        named = [name for name in (self.target, weights, users) if name is not None]
+        if len(set(named)) < len(named):
+            raise InputError(f"y, sample_weight, users: got {named}; each needs a column of its own.", source="the arguments of fit")
+        return replace(self, weights=weights, users=users)
+
+    def _require_column(self, argument: str, name: Any) -> None:
+        if not isinstance(name, str) or name not in self.names:
+            shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
+            raise InputError(
+                f"{argument}: got {name!r}; the table has the columns {shown}."
+                if isinstance(name, str)
+                else f"{argument}: got {type(name).__name__}; of a table in blocks it is the name of a column: {shown}.",
+                source=f"the argument {argument}",
+            )
 
     def __call__(self, stored: Any, name: str) -> Block:
         """A block of a frame, or of (frame, targets).
@@ -84,28 +121,62 @@ class FrameReader:
             raise _other_type(name, "y", str(targets.dtype), self.target_kind)
         if targets is not None and len(targets) != len(frame):
             raise refused(name, "y", f"{len(targets)} targets for {len(frame)} records", "partition both alike")
-        return self.block(name, len(frame), [frame[column] for column in self.columns], targets)
+        beside = [None if column is None else frame[column].to_numpy() for column in (self.weights, self.users)]
+        return self._block(name, len(frame), [frame[column] for column in self.columns], targets, *beside)
 
-    def block(self, name: str, records: int, series: list[Any], targets: Any) -> Block:
-        """A block of columns that have been checked.
-
-        Args:
-            name: of the partition.
-            records: m.
-            series: of the features, pandas'.
-            targets: a series, or None.
-        """
+    def _block(self, name: str, records: int, series: list[Any], targets: Any, weights: Values | None, users: Values | None) -> Block:
         kind = common_type(self.columns, [one.dtype for one in series], name)
         # Column by column, as they are stored; transposed it is a table of records.
         held = np.empty((len(series), records), kind)
         for place, one in enumerate(series):
             held[place] = one.to_numpy(dtype=kind, na_value=np.nan) if hasattr(one.dtype, "na_value") else one.to_numpy()
         goal = None if targets is None else targets.to_numpy()
-        return Block(name=name, columns=self.columns, features=held.T, targets=goal)
+        return Block(name=name, columns=self.columns, features=held.T, targets=goal, weights=weights, users=users)
+
+
+class WithoutNames:
+    """What readers of arrays share: columns that have no names stand nowhere but among the features."""
+
+    __slots__ = ()
+    has_weights, has_users = False, False
+
+    def with_beside(self, *, weights: Any, users: Any) -> Self:
+        """Columns of an array have no names.
+
+        Raises:
+            InputError: always.
+        """
+        argument, got = ("sample_weight", weights) if weights is not None else ("users", users)
+        raise InputError(
+            f"{argument}: got {got if isinstance(got, str) else type(got).__name__}; of a table in blocks it is the name of a column, and "
+            "columns of arrays, or of what a step of a pipeline made, have none.",
+            source=f"the argument {argument}",
+            remedy="give a table of Parquet files or a DataFrame of Dask",
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OuterReader(WithoutNames):
+    """What readers share that make something of another's blocks.
+
+    Args:
+        read: the other.
+    """
+
+    read: TableReader
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the other has targets."""
+        return self.read.has_targets
+
+    def with_target(self, target: Any) -> Self:
+        """As the other does it."""
+        return replace(self, read=self.read.with_target(target))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayReader:
+class ArrayReader(WithoutNames):
     """Blocks of arrays.
 
     Args:

@@ -42,6 +42,24 @@ class TableReader(Protocol):
         """
         ...
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether blocks come with weights."""
+        ...
+
+    @property
+    def has_users(self) -> bool:
+        """Whether blocks come with users."""
+        ...
+
+    def with_beside(self, *, weights: Any, users: Any) -> Self:
+        """The same, with columns that are no features but weights of records, or whose they are; None: there is none.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        ...
+
     def __call__(self, stored: Any, name: str) -> Block:
         """The block."""
         ...
@@ -80,6 +98,14 @@ class PartitionedTable:
             InputError: there is no such column, or the table has targets already.
         """
         return replace(self, read=self.read.with_target(target))
+
+    def with_beside(self, *, weights: Any = None, users: Any = None) -> PartitionedTable:
+        """The same table, one of whose columns is no feature but the records' weights, another whose they are.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        return self if weights is None and users is None else replace(self, read=self.read.with_beside(weights=weights, users=users))
 
     def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
         """Look through every block once: NaN and infinity are refused, and what blocks hold is noted for the passes to come.
@@ -162,7 +188,7 @@ class ExaminedTable:
                 if answer.fault is not None:
                     raise answer.fault
                 if self.seen and answer.seen != self.seen[answer.place]:
-                    raise _changed(self.source.parts[answer.place].name)
+                    raise changed(self.source.parts[answer.place].name)
                 yield answer
                 if not drawn:
                     told(done)
@@ -197,7 +223,12 @@ def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
     return look(block, *parameters)
 
 
-def _changed(name: str) -> LetheError:
+def changed(name: str) -> LetheError:
+    """The error of a block that is not as it was.
+
+    Args:
+        name: of the partition.
+    """
     return LetheError(
         f"{name}: holds other records, or in another order, than when the table was looked through; nothing was released.",
         source="the files were changed, or Dask computes this partition by chance",

@@ -100,7 +100,9 @@ def fit(
             function are used (`lethe.train.data.as_source`); the last tensor of a record is its target, the others are the model's
             arguments. Of modules also mappings from names to arrays, or data sets of mappings, such as a `datasets.Dataset`: the model is
             called as `model(**batch)`, with the fields that its forward names. Of a linear model (features, targets), of shapes (n, d)
-            and (n,) with n = run.records; targets are class numbers from 0, or real numbers for least squares and Huber.
+            and (n,) with n = run.records; targets are class numbers from 0, or real numbers for least squares and Huber. Of linear models
+            and heads also a table in blocks, or the pair of it and its targets or their column's name (docs/partitions.md): batches are
+            then full, cyclic, shuffled_once or poisson, and each step is a pass over the blocks that hold its records.
         run: noise_multiplier must be set (0 is allowed: no privacy), unless a policy chooses the noise; of a module clip_norm as well. What
             it says of a module's loss is declared. With noise_budget set, every step is paid for before it is computed, and the first that
             the budget does not reach ends training.
@@ -238,7 +240,7 @@ def _trained(
 def fit_linear(
     run: Run,
     features: Any,
-    targets: Any,
+    targets: Any = None,
     *,
     classes: int | None = None,
     initial: Any = None,
@@ -250,8 +252,8 @@ def fit_linear(
 
     Args:
         run: with the loss of the model.
-        features: shape (n, d) with n = run.records.
-        targets: shape (n,).
+        features: shape (n, d) with n = run.records; or a table in blocks.
+        targets: shape (n,); of a table in blocks the name of their column, or None where it has them.
         classes, initial, dtype, device: see `Linear`.
         options: see `fit`.
     """

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,20 +21,27 @@ from lethe.calculus.guarantees import GDP
 from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError, MissingExtraError
-from lethe.jobs.datasets import load_table
 from lethe_experiments.base import Cell, Options, Progress, Reproduction
+from lethe_experiments.hong.samples import (
+    COMPONENTS,
+    DIGITS,
+    REMEDY,
+    Sample,
+    Task,
+    fetched_images,
+    gaussian_sample,
+    images_from,
+    mnist_samples,
+)
 from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 
 Array = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int64]
 
 EPSILON, DELTA = 4.0, 1e-8
 BUDGET = 2.0 * zcdp_rho_simple(EPSILON, DELTA)
 """R of the paper: twice the rho of zCDP."""
 CLIP_NORM = 4.0
 STEP_SIZE = 0.1
-COMPONENTS = 60
-DATA_SCALE = 10.0
 CONFIDENCE = 0.95
 DIFFERENCE = "difference"
 """Exponential minus uniform, repeat by repeat."""
@@ -52,19 +58,7 @@ COLUMNS = (
     "test_accuracy",
     "test_accuracy_margin",
 )
-_MNIST_TRAINING = 60_000  # the first of OpenML's 70 000 images are the training set
 _TUNING_SEEDS = 1_000_000  # no repeat draws the noise that its schedule was chosen with
-_REMEDY = "give --data FILE.npz with the arrays x_train, y_train, x_test, y_test: MNIST's images and digits."
-_DIGITS = tuple(range(10))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Which digits to tell apart, and from how many training images."""
-
-    name: str
-    digits: tuple[int, ...]
-    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +89,7 @@ class Plan:
 
 
 QUICK = Plan(
-    tasks=(Task(name="MNIST35", digits=(3, 5), sizes=(250, 500, 1000, 2000)), Task(name="MNIST", digits=_DIGITS, sizes=(1000,))),
+    tasks=(Task(name="MNIST35", digits=(3, 5), sizes=(250, 500, 1000, 2000)), Task(name="MNIST", digits=DIGITS, sizes=(1000,))),
     steps=(50, 100, 150),
     gammas=(0.95, 0.975, 0.99),
     tuning_repeats=2,
@@ -121,16 +115,8 @@ class Schedule:
         return uniform_schedule(self.steps, BUDGET) if self.gamma is None else exp_schedule(self.gamma, self.steps, BUDGET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sample:
-    """Features as rows and class numbers from 0."""
-
-    features: Array
-    labels: Labels
-
-
-Train = Callable[[Sample, Sample, Schedule, int], tuple[float, float]]
-"""Training set, test set, schedule and seed to training loss and test accuracy."""
+Train = Callable[[Iterable[tuple[Sample, Sample, Schedule, int]]], list[tuple[float, float]]]
+"""Training set, test set, schedule and seed of each training to its training loss and test accuracy; none depends on another."""
 
 
 def hong_figure_1(progress: Progress | None = None, options: Options | None = None, *, plan: Plan | None = None) -> Reproduction:
@@ -142,11 +128,13 @@ def hong_figure_1(progress: Progress | None = None, options: Options | None = No
         plan: what to compute; None: QUICK, or FULL if the options ask for it.
     Raises:
         InputError: the data cannot be had, cannot be used, or is too small.
-        MissingExtraError: PyTorch, or scikit-learn where the data is fetched, is not installed.
+        MissingExtraError: PyTorch, joblib, or scikit-learn where the data is fetched, is not installed.
+        LetheError: a training was lost where `joblib.parallel_config` had it carried out.
     """
     if find_spec("torch") is None:
         raise MissingExtraError("hong-figure-1 trains, and needs PyTorch, which is not installed.", remedy='pip install "lethe-dp[train]"')
-    from lethe_experiments.hong.two_layer_network import Records, TwoLayerNetwork, descend
+    from lethe.audit.games.trainings import all_trained
+    from lethe_experiments.hong.two_layer_network import loss_and_accuracy
 
     chosen = options or Options()
     work = plan or (FULL if chosen.full else QUICK)
@@ -157,17 +145,18 @@ def hong_figure_1(progress: Progress | None = None, options: Options | None = No
         _require_enough(training, test, task, chosen.data)
     done = 0
 
-    def train(records: Sample, tests: Sample, schedule: Schedule, seed: int) -> tuple[float, float]:
+    def counted() -> None:
         nonlocal done
-        classes = int(records.labels.max()) + 1
-        network = TwoLayerNetwork(inputs=records.features.shape[1], hidden=work.hidden, outputs=classes)
-        seen, unseen = (Records.of(sample.features, sample.labels, classes) for sample in (records, tests))
-        parameters = descend(network, seen, schedule.variances(), clip_norm=CLIP_NORM, step_size=STEP_SIZE, seed=seed)
         done += 1
         if progress is not None:
             progress(done, work.trainings)
-        loss = network.loss(parameters, seen)
-        return (loss if math.isfinite(loss) else math.inf), network.accuracy(parameters, unseen)
+
+    def train(trainings: Iterable[tuple[Sample, Sample, Schedule, int]]) -> list[tuple[float, float]]:
+        jobs = (
+            (seen.features, seen.labels, unseen.features, unseen.labels, schedule.variances(), work.hidden, CLIP_NORM, STEP_SIZE, seed)
+            for seen, unseen, schedule, seed in trainings
+        )
+        return all_trained(loss_and_accuracy, jobs, finished=counted)
 
     return Reproduction(
         name="hong-figure-1",
@@ -181,93 +170,13 @@ def hong_figure_1(progress: Progress | None = None, options: Options | None = No
     )
 
 
-def images_from(path: Path) -> tuple[Sample, Sample]:
-    """MNIST's training and test images, as rows of pixels, from an .npz file.
-
-    Raises:
-        InputError: the file cannot be read, or holds something else.
-    """
-    if path.suffix.lower() != ".npz":
-        raise InputError(f"--data: got {path}; it needs an .npz file.", remedy=_REMEDY)
-    names = tuple(str(digit) for digit in _DIGITS)
-    tables = [load_table(path, target, task="classification", classes=names) for target in ("y_train", "y_test")]
-    training, test = (Sample(features=table.features, labels=table.targets) for table in tables)
-    return training, test
-
-
-def fetched_images() -> tuple[Sample, Sample]:
-    """MNIST's training and test images from OpenML, by scikit-learn, which keeps a copy in the user's folder.
-
-    Raises:
-        InputError: they could not be fetched.
-        MissingExtraError: scikit-learn is not installed.
-    """
-    try:
-        from sklearn.datasets import fetch_openml
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn is needed and not installed.", remedy='pip install "lethe-dp[train]"') from error
-    try:
-        # The other parser needs pandas.
-        pixels, digits = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff", return_X_y=True)
-    except (OSError, ValueError, HTTPException) as error:
-        raise InputError(f"MNIST could not be fetched: {error}.", source="OpenML, mnist_784", remedy=_REMEDY) from error
-    whole = Sample(features=np.asarray(pixels, dtype=np.float64), labels=np.asarray(digits, dtype=np.int64))
-    return _rows(whole, np.arange(_MNIST_TRAINING)), _rows(whole, np.arange(_MNIST_TRAINING, len(whole.labels)))
-
-
-def mnist_samples(training: Sample, test: Sample, task: Task, records: int, seed: int) -> tuple[Sample, Sample]:
-    """`records` random training images of the task's digits, and all its test images, mapped by what the former say.
-
-    Their first 60 principal components, centred and of deviation 1 each, scaled so that the longest training record has norm 10.
-    """
-    rows = np.flatnonzero(np.isin(training.labels, task.digits))
-    drawn = np.random.default_rng([seed, records, len(task.digits)]).choice(rows, records, replace=False)
-    seen, unseen = _rows(training, drawn), _rows(test, np.flatnonzero(np.isin(test.labels, task.digits)))
-    centred = seen.features - seen.features.mean(axis=0)
-    components = np.linalg.eigh(centred.T @ centred).eigenvectors[:, : -COMPONENTS - 1 : -1]  # the largest come last
-    features = normalised(seen.features @ components, unseen.features @ components)
-    numbered, tested = (
-        Sample(features=rows, labels=np.searchsorted(task.digits, sample.labels))
-        for rows, sample in zip(features, (seen, unseen), strict=True)
-    )
-    return numbered, tested
-
-
-def gaussian_sample(records: int, classes: int, seed: int) -> Sample:
-    """Independent standard normal features, normalised as the images are; the class is the largest of as many random linear scores."""
-    random = np.random.default_rng([seed, records, classes])
-    drawn = random.normal(size=(records, COMPONENTS))
-    features, _ = normalised(drawn, drawn)
-    labels = (features @ random.normal(size=(COMPONENTS, classes))).argmax(axis=1)
-    labels[:classes] = np.arange(classes)  # each class occurs
-    return Sample(features=features, labels=labels)
-
-
-def normalised(rows: Array, others: Array) -> tuple[Array, Array]:
-    """Both, shifted and scaled so that columns of `rows` have mean 0 and one deviation, and its longest row the norm DATA_SCALE.
-
-    Raises:
-        InputError: a column of `rows` is constant.
-    """
-    centre, deviation = rows.mean(axis=0), rows.std(axis=0)
-    if not deviation.min() > 1e-9 * deviation.max():
-        raise InputError(
-            f"the training images vary in fewer than {rows.shape[1]} directions.", source="--data, or MNIST as fetched", remedy=_REMEDY
-        )
-    unit, other = (rows - centre) / deviation, (others - centre) / deviation
-    scale = DATA_SCALE / np.linalg.norm(unit, axis=1).max()
-    return unit * scale, other * scale
-
-
 def choose(candidates: Sequence[Schedule], records: int, classes: int, repeats: int, train: Train) -> Schedule:
     """The candidate with the smallest mean training loss on Gaussian sets of `records`; of equals the first."""
     seeds = [_TUNING_SEEDS + repeat for repeat in range(repeats)]
     samples = [gaussian_sample(records, classes, seed) for seed in seeds]
-
-    def mean_loss(candidate: Schedule) -> float:
-        return sum(train(sample, sample, candidate, seed)[0] for sample, seed in zip(samples, seeds, strict=True))
-
-    return min(candidates, key=mean_loss)
+    reached = train((sample, sample, candidate, seed) for candidate in candidates for sample, seed in zip(samples, seeds, strict=True))
+    losses = [sum(loss for loss, _ in reached[first : first + repeats]) for first in range(0, len(reached), repeats)]
+    return candidates[losses.index(min(losses))]
 
 
 def mean_and_margin(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -288,17 +197,15 @@ def _compared(training: Sample, test: Sample, task: Task, records: int, plan: Pl
     uniform = [Schedule(steps=steps, gamma=None) for steps in plan.steps]
     exponential = [Schedule(steps=steps, gamma=gamma) for steps in plan.steps for gamma in plan.gammas]
     chosen = [choose(tried, records, len(task.digits), plan.tuning_repeats, train) for tried in (uniform, exponential)]
-    reached: list[list[tuple[float, float]]] = [[] for _ in chosen]
-    for seed in range(plan.repeats):
-        # One subset, one start and one stream of noise for both.
-        samples = mnist_samples(training, test, task, records, seed)
-        for results, schedule in zip(reached, chosen, strict=True):
-            results.append(train(*samples, schedule, seed))
+    # Of a repeat one subset, one start and one stream of noise for both.
+    repeated = ((mnist_samples(training, test, task, records, seed), seed) for seed in range(plan.repeats))
+    results = train((*samples, schedule, seed) for samples, seed in repeated for schedule in chosen)
+    reached = [results[0::2], results[1::2]]
     changes = [(after[0] - before[0], after[1] - before[1]) for before, after in zip(*reached, strict=True)]
     settings: list[tuple[Cell, ...]] = [(schedule.method, schedule.steps, schedule.gamma) for schedule in chosen]
     rows: list[tuple[Cell, ...]] = []
-    for setting, results in zip([*settings, (DIFFERENCE, None, None)], [*reached, changes], strict=True):
-        losses, accuracies = (mean_and_margin(values) for values in zip(*results, strict=True))
+    for setting, values in zip([*settings, (DIFFERENCE, None, None)], [*reached, changes], strict=True):
+        losses, accuracies = (mean_and_margin(column) for column in zip(*values, strict=True))
         rows.append((task.name, records, *setting, plan.repeats, *losses, *accuracies))
     return rows
 
@@ -308,18 +215,12 @@ def _require_enough(training: Sample, test: Sample, task: Task, data: Path | Non
     pixels, others = training.features.shape[1], test.features.shape[1]
     if pixels != others or pixels < COMPONENTS:
         needed = f"as many of both, and at least {COMPONENTS}"
-        raise InputError(
-            f"training images have {pixels} pixels and test images {others}; it needs {needed}.", source=source, remedy=_REMEDY
-        )
+        raise InputError(f"training images have {pixels} pixels and test images {others}; it needs {needed}.", source=source, remedy=REMEDY)
     for name, sample, least in (("y_train", training, max(task.sizes)), ("y_test", test, 1)):
         there = int(np.isin(sample.labels, task.digits).sum())
         if there < least:
             wanted = ", ".join(map(str, task.digits))
-            raise InputError(f"{name} has {there} of the digits {wanted}; {task.name} needs {least}.", source=source, remedy=_REMEDY)
-
-
-def _rows(sample: Sample, rows: npt.NDArray[np.int64]) -> Sample:
-    return Sample(features=sample.features[rows], labels=sample.labels[rows])
+            raise InputError(f"{name} has {there} of the digits {wanted}; {task.name} needs {least}.", source=source, remedy=REMEDY)
 
 
 def _notes(plan: Plan) -> tuple[str, ...]:

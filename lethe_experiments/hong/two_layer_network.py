@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +25,8 @@ class Records:
     @staticmethod
     def of(features: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], classes: int, dtype: torch.dtype = torch.float32) -> Records:
         """From rows and class numbers 0..classes-1."""
-        targets = torch.nn.functional.one_hot(torch.from_numpy(labels), classes)
-        return Records(features=torch.from_numpy(features).to(dtype), targets=targets.to(dtype))
+        targets = torch.nn.functional.one_hot(torch.tensor(labels), classes)  # copied: another process may have been given it to read only
+        return Records(features=torch.tensor(features, dtype=dtype), targets=targets.to(dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,33 @@ def descend(
         total = network.clipped_gradient_sum(parameters, records, clip_norm) + noise.draw(clip_norm * noise_multiplier)
         parameters -= total * (step_size / len(records.features))
     return parameters
+
+
+def loss_and_accuracy(
+    features: npt.NDArray[np.float64],
+    labels: npt.NDArray[np.int64],
+    test_features: npt.NDArray[np.float64],
+    test_labels: npt.NDArray[np.int64],
+    variances: npt.NDArray[np.float64],
+    hidden: int,
+    clip_norm: float,
+    step_size: float,
+    seed: int,
+) -> tuple[float, float]:
+    """Training loss, infinite where training diverged, and test accuracy of one network: all of it follows from the arguments.
+
+    Args:
+        features, labels: of the training set, rows and class numbers from 0.
+        test_features, test_labels: of the test set.
+        variances, clip_norm, step_size, seed: as of `descend`.
+        hidden: units of the network.
+    """
+    classes = int(labels.max()) + 1
+    network = TwoLayerNetwork(inputs=features.shape[1], hidden=hidden, outputs=classes)
+    seen, unseen = Records.of(features, labels, classes), Records.of(test_features, test_labels, classes)
+    parameters = descend(network, seen, variances, clip_norm=clip_norm, step_size=step_size, seed=seed)
+    loss = network.loss(parameters, seen)
+    return (loss if math.isfinite(loss) else math.inf), network.accuracy(parameters, unseen)
 
 
 def _norms(features: torch.Tensor, hidden: torch.Tensor, errors: torch.Tensor, residuals: torch.Tensor) -> torch.Tensor:

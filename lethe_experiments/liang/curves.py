@@ -21,7 +21,7 @@ from lethe_experiments.hong.figure_1 import mean_and_margin
 from lethe_experiments.liang.attack_network import learn_attack
 from lethe_experiments.liang.pictures import Pictures
 from lethe_experiments.liang.plans import DELTA, LEVEL, Plan, Setting, theory
-from lethe_experiments.liang.training import trainer
+from lethe_experiments.liang.training import NetworkTrainer
 
 COLUMNS = (
     "noise",
@@ -59,9 +59,16 @@ class _Attacked:
     included: Booleans
 
 
-def curve(data: Pictures, plan: Plan, setting: Setting, stepped: Callable[[int], None]) -> list[tuple[Cell, ...]]:
-    """A row for each number of epochs; `stepped` as for `trainer`."""
-    models = [_attacked(data, plan, setting, repeat, stepped) for repeat in range(plan.repeats)]
+def curve(data: Pictures, plan: Plan, setting: Setting, trained: Callable[[int], None]) -> list[tuple[Cell, ...]]:
+    """A row for each number of epochs.
+
+    Args:
+        data: what networks are trained on.
+        plan: how long, and how many.
+        setting: batch size, domain and noise.
+        trained: is told after each network how many records were expected in all its batches.
+    """
+    models = [_attacked(data, plan, setting, repeat, trained) for repeat in range(plan.repeats)]
     rows: list[tuple[Cell, ...]] = []
     for place, epochs in enumerate(plan.epochs):
         found = membership_inference(
@@ -101,7 +108,7 @@ def curve(data: Pictures, plan: Plan, setting: Setting, stepped: Callable[[int],
     return rows
 
 
-def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, stepped: Callable[[int], None]) -> _Attacked:
+def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, trained: Callable[[int], None]) -> _Attacked:
     # The same candidates, coins and streams for every setting, others for every repeat.
     state = np.random.SeedSequence([_SEED, repeat]).generate_state(plan.shadows + 3, np.uint64)
     drawing, *seeds = (int(number >> np.uint64(1)) for number in state)
@@ -110,9 +117,10 @@ def _attacked(data: Pictures, plan: Plan, setting: Setting, repeat: int, stepped
         data.labels,
         target,
         shadows,
-        train=trainer(data.pixels, data.labels, plan, setting, stepped=stepped),
+        train=NetworkTrainer(pictures=data.pixels, labels=data.labels, plan=plan, setting=setting),
         learn=partial(learn_attack, steps=plan.attack_steps),
         seeds=seeds,
+        finished=lambda: trained(plan.visits_of_one(setting)),
     )
     members = logits[:, target.included]
     right = members[:, np.arange(members.shape[1]), data.labels[target.rows][target.included]]

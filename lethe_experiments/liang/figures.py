@@ -19,12 +19,13 @@ def liang_figure_1(progress: Progress | None = None, options: Options | None = N
     """Liang et al. 2025, Figure 1: epsilon by membership inference against epochs, for several batch sizes (takes minutes).
 
     Args:
-        progress: told after each step (records seen by networks in training, such in all).
+        progress: told after each network (records seen by networks in training, such in all).
         options: the data, the number of repeats, and whether to take the paper's sizes.
         plan: what to compute; None: QUICK_1, or FULL_1 if the options ask for it.
     Raises:
         InputError: the data cannot be used, or is too small.
-        MissingExtraError: PyTorch, or scikit-learn where no data is given, is not installed.
+        MissingExtraError: PyTorch, joblib, or scikit-learn where no data is given, is not installed.
+        LetheError: a training was lost where `joblib.parallel_config` had it carried out.
     """
     return _figure(1, "for several batch sizes", progress, options, plan or (FULL_1 if options and options.full else QUICK_1))
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.jobs.datasets import digits
-from lethe_experiments.hong.figure_1 import images_from
+from lethe_experiments.hong.samples import images_from
 
 _FILE = "mnist.npz"
 REMEDY = "give --data FILE.npz, or a folder with mnist.npz: square pictures x_train, y_train, x_test, y_test, of ten classes."

@@ -89,8 +89,11 @@ class Plan:
     @property
     def visits(self) -> int:
         """Expected records in all batches of all networks: what the time goes with."""
-        steps = sum(2 * setting.batch_size * self.steps_per_epoch(setting) for setting in self.settings)
-        return self.repeats * (1 + self.shadows) * self.epochs[-1] * steps
+        return self.repeats * (1 + self.shadows) * sum(map(self.visits_of_one, self.settings))
+
+    def visits_of_one(self, setting: Setting) -> int:
+        """Of one network."""
+        return 2 * setting.batch_size * self.steps_per_epoch(setting) * self.epochs[-1]
 
     @property
     def guesses(self) -> tuple[tuple[int, int], ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from lethe.audit.games.shadow_models import Candidates, Integers, ShadowTrainer
+from lethe.audit.games.shadow_models import Candidates, Integers
 from lethe.calculus.domains import FloatArray
 from lethe.run.run import Run
 from lethe.train import fit
@@ -22,51 +23,51 @@ LEFT_OUT = -100
 _AT_ONCE = 1024
 
 
-def trainer(
-    pictures: npt.NDArray[np.float32],
-    labels: Integers,
-    plan: Plan,
-    setting: Setting,
-    *,
-    stepped: Callable[[int], None] = lambda visits: None,
-    told: Callable[[Run], None] = lambda executed: None,
-) -> ShadowTrainer:
-    """What trains one network of a setting.
+def _nobody(executed: Run) -> None:
+    """Is told of a run, and does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkTrainer:
+    """Trains one network of a setting, in whatever process: all of it follows from the candidates and the seed.
 
     Args:
         pictures: all records, shape (n, channels, height, width).
         labels: shape (n,), from 0, every class among them.
         plan: how long, and which network.
         setting: batch size, domain and noise.
-        stepped: told after each step how many records were expected in its batch.
         told: the run that was executed, after each training.
     """
-    run = plan.run(setting, plan.epochs[-1])
-    ends = {epoch * plan.steps_per_epoch(setting) for epoch in plan.epochs}
-    classes = int(labels.max()) + 1
-    device = torch.device("cuda" if plan.network != "small" and torch.cuda.is_available() else "cpu")
 
-    def train(candidates: Candidates, seed: int) -> FloatArray:
-        model = image_network(plan.network, pictures.shape[1:], classes, seed=seed).to(device)
+    pictures: npt.NDArray[np.float32]
+    labels: Integers
+    plan: Plan
+    setting: Setting
+    told: Callable[[Run], None] = _nobody
+
+    def __call__(self, candidates: Candidates, seed: int) -> FloatArray:
+        """As `ShadowTrainer`."""
+        plan, setting = self.plan, self.setting
+        run = plan.run(setting, plan.epochs[-1])
+        ends = {epoch * plan.steps_per_epoch(setting) for epoch in plan.epochs}
+        device = torch.device("cuda" if plan.network != "small" and torch.cuda.is_available() else "cpu")
+        model = image_network(plan.network, self.pictures.shape[1:], int(self.labels.max()) + 1, seed=seed).to(device)
         if setting.diameter is not None:
             projected_iterate(dict(model.named_parameters()), setting.diameter).step(1.0)  # the start lies in the domain
-        seen = torch.from_numpy(pictures[candidates.rows])
-        targets = torch.from_numpy(np.where(candidates.included, labels[candidates.rows], LEFT_OUT))
+        seen = torch.from_numpy(self.pictures[candidates.rows])
+        targets = torch.from_numpy(np.where(candidates.included, self.labels[candidates.rows], LEFT_OUT))
         answers: list[FloatArray] = []
 
         def attacked(step: int, steps: int) -> None:
             del steps
-            stepped(run.batch_size)
             if step in ends:
                 answers.append(_answers(model, seen, device))
 
         fitted = fit(
             model, nn.CrossEntropyLoss(reduction="none", ignore_index=LEFT_OUT), (seen, targets), run, seed=seed, progress=attacked
         )
-        told(fitted.run)
+        self.told(fitted.run)
         return np.stack(answers)
-
-    return train
 
 
 @torch.no_grad()

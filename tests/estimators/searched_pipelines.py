@@ -10,7 +10,6 @@ from private_cases import two_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-import lethe.estimators.search.private_search as selection
 from lethe.estimators import (
     LogisticRegression,
     PrivatePCA,
@@ -20,6 +19,7 @@ from lethe.estimators import (
     privacy_of,
 )
 from lethe.estimators.budget import Budget
+from lethe.estimators.search import sides
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 
 DELTA = 1e-5
@@ -37,13 +37,13 @@ def search(estimator: Any = SCALED, candidates: Any = GRID, **parameters: Any) -
 def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[PrivateSearch, list[Any]]:
     """A fitted search, and the pipelines it fitted as they were before their statements were put in place; at least two."""
     seen: list[Any] = []
-    measure = selection._mean_score  # pyright: ignore[reportPrivateUsage]
+    measure = sides.mean_score
 
     def scored(model: Any, *rest: Any) -> float:
         seen.append(pickle.loads(pickle.dumps(model)))
         return measure(model, *rest)
 
-    monkeypatch.setattr(selection, "_mean_score", scored)
+    monkeypatch.setattr(sides, "mean_score", scored)
     for seed in range(100):  # the number of tries is random
         seen.clear()
         found = search(**parameters, seed_noise=True, random_state=seed).fit(*two_blobs())

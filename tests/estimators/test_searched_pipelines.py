@@ -26,6 +26,7 @@ from lethe.estimators import (
     privacy_of,
     split_budget,
 )
+from lethe.estimators.search import sides
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, law_of_tries
 from lethe.mechanisms.base import Statement
@@ -164,7 +165,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
 
     monkeypatch.setattr(PrivateStandardScaler, "fit", fitted)
     aside: list[set[float]] = []
-    measure = selection._mean_score  # pyright: ignore[reportPrivateUsage]
+    measure = sides.mean_score
     means: list[bytes] = []
 
     def scored(model: Any, table: Any, *rest: Any) -> float:
@@ -172,7 +173,7 @@ def test_every_try_fits_new_clones_with_noise_of_their_own_on_other_records_than
         means.append(model[0].mean_.tobytes())
         return measure(model, table, *rest)
 
-    monkeypatch.setattr(selection, "_mean_score", scored)
+    monkeypatch.setattr(sides, "mean_score", scored)
     estimator: Any = clone(SCALED)
     while len(trained) < 3:
         search(estimator, {"logisticregression__C": [1.0]}, random_state=1).fit(X, y)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.error import URLError
 
+import joblib
 import numpy as np
 import pytest
 from digit_samples import PIXELS, TEST, TRAINING
@@ -18,20 +19,8 @@ import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import main
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
-from lethe_experiments.hong.figure_1 import (
-    BUDGET,
-    CLIP_NORM,
-    COLUMNS,
-    COMPONENTS,
-    STEP_SIZE,
-    Plan,
-    Schedule,
-    Task,
-    fetched_images,
-    hong_figure_1,
-    images_from,
-    mnist_samples,
-)
+from lethe_experiments.hong.figure_1 import BUDGET, CLIP_NORM, COLUMNS, STEP_SIZE, Plan, Schedule, hong_figure_1
+from lethe_experiments.hong.samples import COMPONENTS, Task, fetched_images, images_from, mnist_samples
 from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
@@ -110,6 +99,12 @@ def test_each_number_is_that_of_its_trainings(small: Reproduction) -> None:
     assert difference["training_loss"] == pytest.approx(changes.mean(), rel=1e-5)
     half = stats.t.ppf(0.975, 1) * stats.sem(changes)
     assert difference["training_loss_margin"] == pytest.approx(half, rel=1e-5)  # of the differences, not of two separate means
+
+
+@pytest.mark.slow
+def test_trainings_that_ran_elsewhere_are_the_same(small: Reproduction, file: Path) -> None:
+    with joblib.parallel_config(backend="threading", n_jobs=3):
+        assert hong_figure_1(options=Options(data=file), plan=SMALL) == small
 
 
 @pytest.mark.slow

@@ -87,8 +87,7 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
 def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> None:
     told: list[tuple[int, int]] = []
     assert liang_figure_2(lambda done, parts: told.append((done, parts)), plan=BOUNDED) == bounded
-    # Two diameters, two repeats, three networks each, 3 epochs of two steps with batches of 50.
-    assert told == [(50 * step, 3600) for step in range(1, 73)]
+    assert told == [(300 * network, 3600) for network in range(1, 13)]
 
 
 @pytest.mark.nightly(by_day="test_what_is_trained_is_what_is_certified")
@@ -180,7 +179,7 @@ def test_what_is_trained_is_what_is_certified(diameter: float | None, monkeypatc
     made, executed = [], []
     monkeypatch.setattr(training, "image_network", lambda *given, **named: made.append(image_network(*given, **named)) or made[-1])
     setting = replace(FREE, diameter=diameter)
-    train = training.trainer(DIGITS.pixels, DIGITS.labels, SMALL, setting, told=executed.append)
+    train = training.NetworkTrainer(pictures=DIGITS.pixels, labels=DIGITS.labels, plan=SMALL, setting=setting, told=executed.append)
     candidates, _ = draw_candidates(len(DIGITS.labels), 100, 1, seed=0)
     logits = train(candidates, 3)
     assert logits.shape == (2, 100, 10)
@@ -202,7 +201,7 @@ def test_who_is_left_out_is_zeroed_out() -> None:
         if changed is not None:
             pictures[changed] = 0.9
             labels[changed] = (labels[changed] + 1) % 10
-        answers.append(training.trainer(pictures, labels, SMALL, FREE)(candidates, 3)[:, flags][:, 1:])
+        answers.append(training.NetworkTrainer(pictures=pictures, labels=labels, plan=SMALL, setting=FREE)(candidates, 3)[:, flags][:, 1:])
     assert np.allclose(answers[0], answers[1], rtol=0, atol=1e-6)  # sums of float32, some terms of which are 0
     assert np.abs(answers[0] - answers[2]).max() > 1e-4
 
@@ -259,7 +258,8 @@ def test_the_residual_network_can_be_trained_privately() -> None:
     plan = replace(SMALL, candidates=10, batch_sizes=(5,), epochs=(1,), network="resnet18")
     candidates, _ = draw_candidates(len(DIGITS.labels), 10, 1, seed=0)
     executed: list[lethe.Run] = []
-    logits = training.trainer(DIGITS.pixels, DIGITS.labels, plan, replace(FREE, batch_size=5), told=executed.append)(candidates, 0)
+    given = {"pictures": DIGITS.pixels, "labels": DIGITS.labels, "plan": plan, "told": executed.append}
+    logits = training.NetworkTrainer(setting=replace(FREE, batch_size=5), **given)(candidates, 0)
     assert logits.shape == (1, 10, 10)
     assert [run.total_steps for run in executed] == [1]
 

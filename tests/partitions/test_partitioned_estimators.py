@@ -13,7 +13,6 @@ import pytest
 from partitioned_records import COLUMNS, SETTINGS, frame, in_blocks, records, written
 from sklearn.pipeline import Pipeline
 
-import lethe
 from lethe.errors import InputError, LetheError
 from lethe.estimators import (
     HuberRegressor,
@@ -32,9 +31,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic
-from lethe.train import fit_linear
 
-LOGISTIC = Logistic(feature_norm=1.0)
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "objective perturbation": (lambda: LogisticRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS), "label"),
     "output perturbation": (lambda: LinearSVC(mechanism="output_perturbation", feature_norm=2.0, **SETTINGS), "label"),
@@ -181,11 +178,6 @@ def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fe
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "weights": (
-        lambda: LogisticRegression(feature_norm=2.0).fit(in_blocks(2, "label"), None, sample_weight=1.0),
-        "sample_weight: a table in blocks has no place",
-    ),
-    "users": (lambda: Ridge(feature_norm=2.0).fit(in_blocks(2, "amount"), None, users=[1]), "users: a table in blocks has no place"),
     "no target": (lambda: Ridge().fit(array_table(np.ones((4, 2))), None), "y: it needs the targets"),
     "targets beside": (lambda: Ridge().fit(in_blocks(2, "amount"), np.ones(1500)), "y: got ndarray; for a table in blocks"),
     "one record": (lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((1, 2)), np.ones(1)), None), "X: got 1 records in 1 blocks"),
@@ -198,14 +190,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a target that is NaN": (
         lambda: Ridge(feature_norm=1.0).fit(array_table(np.ones((4, 2)), np.array([0.0, 1.0, np.nan, 1.0]), blocks=2), None),
         r"block 1 \(records 2 to 4\), column 'y': row 0 holds nan",
-    ),
-    "fit_linear": (
-        lambda: fit_linear(
-            lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last"),
-            in_blocks(2, "label"),
-            np.zeros(1500),
-        ),
-        "features: got PartitionedTable, a table in blocks",
     ),
     "prediction": (lambda: in_memory("adassp").predict(in_blocks(2, "amount")), "X: got PartitionedTable, a table in blocks"),
 }

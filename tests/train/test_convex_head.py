@@ -99,6 +99,17 @@ def test_the_result_does_not_depend_on_the_physical_size(physical_size: int) -> 
     assert weights_of(fitted(physical_size=physical_size)) == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_table_that_lies_column_by_column_is_taken_as_any_other() -> None:
+    """As frames hand it out; in another order of memory the last bit of a layer may be another."""
+    inputs, targets = make_records("logistic_regression", torch.float64)
+    run = make_head_run("logistic_regression", True)
+    by_rows, by_columns = (
+        fit_head(make_backbone(torch.float64), make_head("logistic_regression", True, torch.float64), (table, targets), run, seed=5)
+        for table in (inputs, inputs.T.contiguous().T)
+    )
+    assert (weights_of(by_rows) == weights_of(by_columns)).all()
+
+
 def test_a_data_set_is_read_in_order_and_by_its_items() -> None:
     class Items(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
         def __len__(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lethe.audit.games.trainings import all_trained
 from lethe.audit.statistics.inputs import MOST_TRIALS, Booleans, require_array
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
@@ -73,7 +74,14 @@ def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -
 
 
 def shadow_attack(
-    labels: Integers, target: Candidates, shadows: Sequence[Candidates], *, train: ShadowTrainer, learn: AttackTrainer, seeds: Sequence[int]
+    labels: Integers,
+    target: Candidates,
+    shadows: Sequence[Candidates],
+    *,
+    train: ShadowTrainer,
+    learn: AttackTrainer,
+    seeds: Sequence[int],
+    finished: Callable[[], None] = lambda: None,
 ) -> tuple[FloatArray, FloatArray]:
     """Train the audited model and its shadows, fit the attack to the shadows, and let it judge the audited model's candidates.
 
@@ -83,13 +91,15 @@ def shadow_attack(
         labels: the class of every record, whole numbers from 0, shape (records,).
         target: the audited model's candidates.
         shadows: those of each shadow model, none of them the target's.
-        train: trains one model.
+        train: trains one model. Trainings are independent, and go through joblib: in this process, or where `joblib.parallel_config` says.
         learn: fits the attack.
         seeds: of the target's training, of each shadow's, and of the attack: shadows + 2 different whole numbers.
+        finished: is told of each training's end.
     Returns:
         Probabilities, shape (checkpoints, m), and the target's logits, shape (checkpoints, m, classes).
     Raises:
         InputError: a seed repeats, target and shadows share a record, or a function returns something of another shape.
+        LetheError: a training was lost.
     """
     numbers = [require_count("seeds", seed, low=0, high=2**64) for seed in seeds]
     if len(set(numbers)) != len(numbers) or len(numbers) != len(shadows) + 2:
@@ -103,7 +113,9 @@ def shadow_attack(
             source="the argument shadows",
             remedy="draw them from other records, as `draw_candidates` does",
         )
-    answers = [_logits(train(each, seed), each) for each, seed in zip((target, *shadows), numbers[:-1], strict=True)]
+    everybody = (target, *shadows)
+    trained = all_trained(train, zip(everybody, numbers[:-1], strict=True), finished=finished)
+    answers = [_logits(values, each) for values, each in zip(trained, everybody, strict=True)]
     seen = np.concatenate(answers[1:], axis=1)
     score = learn(
         seen,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +18,10 @@ from lethe.audit.games.error_context import errors_of, number
 from lethe.audit.games.fingerprint import game_fingerprint
 from lethe.audit.games.score_file import ScoreFile
 from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.trainings import as_they_end, refuse_lost
 from lethe.audit.statistics.inputs import Booleans
 from lethe.calculus.domains import require_count
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 
 Trials = Callable[[Booleans, Sequence[int]], ArrayLike]
 """Some trainings, each in one of two worlds: (inside, seeds) -> one score each, higher where the record seems to have been there. A score
@@ -73,17 +72,12 @@ def play(
     tasks = (joblib.delayed(_scores)(trials, each, [seeds[trial] for trial in each]) for each in chunks)
     with _bar(progress, count) as finished:
         finished(len(scores))
-        for part in _parts(tasks, game.workers):
+        for part in as_they_end(tasks, game.workers):
             scores.update(part)
             if kept is not None:
                 kept.add(part)
             finished(len(scores))
-    if lost := [trial for trial in range(count) if trial not in scores]:
-        raise LetheError(
-            f"{len(lost)} of {count} trainings gave no score, the first with seed {seeds[lost[0]]}; nothing is said of the others alone.",
-            source="what carries out the trainings for joblib",
-            remedy="audit again, with a score file, so that what has ended is not repeated",
-        )
+    refuse_lost(count, scores, seeds)
     ordered = np.array([scores[trial] for trial in range(count)])
     return TwoWorldScores(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
 
@@ -94,28 +88,6 @@ def trial_seeds(seed: int, count: int) -> list[int]:
     if len(set(seeds)) != count:
         raise InputError(f"seed: got {seed}; two of the {count} seeds it gives are equal.", remedy="take another.")
     return seeds
-
-
-def _parts(tasks: Iterable[Any], workers: int | None) -> Iterator[dict[int, float]]:
-    """The scores of each task as it ends; what goes wrong between processes is said in a sentence."""
-    try:
-        yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(tasks)  # pyright: ignore[reportReturnType]
-    except pickle.PicklingError as error:
-        raise InputError(
-            f"trials: they cannot be handed to another process: {error}",
-            source="the argument workers",
-            remedy="train in one process, or give trials that can be pickled",
-        ) from error
-    except BrokenExecutor as error:
-        raise LetheError(
-            f"a process that trained has died: {error}", source="the argument workers", remedy="use fewer workers; memory may be short"
-        ) from error
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "distributed":
-            raise
-        raise LetheError(
-            f"the cluster gave up a training: {error}", source="joblib's backend dask", remedy="look at the logs of its workers"
-        ) from error
 
 
 def _scores(trials: Trials, numbers: list[int], seeds: list[int]) -> dict[int, float]:

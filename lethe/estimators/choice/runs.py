@@ -26,7 +26,8 @@ from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
-from lethe.train.core.declared import USERS
+from lethe.train.core.declared import USERS, WORKERS
+from lethe.train.linear.partitioned.block_model import MOST_DRAWN
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
 _ROWS = "every row is projected to that norm, and the loss is computed by fit"
@@ -36,8 +37,6 @@ ENFORCED = {
     "gradient bound": _ROWS,
     "curvature": _ROWS,
 }
-_MOST_DRAWN = 2**28  # 2 GiB of numbers
-_WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,13 @@ class RunMechanism:
             return f"schedule = {facts.schedule} was asked for"
         if facts.release == "all" and self.schedule in ("pass_ends", "joint"):
             return "release = all was asked for, and its noise hides the last iterate alone"
+        if facts.in_blocks and facts.unit == "user" and self.design != "full":
+            return "of a table in blocks only full batches count users: rows of one user may lie in several blocks"
         if facts.in_blocks and draws_secretly(self.design):
             if facts.batches == "auto":
                 return f"each step of {self.design} batches reads the whole table in blocks; ask for it by name"
-            if facts.records > _MOST_DRAWN:
-                return f"{self.design} batches draw a number for each of {facts.records} records in one place; at most {_MOST_DRAWN}"
+            if facts.records > MOST_DRAWN:
+                return f"{self.design} batches draw a number for each of {facts.records} records in one place; at most {MOST_DRAWN}"
         return None
 
     def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
@@ -182,7 +183,7 @@ def enforced(run: Run) -> dict[str, str]:
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
     users = (holds("users", USERS, evidence="declared"),) if run.unit == "user" else ()
-    workers = (holds("workers", _WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
+    workers = (holds("workers", WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
     return (*users, *workers)
 
 

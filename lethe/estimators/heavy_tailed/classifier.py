@@ -14,8 +14,9 @@ from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.tables import read_table_and_targets
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.models.classifiers import LogisticRegression
-from lethe.estimators.partitioned.tables import examined_labels, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.losses import Logistic
 
 _LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features are not bounded

@@ -18,13 +18,14 @@ from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.partitioned.gathered import BlockColumns
-from lethe.estimators.partitioned.tables import examined_features, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_features
 from lethe.heavy_tailed import ClippedMean, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import require_point
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
 from lethe.mechanisms.base import Array
 from lethe.partitions.consecutive import ConsecutiveRecords
+from lethe.partitions.given_tables import table_in_blocks
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _QUANTILE = 0.9  # of the distances from the centre, where practical settings clip

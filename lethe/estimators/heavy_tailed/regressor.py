@@ -12,9 +12,10 @@ from lethe.estimators.heavy_tailed.model import HeavyTailedLinearModel
 from lethe.estimators.inputs.tables import read_table_and_targets
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.models.regressors import PrivateRegressor
-from lethe.estimators.partitioned.tables import examined_numbers, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import as_numbers
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 
 
 class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):

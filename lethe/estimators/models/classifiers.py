@@ -14,8 +14,9 @@ from lethe.calculus.domains import as_number, outside
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.partitioned.tables import examined_labels, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
@@ -50,13 +51,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         Args:
             X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
             y: labels; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-            sample_weight: at most max_weight each; None: all 1. They are private.
+            sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
-                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
+                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records. Of a
+                table in blocks the name of their column, and full batches alone.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks = table_in_blocks(X, y)
+        blocks = table_in_blocks(X, y, weights=sample_weight, users=users)
         if blocks is None:
             table, labels = table_and_targets(self, X, y, numeric=False)
             classes, targets, how = public_labels(self.classes, labels)
@@ -68,7 +70,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         if blocks is None:
             grouped, chance = self._grouped(users, table.shape[0])
         else:
-            grouped, chance = None, self._in_blocks(table, sample_weight, users)
+            grouped, chance = self._in_blocks(table)
         records = table.shape[0] if grouped is None else grouped.users
         budget = self._budget(records)
         loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)

@@ -21,6 +21,7 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
@@ -38,13 +39,15 @@ class Planned(NamedTuple):
     Args:
         choice: the mechanism.
         radius: R as given; None: it is to be released.
-        weights: of the rows, over their bound; None: all 1.
+        weights: of the rows, over their bound; None: all 1, or those of blocks.
+        weighted: whether rows have weights.
         records: n, or the number of users.
     """
 
     choice: Choice
     radius: float | None
     weights: Array | None
+    weighted: bool
     records: int
 
 
@@ -102,7 +105,7 @@ class PrivateLinearModel(PrivateEstimator):
         target_bound: float | None = None,
         range_cost: Statement | None = None,
         sample_weight: Any = None,
-        users: UserRows | None = None,
+        users: UserRows | BlockUsers | None = None,
     ) -> Planned:
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
@@ -121,7 +124,8 @@ class PrivateLinearModel(PrivateEstimator):
         rows, columns = table.shape
         in_blocks = isinstance(table, ExaminedTable)
         records = rows if users is None else users.users
-        weights = bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
+        weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
+        weighted = table.source.read.has_weights if in_blocks else weights is not None
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
             raise row_by_row('feature_norm = "auto"', "a number R that no row is longer than, or is projected on")
@@ -131,7 +135,7 @@ class PrivateLinearModel(PrivateEstimator):
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
-        asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weights is not None)
+        asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
             records=records,
             columns=columns,
@@ -142,7 +146,7 @@ class PrivateLinearModel(PrivateEstimator):
             l1=asked.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
-            weighted=weights is not None,
+            weighted=weighted,
             batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or self.batches,  # pyright: ignore[reportArgumentType]
             passes=declared_passes(self.passes),
             schedule=self.schedule,  # pyright: ignore[reportArgumentType]
@@ -152,7 +156,7 @@ class PrivateLinearModel(PrivateEstimator):
         )
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, records=records)
+        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -172,7 +176,7 @@ class PrivateLinearModel(PrivateEstimator):
         chance: Randomness,
         alpha: float = 0.0,
         l1: float = 0.0,
-        users: UserRows | None = None,
+        users: UserRows | BlockUsers | None = None,
         public: Sequence[str] = (),
     ) -> tuple[Array, Array]:
         r"""Train as planned, and set everything but coef_ and intercept_.
@@ -201,7 +205,7 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
-        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weights is not None)
+        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
         why = choice.lines()
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
@@ -211,10 +215,12 @@ class PrivateLinearModel(PrivateEstimator):
             if secret_design(self.mechanism, self.batches) is not None:  # pyright: ignore[reportArgumentType]
                 known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
             norm = PublicFacts(records=1, columns=columns, loss=loss, intercept=intercept).norm
-            data = BlockRecords(table, PreparedRows(targets=targets, **given), norm=norm)
+            assert not isinstance(users, UserRows)
+            beside = Beside(max_weight=float(self.max_weight), users=users)
+            data = BlockRecords(table, PreparedRows(targets=targets, beside=beside, **given), norm=norm)
         else:
             given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
-            data = Records(table, targets, **given) if users is None else UserRecords(users, table, targets, **given)
+            data = UserRecords(users, table, targets, **given) if isinstance(users, UserRows) else Records(table, targets, **given)
         outcome = choice.plan.train(data, chance.draws, penalties)
         self.mechanism_, self.feature_norm_ = choice.plan.name, radius
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
@@ -223,18 +229,20 @@ class PrivateLinearModel(PrivateEstimator):
         scaled: Array = outcome.weights / radius
         return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
 
-    def _in_blocks(self, table: ExaminedTable, sample_weight: Any, users: Any) -> Randomness:
-        """The randomness of a fit on a table in blocks, which takes neither sample weights nor users.
+    def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
+        """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.
 
         Raises:
-            InputError: one of them was asked for.
+            InputError: weights or ids that cannot be used, or a choice among a user's rows, which lie in several blocks.
         """
-        for name, value in (("sample_weight", sample_weight), ("users", users), ("rows_per_user", self.rows_per_user)):
-            if value is not None:
-                raise InputError(
-                    f"{name}: a table in blocks has no place for it.", source=f"{name} of fit", remedy="leave it out, or fit in memory"
-                )
-        return self._randomness(table.shape[0], stored_order=True)
+        if self.rows_per_user is not None:
+            raise InputError(
+                "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
+                source="the parameter rows_per_user",
+                remedy="leave it at None: a user's loss is the mean over all its rows",
+            )
+        users = looked_beside(table, self.max_weight).users
+        return users, self._randomness(table.shape[0] if users is None else users.users, stored_order=True)
 
     def _grouped(self, users: Any, rows: int) -> tuple[UserRows | None, Randomness]:
         """Whose rows are whose, if `fit` was told, and the randomness of a fit of so many users, or rows."""
@@ -246,7 +254,7 @@ class PrivateLinearModel(PrivateEstimator):
         chance = self._randomness(count)
         return rows_of_users(users, count=rows, most=self.rows_per_user, generator=chance.norm), chance
 
-    def _known_of_users(self, users: UserRows | None) -> list[str]:
+    def _known_of_users(self, users: UserRows | BlockUsers | None) -> list[str]:
         if users is None:
             return []
         most = "all rows" if self.rows_per_user is None else f"at most {self.rows_per_user} rows, chosen at random,"

@@ -13,9 +13,10 @@ from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
-from lethe.estimators.partitioned.tables import examined_numbers, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
 
 
@@ -74,19 +75,20 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Args:
             X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
             y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
-            sample_weight: at most max_weight each; None: all 1. They are private.
+            sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
-                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records.
+                together. A user's loss is the mean over its rows. Only runs train so; bounds need to be given. None: by records. Of a
+                table in blocks the name of their column, and full batches alone.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks, targets = table_in_blocks(X, y), None
+        blocks, targets = table_in_blocks(X, y, weights=sample_weight, users=users), None
         if blocks is None:
             table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
             grouped, chance = self._grouped(users, len(targets))
         else:
             table = examined_numbers(self, blocks)
-            grouped, chance = None, self._in_blocks(table, sample_weight, users)
+            grouped, chance = self._in_blocks(table)
         records = table.shape[0] if grouped is None else grouped.users
         ridge, l1 = self._penalties(records)
         budget = self._budget(records)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import Index, Records
+from lethe.estimators.partitioned.beside import Beside
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
 from lethe.partitions.record_sums import RecordSums
@@ -28,12 +29,14 @@ class PreparedRows:
         loss: l.
         feature_norm: R.
         intercept: whether to append the constant.
+        beside: weights and users.
     """
 
     targets: Callable[[Values], Array]
     loss: LinearLoss
     feature_norm: float
     intercept: bool
+    beside: Beside | None = None
 
     def __call__(self, block: Block) -> Iterator[tuple[Array, Array]]:
         """Rows and targets, a chunk at a time."""
@@ -42,13 +45,14 @@ class PreparedRows:
 
     def chunks(self, block: Block) -> Iterator[Records]:
         """The records of a block, a chunk at a time."""
-        assert block.targets is not None
         size = max(1, _CHUNK // block.features.shape[1])
         for start in range(0, len(block), size):
-            part = slice(start, start + size)
+            part = block.rows(start, start + size)
+            assert part.targets is not None
             yield Records(
-                readable(block.features[part]),
-                self.targets(block.targets[part]),
+                readable(part.features),
+                self.targets(part.targets),
+                weights=None if self.beside is None else self.beside.weights(part),
                 loss=self.loss,
                 feature_norm=self.feature_norm,
                 intercept=self.intercept,
@@ -73,7 +77,8 @@ class BlockRecords:
         self._envelope: float | None = None
 
     def __len__(self) -> int:
-        return self.table.shape[0]
+        beside = self.prepared.beside
+        return self.table.shape[0] if beside is None or beside.users is None else beside.users.users
 
     @property
     def loss(self) -> LinearLoss:

@@ -9,40 +9,11 @@ from sklearn.base import BaseEstimator
 
 from lethe.errors import InputError
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
-from lethe.estimators.partitioned.targets import ClassPlaces, looked_at_labels, looked_at_numbers, nothing_else
-from lethe.partitions.dask_tables import dask_table, is_dask
+from lethe.estimators.partitioned.targets import ClassPlaces, looked_at_labels, nothing_else
+from lethe.partitions.given_tables import looked_at_numbers
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 
 Labels = np.ndarray[Any, Any]
-
-
-def table_in_blocks(X: Any, y: Any = None, *, targets: bool = True) -> PartitionedTable | None:
-    """The table, where X is one in blocks; None: it is in memory.
-
-    Args:
-        X: a PartitionedTable, or a DataFrame or an Array of Dask.
-        y: where X has columns with names, that of the target, or of Dask's collections one in the same partitions.
-        targets: whether there must be some.
-    Raises:
-        InputError: X and y do not fit together.
-    """
-    if is_dask(X):
-        table = dask_table(X) if y is None or isinstance(y, str) else dask_table(X, y)
-    elif isinstance(X, PartitionedTable):
-        table = X
-        if y is not None and not isinstance(y, str):
-            raise InputError(
-                f"y: got {type(y).__name__}; for a table in blocks it is the name of a column.",
-                source="the argument y",
-                remedy="give its name, or the targets where the table is made, such as array_table(X, y)",
-            )
-    else:
-        return None
-    if isinstance(y, str):
-        table = table.with_target(y)
-    if targets and not table.read.has_targets:
-        raise InputError("y: it needs the targets, and the table in blocks has none.", source="the argument y", remedy="name a column")
-    return table
 
 
 def examined_features(estimator: BaseEstimator, table: PartitionedTable) -> ExaminedTable:

@@ -11,27 +11,13 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values, refused
+from lethe.partitions.given_tables import targets_of
 
 Labels = np.ndarray[Any, Any]
 
 
 def nothing_else(block: Block) -> None:
     """No more is asked of a block than that its features are finite."""
-
-
-def looked_at_numbers(block: Block) -> None:
-    """Refuse targets that are no finite numbers.
-
-    Raises:
-        InputError: see above.
-    """
-    values = _targets(block)
-    if values.dtype.kind not in "iuf":
-        raise refused(block.name, "y", f"it holds {values.dtype}; it needs numbers", "write the targets as numbers before")
-    finite = np.isfinite(values)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise refused(block.name, "y", f"row {row} holds {values[row]}; it needs a finite number", "leave such records out before")
 
 
 def looked_at_labels(block: Block, classes: Any) -> Labels:
@@ -43,7 +29,7 @@ def looked_at_labels(block: Block, classes: Any) -> Labels:
     Raises:
         InputError: missing or mixed labels, or one that is not in the list; it names the partition.
     """
-    values = _targets(block)
+    values = targets_of(block)
     if not len(values):
         return values
     try:
@@ -113,11 +99,6 @@ class Centred:
 def as_numbers(values: Values) -> Array:
     """Targets as they are, shape (m,)."""
     return values.astype(np.float64)
-
-
-def _targets(block: Block) -> Values:
-    assert block.targets is not None  # `table_in_blocks` has asked for them
-    return block.targets
 
 
 def _with_another(found: Labels) -> Labels:

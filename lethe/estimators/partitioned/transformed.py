@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -14,7 +14,8 @@ from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import row_norms
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
-from lethe.partitions.table import PartitionedTable, TableReader
+from lethe.partitions.readers import OuterReader
+from lethe.partitions.table import PartitionedTable
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -83,7 +84,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TransformedReader:
+class TransformedReader(OuterReader):
     """Blocks of another reader, transformed row by row.
 
     Args:
@@ -93,7 +94,6 @@ class TransformedReader:
         width: how many columns it makes.
     """
 
-    read: TableReader
     function: Callable[[Values], Values]
     fitted: tuple[Any, ...]
     width: int
@@ -102,15 +102,6 @@ class TransformedReader:
     def columns(self) -> tuple[int, ...]:
         """Numbers, as of an array: what a step of a pipeline hands on has no names."""
         return tuple(range(self.width))
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the other has targets."""
-        return self.read.has_targets
-
-    def with_target(self, target: Any) -> Self:
-        """As the other does it."""
-        return replace(self, read=self.read.with_target(target))
 
     def __call__(self, stored: Any, name: str) -> Block:
         """A block, transformed.

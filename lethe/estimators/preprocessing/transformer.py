@@ -17,10 +17,11 @@ from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
-from lethe.estimators.partitioned.tables import examined_features, table_in_blocks
+from lethe.estimators.partitioned.tables import examined_features
 from lethe.estimators.partitioned.transformed import transformed
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array, target_mu
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
 
 

@@ -17,9 +17,8 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -31,16 +30,21 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.range_ends import RangeEndWarning, withheld
 from lethe.estimators.inputs.validation import FEWEST_RECORDS, table_and_targets, table_for_prediction
+from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.search.candidates import ParameterCandidate, candidates_of
 from lethe.estimators.search.searched_steps import model_prefix, private_steps
+from lethe.estimators.search.sides import Sides, SidesInBlocks, SidesInMemory, refuse_steps_in_memory
 from lethe.estimators.search.statement import search_statement
 from lethe.estimators.search.step_tries import declared_shares, step_tries
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.selection import choose
+from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.table import ExaminedTable, PartitionedTable
 from lethe.train.callbacks.in_force import paid_as_a_whole
+from lethe.train.linear.partitioned.block_model import MOST_DRAWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +54,15 @@ class _Tried:
     model: Any
     score: float
     ends: list[str]
+
+
+class _Given(NamedTuple):
+    """The records of a search: a table, its targets (None of one in blocks), the classes if there are any, lines on what is public."""
+
+    table: Any
+    targets: Any
+    classes: Any = None
+    public: tuple[str, ...] = ()
 
 
 class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
@@ -99,6 +112,10 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Search on records X of shape (n, d), an array, a frame or a CSR table, with y of shape (n,).
 
+        Args:
+            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
+
         Raises:
             InputError, ValueError: data or parameters that cannot be used.
             CalibrationError: nothing of epsilon is left for one try.
@@ -107,19 +124,18 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         shares = self._shares(chosen)
         labelled = is_classifier(self.estimator)
         bound = self._score_bound(labelled)
-        table, targets = table_and_targets(self, X, y, numeric=not labelled, frame=not labelled)
-        public: list[str] = []
-        classes = None
-        if labelled:
-            declared = self.estimator.get_params()[f"{model_prefix(self.estimator)}classes"]
-            classes, _, how = public_labels(declared, targets)
-            public.append(f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}")
-        records = table.shape[0]
+        blocks = table_in_blocks(X, y)
+        given = self._in_memory(X, y, labelled) if blocks is None else self._in_blocks(blocks, chosen, labelled)
+        public, classes, records = list(given.public), given.classes, given.table.shape[0]
         budget = self._budget(records)
         repetitions = law_of_tries(self.tries, self.eta)
         chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
+        if isinstance(given.table, ExaminedTable):
+            sides: Sides = SidesInBlocks(given.table, aside=aside, bound=bound)
+        else:
+            sides = SidesInMemory(given.table, given.targets, training=training, aside=aside, bound=bound)
         one = one_try(budget, repetitions, gaussian=all(all(candidate.gaussian.values()) for candidate in chosen))
         parts = [step_tries(one, candidate.gaussian, given, delta=budget.delta) for candidate, given in zip(chosen, shares, strict=True)]
         noise_std = gaussian_noise_std(1.0 / scored, one.target)
@@ -143,8 +159,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             if labelled:
                 model.set_params(**{f"{model_prefix(model)}classes": classes})
             with withheld() as ends, paid_as_a_whole():  # tries are secret, and how many there were
-                model.fit(table[training], targets[training])
-                score = _mean_score(model, table[aside], targets[aside], bound)
+                sides.fit(model)
+                score = sides.score(model)
             _refuse_more(model, parts[index], chosen[index])
             return _Tried(model=model, score=score, ends=ends)
 
@@ -176,6 +192,35 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         for text in choice.result.ends:
             warnings.warn(text, RangeEndWarning, stacklevel=2)
         return self
+
+    def _in_memory(self, X: Any, y: Any, labelled: bool) -> _Given:
+        table, targets = table_and_targets(self, X, y, numeric=not labelled, frame=not labelled)
+        if not labelled:
+            return _Given(table, targets)
+        classes, _, how = public_labels(self._declared_classes(), targets)
+        return _Given(table, targets, classes, (_said(how, classes),))
+
+    def _in_blocks(self, blocks: PartitionedTable, chosen: list[ParameterCandidate], labelled: bool) -> _Given:
+        for candidate in chosen:
+            refuse_steps_in_memory(candidate.model)
+        if labelled:
+            table, classes, _, how = examined_labels(self, blocks, self._declared_classes())
+            said = (_said(how, classes),)
+        else:
+            table, classes, said = examined_numbers(self, blocks), None, ()
+        if table.shape[0] > MOST_DRAWN:
+            raise InputError(
+                f"X: got {table.shape[0]} records; a split draws a number for each in one place, of at most {MOST_DRAWN}.",
+                source="the argument X",
+                remedy="search on some of the records",
+            )
+        where = f"records in {len(table.seen)} blocks, in the order in which they are stored"
+        return _Given(
+            table, None, classes, (*said, where, "NOT public: how many passes over the blocks there were, and how long they took")
+        )
+
+    def _declared_classes(self) -> Any:
+        return self.estimator.get_params()[f"{model_prefix(self.estimator)}classes"]
 
     def _shares(self, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
         """Of the private steps of every candidate; a name that is in none is refused."""
@@ -248,6 +293,10 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return model.predict_proba(table)
 
 
+def _said(how: str, classes: Any) -> str:
+    return f"{how}: {', '.join(map(str, classes[:20]))}{', ...' if len(classes) > 20 else ''}"
+
+
 def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: ParameterCandidate) -> None:
     """A step that cost more than its part, by its own statement."""
     for prefix, step in private_steps(model).items():
@@ -260,12 +309,3 @@ def _refuse_more(model: Any, parts: Mapping[str, Try], candidate: ParameterCandi
                 source="the argument candidates",
                 remedy='set mechanism="auto" for one of the candidates: then every try is charged as (epsilon, delta)-DP',
             )
-
-
-def _mean_score(model: Any, table: Any, targets: Any, bound: float | None) -> float:
-    """A mean over records of numbers in [0, 1]: hits, or one minus the squared residual over its bound, truncated."""
-    predicted = model.predict(table)
-    if bound is None:
-        return float(np.mean(predicted == targets))
-    residuals = np.abs(np.asarray(targets, dtype=np.float64) - predicted) / bound
-    return 1.0 - float(np.mean(np.fmin(residuals, 1.0) ** 2))  # what is no number counts as worthless

@@ -31,6 +31,7 @@ USERS = (
     "all records of a user have its id, and nobody else's record has it; whose a record is was not found out by a look at other users' "
     "records; and the list of ids stays as it is when one user's data are others"
 )
+WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
 LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
 ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"

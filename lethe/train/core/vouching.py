@@ -35,13 +35,16 @@ def network_record(
     return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
 
 
-def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any]) -> TrainingRecord:
+def linear_record(
+    run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any], declared: tuple[HypothesisClaim, ...] = ()
+) -> TrainingRecord:
     """The training record of a linear model: its weights and its intercept.
 
     Args:
         run: as recorded, of a loss whose features were projected.
         weights: shape (d, k).
         intercept: shape (k,).
+        declared: what no code saw.
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
     enforced = [HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)]
@@ -50,7 +53,7 @@ def linear_record(run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray
     if run.noise_budget is not None:
         enforced.append(HypothesisClaim("budget filter", _FILTER))
     released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
-    return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), released=(released,))
+    return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), declared=declared, released=(released,))
 
 
 def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:

@@ -36,6 +36,18 @@ def owners_of(ids: Any) -> Owners:
     Raises:
         InputError: no ids, some are missing, or they are of several types or of one that is not compared exactly, such as 1.0.
     """
+    found, places = np.unique(plain_ids(ids), return_inverse=True)
+    return Owners(torch.from_numpy(places.astype(np.int64).reshape(-1)), len(found))
+
+
+def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
+    """The ids as an array of whole numbers or of texts, shape (n,).
+
+    Args:
+        ids: as of `owners_of`.
+    Raises:
+        InputError: as there.
+    """
     listed = _listed(ids)
     if len(listed) == 0:
         raise InputError("users: got none; it needs an id for each record.", remedy=_REMEDY)
@@ -43,8 +55,7 @@ def owners_of(ids: Any) -> Owners:
         listed = _of_one_type(listed)
     if listed.dtype.kind == "U" and bool((listed == "").any()):
         raise InputError(f"users: the id of record {int((listed == '').argmax())} is an empty text.", source="users", remedy=_REMEDY)
-    found, places = np.unique(listed, return_inverse=True)
-    return Owners(torch.from_numpy(places.astype(np.int64).reshape(-1)), len(found))
+    return listed
 
 
 def ids_in(data: Any, source: Source | None, column: str) -> Any:

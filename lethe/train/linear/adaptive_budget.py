@@ -81,7 +81,7 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
     """
     plan.refuse_other(require_run(run))
     _refuse_unknown(described, options)
-    loss, model, start, projected = prepared(described, data, run)
+    loss, model, start, projected, _ = prepared(described, data, run)  # full batches: nothing to declare of workers
     queries = PaidQueries(plan, model, generators_of(options, start.device, batches=False)[0])
     seeded, told = run.seeded or options.seeded(run), options.callbacks
     told.begin(run, seeded=seeded, budget=queries.budget)

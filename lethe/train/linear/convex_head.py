@@ -20,12 +20,15 @@ from lethe.run.users import refuse_users
 from lethe.train.core.projection import onto_ball
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
+from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.description import Linear
-from lethe.train.linear.frozen_features import features_of
+from lethe.train.linear.description import Linear, prepared
+from lethe.train.linear.frozen_features import copied, features_of, refuse_trained
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.loop import train_linear
+from lethe.train.linear.loop import train_linear, train_prepared
+from lethe.train.linear.partitioned.block_model import given_in_blocks
+from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone
 from lethe.train.options import CommonOptions
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
@@ -67,7 +70,8 @@ class Head(ModelDescription[nn.Sequential]):
     In W and c the loss is convex, and its curvature and gradient bound follow from R; so they are enforced, and the last iterate can be
     certified as such. The features of all records are computed once, in eval mode and without gradients, and projected to norm R. They are
     kept in memory twice, as the backbone gave them and projected, in its type and the head's: of float32 8 bytes a number in all. They must
-    fit, the inputs need not.
+    fit, the inputs need not. Of a table in blocks neither must: features are computed again in every pass, where their block is read, by a
+    copy of the backbone, and a record's input is its row of numbers, float32 where all columns are, else float64.
 
     What is certified is the head, and its training. The backbone is released with it, so it must be public; and the head's weights before
     training must be independent of the private data. A head that was trained on them already adds its certificate to this one's, privately
@@ -75,8 +79,8 @@ class Head(ModelDescription[nn.Sequential]):
 
     Args:
         backbone: any module with all parameters frozen, from a record's inputs to one vector of head.in_features numbers. It is put in eval
-            mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one (`features_of`); with
-            physical_size 1 each goes through it alone.
+            mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one, of tables in blocks
+            on those of every block (`checked_features`); with physical_size 1 each goes through it alone.
         head: float32 or float64. Training begins at its present weights and ends in place: if an error is raised they are as they were. It
             needs one output for each class for losses of many classes, such as softmax regression, and one for the others; and a bias if
             run.loss.intercept is set, none if not.
@@ -104,13 +108,19 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
-    source, size = refuse_fields(as_source(data), "a Head"), _AT_ONCE if physical_size is None else physical_size
-    features, targets, compared = features_of(
-        backbone, source, records=run.records, columns=head.in_features, physical_size=size, device=head.weight.device
-    )
+    size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
-    trained = train_linear(linear, (features, targets), run, options)
+    table, source, compared = given_in_blocks(data), None, True
+    if table is None:
+        source = refuse_fields(as_source(data), "a Head")
+        features, targets, compared = features_of(
+            backbone, source, records=run.records, columns=head.in_features, physical_size=size, device=head.weight.device
+        )
+        trained = train_linear(linear, (features, targets), run, options)
+    else:
+        copies = BlockBackbone(module=_copyable(backbone, head.weight.device), columns=head.in_features, size=size)
+        trained = train_prepared(prepared(linear, table, run, backbone=copies), run, options)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -120,6 +130,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         HypothesisClaim("records apart", APART if compared else f"{APART} {NOT_COPIED}"),
         HypothesisClaim("start", START),
         *(HypothesisClaim("data", said) for said in getattr(source, "declared", ())),
+        *trained.record.declared,
     )
     model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, head.weight.dtype), head).eval()
     released = (*released_states({"model": model, "head": head}), *trained.record.released)
@@ -130,6 +141,18 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         checked="checked" if compared else f"checked {NOT_COPIED}",
         declared=tuple(claim.detail for claim in besides),
     )
+
+
+def _copyable(backbone: nn.Module, device: torch.device) -> nn.Module:
+    """The backbone, in eval mode and frozen, of which every block is given a copy."""
+    refuse_trained(backbone, device)
+    if copied(backbone.eval()) is None:
+        raise InputError(
+            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
+            source="copy.deepcopy(backbone)",
+            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+        )
+    return backbone
 
 
 def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:

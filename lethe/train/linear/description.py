@@ -7,18 +7,23 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
+from lethe.partitions.table import PartitionedTable
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
+from lethe.train.core.declared import WORKERS
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.features import numbers, prepare_features, refuse_not_finite
-from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
+from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
 from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.partitioned.block_model import BlockLinearModel, given_in_blocks
+from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone, PreparedBlocks
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.linear.targets import prepare_targets
 from lethe.train.options import CommonOptions
@@ -72,21 +77,24 @@ class Prepared(NamedTuple):
         model: gives the gradients of the data.
         start: shape (d, k), or (d + 1, k) with the intercept's row last.
         projected: rows of the data that were longer than the feature norm.
+        declared: what the certificate rests on besides.
     """
 
     loss: LinearLoss
-    model: LinearModel
+    model: GradientSums
     start: torch.Tensor
     projected: int
+    declared: tuple[HypothesisClaim, ...] = ()
 
 
-def prepared(described: Linear, data: Any, run: Run) -> Prepared:
+def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone | None = None) -> Prepared:
     """The loss, the data and the start, checked.
 
     Args:
         described: the model.
-        data: (features, targets), of shapes (n, d) and (n,) with n = run.records.
+        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks.
         run: what to do.
+        backbone: of a table in blocks, makes the features; None: they are what is stored.
     Raises:
         InputError: anything about these that cannot be used.
     """
@@ -94,6 +102,8 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
     refuse_other_clipping(run)
     loss = linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
+    if (blocks := given_in_blocks(data)) is not None:
+        return _in_blocks(described, blocks, run, loss, backbone)
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise InputError(
             f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
@@ -106,6 +116,22 @@ def prepared(described: Linear, data: Any, run: Run) -> Prepared:
     model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
     start = _initial(described.initial, (table.rows.shape[1], loss.outputs), dtype, device)
     return Prepared(loss, model, start, table.projected)
+
+
+def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: LinearLoss, backbone: BlockBackbone | None) -> Prepared:
+    """The same of a table in blocks, which is looked through once."""
+    dtype, device = described.arithmetic()
+    if device.type != "cpu":
+        raise InputError(
+            f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
+            source="device of Linear, or of the head",
+            remedy="leave it out, or give tables in memory.",
+        )
+    blocks = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+    model, projected = BlockLinearModel.of(table, blocks, run)
+    start = _initial(described.initial, (model.width, loss.outputs), dtype, device)
+    declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+    return Prepared(loss, model, start, projected, declared)
 
 
 def generators_of(options: CommonOptions, device: torch.device, *, batches: bool = True) -> tuple[torch.Generator, ...]:

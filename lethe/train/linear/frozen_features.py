@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,41 @@ class FrozenFeatures(NamedTuple):
 
 @torch.no_grad()
 def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, physical_size: int, device: torch.device) -> FrozenFeatures:
-    r"""The backbone's features of every record, each a function of that record alone.
+    r"""The backbone's features of every record, each a function of that record alone, in memory.
+
+    Args:
+        backbone: is put in eval mode; all its parameters are frozen.
+        data: what `as_source` takes; a record is an input and a target.
+        records: n.
+        columns: d.
+        physical_size: records at once.
+        device: of the backbone.
+    Raises:
+        InputError, HypothesisError: as `checked_features`.
+    """
+    refuse_trained(backbone, device)
+    size = require_whole("physical_size", physical_size, 1)
+    source = refuse_fields(as_source(data), "a frozen backbone")
+    refuse_other_records(records, len(source))
+    twin = copied(backbone.eval())
+    features: Tensor | None = None
+    targets: list[Tensor] = []
+    first = 0
+    for rows, own in checked_features(backbone, twin, source, columns=columns, size=size, device=device):
+        if features is None:
+            features = rows.new_empty((records, columns), device="cpu")
+        features[first : first + len(rows)] = rows
+        targets.append(own)
+        first += len(rows)
+    assert features is not None
+    return FrozenFeatures(features, torch.cat(targets), compared=twin is not None)
+
+
+@torch.no_grad()
+def checked_features(
+    backbone: nn.Module, twin: nn.Module | None, source: Source, *, columns: int, size: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    r"""Features and targets of all records, a physical batch at a time.
 
     The first physical batch is looked at, and the last where it is shorter: for each binary digit of the records' numbers in it, the
     records with a 1 there are exchanged for other inputs, and the features of those with a 0 must not change by a bit; then the other way
@@ -45,58 +79,50 @@ def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, p
     on other inputs, and whether records meet in other batches, is not seen.
 
     Args:
-        backbone: is put in eval mode; all its parameters are frozen.
-        data: what `as_source` takes; a record is an input and a target.
-        records: n.
+        backbone: in eval mode, frozen.
+        twin: a copy that has seen nothing; None: none could be made.
+        source: at least one record, each an input and a target.
         columns: d.
-        physical_size: records at once.
+        size: records at once.
         device: of the backbone.
     Raises:
-        InputError: a backbone with trained parameters or on another device, or data or features that cannot be used.
+        InputError: data or features that cannot be used.
         HypothesisError: records meet, the features are random or depend on what was seen before, or the backbone's buffers or parameters
             change.
     """
-    _refuse_trained(backbone, device)
-    size = require_whole("physical_size", physical_size, 1)
-    source = refuse_fields(as_source(data), "a frozen backbone")
-    refuse_other_records(records, len(source))
-    backbone.eval()
     untouched = UntouchedState(backbone, attributes=True)
-    twin = _copied(backbone)
-    features: Tensor | None = None
-    targets: list[Tensor] = []
-    first_inputs: Tensor | None = None
-    for first in range(0, records, size):
-        tensors = fetched(source, slice(first, min(first + size, records)))
+    seen: tuple[Tensor, Tensor] | None = None
+    for first in range(0, len(source), size):
+        tensors = fetched(source, slice(first, min(first + size, len(source))))
         if len(tensors) != 2:
             raise InputError(
                 f"data: got records of {len(tensors)} tensors; it needs an input and a target.", remedy="give (inputs, targets)."
             )
-        inputs = tensors[0].to(device)
-        if first == 0:
-            first_inputs = inputs.clone()
+        inputs = tensors[0].to(device).contiguous()  # in one order of memory, on which the last bit may depend
+        kept = inputs.clone() if first == 0 else None
         if first == 0 or len(inputs) < size:
             expected = _twice(backbone, inputs, columns)
             if first == 0 and twin is not None:
                 _refuse_memory(twin, source, inputs, expected)
             _refuse_meeting(backbone, inputs, expected)
-        rows = _features(backbone, inputs, columns)
+        rows = features_at_once(backbone, inputs, columns)
         if isinstance(tensors, Padded):
             _refuse_padding(backbone, rows, {record: own[0].to(device) for record, own in tensors.alone.items()})
-        if features is None:
-            features = rows.new_empty((records, columns), device="cpu")
-        features[first : first + len(rows)] = rows
-        targets.append(tensors[1].cpu())
-    assert features is not None
-    assert first_inputs is not None
-    again = _features(backbone, first_inputs, columns).cpu()
-    if not _same(again, features[: len(again)]):
+        if kept is not None:
+            seen = kept, rows.clone()
+        yield rows, tensors[1].cpu()
+    assert seen is not None
+    if not _same(features_at_once(backbone, seen[0], columns), seen[1]):
         raise _random()
     untouched.refuse_changes()
-    return FrozenFeatures(features, torch.cat(targets), compared=twin is not None)
 
 
-def _refuse_trained(backbone: nn.Module, device: torch.device) -> None:
+def refuse_trained(backbone: nn.Module, device: torch.device) -> None:
+    """Refuse a backbone that would be trained, or that is on another device.
+
+    Raises:
+        InputError: see above.
+    """
     if trained := [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]:
         raise InputError(
             f"backbone: {trained[0]} ({len(trained)} of its parameters) requires grad; a backbone is not trained.",
@@ -111,7 +137,16 @@ def _refuse_trained(backbone: nn.Module, device: torch.device) -> None:
         )
 
 
-def _features(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
+def features_at_once(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
+    """What the backbone gives of a physical batch, shape (B, d).
+
+    Args:
+        backbone: in eval mode, frozen.
+        inputs: of B records, shape (B, ...).
+        columns: d.
+    Raises:
+        InputError: something else than one vector of d real numbers for each record.
+    """
     rows, out = len(inputs), backbone(inputs)
     if not isinstance(out, Tensor) or out.shape != (rows, columns) or not out.is_floating_point():
         got = f"{out.dtype} of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
@@ -123,7 +158,8 @@ def _features(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
     return out
 
 
-def _copied(backbone: nn.Module) -> nn.Module | None:
+def copied(backbone: nn.Module) -> nn.Module | None:
+    """A copy of its own; None: it cannot be copied."""
     try:
         return copy.deepcopy(backbone)
     except Exception:  # whatever a module's own attributes make of being copied
@@ -143,8 +179,8 @@ def _refuse_memory(twin: nn.Module, source: Source, inputs: Tensor, expected: Te
     others = inputs[torch.arange(rows, device=inputs.device) // 2]  # not only in another order, which no mean would show
     if rows == 1:
         others = fetched(source, slice(len(source) - 1, len(source)))[0].to(inputs.device)
-    _features(twin, _other(others), columns)
-    if not _same(_features(twin, inputs.clone(), columns), expected):
+    features_at_once(twin, _other(others), columns)
+    if not _same(features_at_once(twin, inputs.clone(), columns), expected):
         raise HypothesisError(
             f"backbone: gives records other features when it saw others before; {_MEETING}.",
             source="a layer that fits itself to the first batch it sees, or otherwise remembers records, in an attribute of its own",
@@ -154,8 +190,8 @@ def _refuse_memory(twin: nn.Module, source: Source, inputs: Tensor, expected: Te
 
 def _twice(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
     """The features, which must be the same the second time."""
-    expected = _features(backbone, inputs.clone(), columns).clone()
-    if not _same(_features(backbone, inputs.clone(), columns), expected):
+    expected = features_at_once(backbone, inputs.clone(), columns).clone()
+    if not _same(features_at_once(backbone, inputs.clone(), columns), expected):
         raise _random()
     return expected
 
@@ -163,7 +199,7 @@ def _twice(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
 def _refuse_padding(backbone: nn.Module, rows: Tensor, alone: Mapping[int, Tensor]) -> None:
     """Refuse features that depend on how far a batch is padded."""
     for record, single in alone.items():
-        expected = _features(backbone, single, rows.shape[1])
+        expected = features_at_once(backbone, single, rows.shape[1])
         if not bool(close(rows[[record]], expected, expected, ALLOWED).all()):
             raise HypothesisError(
                 "backbone: gives a record of a padded batch other features than the record alone: they depend on how far its batch is "
@@ -188,7 +224,7 @@ def _refuse_meeting(backbone: nn.Module, inputs: Tensor, expected: Tensor) -> No
         ones = (number >> digit) % 2 == 1
         for exchanged in (ones, ~ones):
             mixed = torch.where(exchanged.view(-1, *(1 for _ in inputs.shape[1:])), other, inputs)
-            if not _same(_features(backbone, mixed, expected.shape[1])[~exchanged], expected[~exchanged]):
+            if not _same(features_at_once(backbone, mixed, expected.shape[1])[~exchanged], expected[~exchanged]):
                 raise HypothesisError(
                     f"backbone: the features of some records change when other records do; {_MEETING}.",
                     source="a layer that mixes, sorts or shifts records, or takes statistics of the batch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from lethe.errors import InputError
@@ -25,6 +27,25 @@ def refuse_other_clipping(run: Run) -> None:
             source=f"run.{name}",
             remedy=f"drop {name}, or train the model by lethe.train.fit.",
         )
+
+
+class GradientSums(Protocol):
+    """A linear model on its training data, wherever these are: `LinearModel` says what is meant."""
+
+    clip_norm: float | None
+
+    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Over a batch, shape (d, k)."""
+        ...
+
+    def clipped_losses_along(
+        self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
+    ) -> torch.Tensor:
+        """Over all records, shape (K,).
+
+        Args: as `LinearModel.clipped_losses_along`.
+        """
+        ...
 
 
 class LinearModel:

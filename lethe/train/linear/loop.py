@@ -17,8 +17,8 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.vouching import linear_record
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
-from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.description import CLOSED_FORM, Linear, Prepared, generators_of, prepared
+from lethe.train.linear.gradients import GradientSums
 from lethe.train.linear.noise import StepNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
@@ -26,7 +26,7 @@ from lethe.train.options import CommonOptions
 
 def descend(
     parameters: torch.Tensor,
-    model: LinearModel,
+    model: GradientSums,
     batches: Iterable[Batch],
     step_sizes: Sequence[float],
     noise_stds: Sequence[float],
@@ -76,7 +76,6 @@ def descend(
     return parameters
 
 
-@torch.inference_mode()
 def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions) -> Fitted[LinearPredictor]:
     """Train a linear model, as `lethe.train.fit` says.
 
@@ -86,7 +85,21 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     Raises:
         BudgetExceededError, InputError, LetheError: as `fit`.
     """
-    loss, model, start, projected = prepared(described, data, run)
+    return train_prepared(prepared(described, data, run), run, options)
+
+
+@torch.inference_mode()
+def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[LinearPredictor]:
+    """`train_linear` of what has been checked.
+
+    Args:
+        ready: the data and the start.
+        run: as given to `fit`.
+        options: the rest.
+    Raises:
+        BudgetExceededError, InputError, LetheError: as `fit`.
+    """
+    loss, model, start, projected, declared = ready
     policy, prox = options.noise_policy, proximal_step(run.regularisers)
     noise_of_step = _noise_of_step(run, policy)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
@@ -127,9 +140,9 @@ def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions)
     return Fitted(
         model=predictor,
         run=recorded,
-        training_record=linear_record(recorded, predictor.weights, predictor.intercept),
+        training_record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
         checked=CLOSED_FORM,
-        declared=(),
+        declared=tuple(claim.detail for claim in declared),
         report=Report.of(run, steps=recorded.total_steps, projected=projected),
         **spending(budget, seeded=recorded.seeded),
     )

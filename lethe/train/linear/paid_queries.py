@@ -9,7 +9,7 @@ import torch
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.rounding import round_down, round_up
 from lethe.train.linear.adaptive_descent import AdaptiveDescent
-from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.gradients import GradientSums
 from lethe.train.linear.noisy_min import noisy_min
 
 _EVERYTHING = slice(None)
@@ -26,7 +26,7 @@ class PaidQueries:
 
     __slots__ = ("_epsilon", "_generator", "_model", "_plan", "budget")
 
-    def __init__(self, plan: AdaptiveDescent, model: LinearModel, generator: torch.Generator) -> None:
+    def __init__(self, plan: AdaptiveDescent, model: GradientSums, generator: torch.Generator) -> None:
         self.budget = BudgetFilter(plan.rho)
         self._plan = plan
         self._model = model
