@@ -33,7 +33,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 def kind_of(model: nn.Module) -> str | None:
     """What a model is for, by its class: "causal", "tokens", "classes", "choices" or "answers"; None: another thing."""
-    name = type(model).__name__
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    name = kinds[kinds.index("FSDPModule") + 1 if "FSDPModule" in kinds else 0]  # fully_shard puts itself before the class
     for mapping, kind in _KINDS:
         if name in {one for names in getattr(modeling_auto, mapping, {}).values() for one in _listed(names)}:
             return kind

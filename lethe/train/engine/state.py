@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -64,9 +64,9 @@ class LoopState:
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks = callbacks
+        self._callbacks, self._average = callbacks, ready.average
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, lambda: callbacks.step(recorder), done=self.resumed)
+        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, self._stepped, done=self.resumed)
         self._verify = verify
         self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
@@ -97,6 +97,19 @@ class LoopState:
     def complete(self) -> bool:
         """Whether the present micro-batch was used and is the last of its logical batch."""
         return self._batch is not None and self._batch.last and self._used
+
+    def _stepped(self) -> None:
+        if self._average is not None:
+            self._average.add()
+        self._callbacks.step(self._taken.recorder)
+
+    def averaged(self, model: nn.Module) -> dict[str, Tensor] | None:
+        """The state dict of a model with the moving average of its iterates; None: none was asked for, or there is no iterate yet.
+
+        Args:
+            model: that is trained.
+        """
+        return self._average.of(model) if self._average is not None and self._average.begun else None
 
     @property
     def stepped(self) -> bool:
