@@ -53,6 +53,7 @@ def logged(found: dict[str, Any]) -> list[dict[str, float]]:
 
 def compared(folder: Path, *words: str) -> None:
     """Each training is the first one, in one process, and each of its processes tells the same."""
+    folder.mkdir(exist_ok=True)
     assert ended(folder, *words) == [[0] * int(word.split(":")[1]) for word in words]
     alone = told(folder, 0, 0)
     assert float(alone["model"].std()) > 0
@@ -84,7 +85,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one")
 @pytest.mark.slow
 def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
-    compared(tmp_path, "train:1", "train:3", "shards:2", "shards:3")
+    compared(tmp_path / "whole", "train:1", "train:3")
+    compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one")

@@ -1,7 +1,7 @@
 """Trains a small classifier by PrivateTrainers in several processes over gloo, for test_trainer_processes.
 
-`python trainers_together.py FOLDER train:1 train:2 kill:2:6 resume:3`: each word is one training in so many processes, forked from this one
-as torchrun would start them; `kill` ends process 0 by SIGKILL once the noise of that step is journaled. Prints how the processes ended.
+`python trainers_together.py FOLDER train:1 train:2 plain:1 shards:2 kill:2:6 resume:3`: each word is one training in so many processes, forked
+from this one as torchrun would start them; `plain` and `shards` are without noise, which is drawn shard by shard; `kill` ends process 0 by SIGKILL once the noise of that step is journaled. Prints how the processes ended.
 Process r of training number n leaves FOLDER/told-n-r.pt: parameters, run, epsilon and log.
 """
 
@@ -43,7 +43,8 @@ def trained(folder: Path, number: int, rank: int, how: str, kill: int) -> None:
     model: nn.Module = classifier()
     if how == "shards":
         model = sharded(model)
-    run = run_of(steps=STEPS, noise_multiplier=1.0, clip_norm=0.3)
+    noise = 0.0 if how in ("plain", "shards") else 1.0
+    run = run_of(steps=STEPS, noise_multiplier=noise, clip_norm=0.3)
     trainer = private(folder / ("kept" if kept else f"out-{number}"), model, sentences(length=None), run=run, told=told, **changes)
     if not kept:
         trainer._options["seed"] = SEED
@@ -58,8 +59,6 @@ def trained(folder: Path, number: int, rank: int, how: str, kill: int) -> None:
         "history": trainer.state.log_history,
         "steps": trainer.state.global_step,
     }
-    if how == "shards":
-        found["averaged"] = None
     torch.save(found, folder / f"told-{number}-{rank}.pt")
 
 
