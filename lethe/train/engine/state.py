@@ -21,6 +21,7 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
+from lethe.train.engine.mixed_inputs import LoopInputs
 from lethe.train.engine.padding_check import LoopAlone, LossCall
 from lethe.train.engine.refusals import ALONE, over, torn
 from lethe.train.engine.rows import add_clipped, with_a_row
@@ -68,7 +69,7 @@ class LoopState:
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
         self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, self._stepped, done=self.resumed)
         self._verify = verify
-        self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
+        self._inputs, self._alone, self._factors = LoopInputs(clipper.model), LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
         self._asked: LossCall | None = None
         self._delivered: Tensors = ()
@@ -168,7 +169,8 @@ class LoopState:
             self._held.refuse_changes(f"before step {self.steps + 1}")
             self._untouched.look()
             self.placement.gather()
-            with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
+            looked_at = self._inputs.watched(self._delivered, self._verify), self._alone.watched(self._verify and bool(batch.alone))
+            with self._clipper.recording(records=len(self.counted)), looked_at[0], looked_at[1]:
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
@@ -255,8 +257,6 @@ class LoopState:
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
-        if not isinstance(steps_fixed_in_advance, bool):
-            raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self._guard.pending:
             raise InputError(
                 f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."
