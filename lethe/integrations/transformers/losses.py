@@ -90,6 +90,12 @@ class RecordLosses:
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if labels.numel() and (largest := int(labels.max())) >= logits.shape[-1]:
+            raise InputError(
+                f"labels: one of them is {largest}; the model tells {logits.shape[-1]} classes or words apart, numbered from 0.",
+                source="the data's labels, or num_labels or vocab_size of the model's configuration",
+                remedy="number the classes from 0, and make the model with as many as there are.",
+            )
         logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
         told = logs.gather(-1, labels[..., None].long())[..., 0]
         return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)

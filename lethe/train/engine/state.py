@@ -15,13 +15,13 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import LossFunction
+from lethe.train.checks.mixed_inputs import LoopInputs
 from lethe.train.checks.shared_factors import SharedFactors
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
-from lethe.train.engine.mixed_inputs import LoopInputs
 from lethe.train.engine.padding_check import LoopAlone, LossCall
 from lethe.train.engine.refusals import ALONE, over, torn
 from lethe.train.engine.rows import add_clipped, with_a_row

@@ -60,7 +60,8 @@ def extremes(rows: Sequence[Tensor], usable: Sequence[int]) -> list[int]:
         rows: of a batch, shapes (B, ...).
         usable: the records to choose among.
     """
-    whole = [entry.detach().flatten(1) for entry in rows if not (entry.is_floating_point() or entry.is_complex()) and entry.numel()]
+    numbers = [entry for entry in rows if not (entry.is_floating_point() or entry.is_complex()) and entry.numel()]
+    whole = [entry.detach().reshape(len(entry), -1) for entry in numbers]
     if not whole or not usable:
         return []
     found = max(whole, key=lambda entry: int(entry.max()) - int(entry.min()))[list(usable)]
