@@ -1,8 +1,9 @@
 """Trains a small classifier by PrivateTrainers in several processes over gloo, for test_trainer_processes.
 
-`python trainers_together.py FOLDER train:1 train:2 plain:1 shards:2 kill:2:6 resume:3`: each word is one training in so many processes, forked
-from this one as torchrun would start them; `plain` and `shards` are without noise, which is drawn shard by shard; `kill` ends process 0 by SIGKILL once the noise of that step is journaled. Prints how the processes ended.
-Process r of training number n leaves FOLDER/told-n-r.pt: parameters, run, epsilon and log.
+`python trainers_together.py FOLDER train:1 train:2 plain:1 shards:2 kill:2:6 resume:3`: each word is one training in so many processes,
+forked from this one as torchrun would start them; `plain` and `shards` are without noise, which is drawn shard by shard; `kill` ends
+process 0 by SIGKILL once the noise of that step is journaled. Prints how the processes ended. Process r of training number n leaves
+FOLDER/told-n-r.pt: parameters, run, epsilon and log.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_models import classifier, flat, padded, private, run_of, sentences
+from small_models import classifier, padded, private, run_of, sentences
 from torch import nn
 
 from lethe.train.checkpoints.journal import Journal
@@ -37,8 +38,19 @@ def trained(folder: Path, number: int, rank: int, how: str, kill: int) -> None:
 
         Journal.release = watched  # type: ignore[method-assign]
     kept = how in ("kill", "resume")
-    told: dict[str, Any] = {"data_collator": padded, "eval_dataset": sentences(7, length=None), "log_private": True, "ema": None if how == "shards" else 0.5}
-    changes: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 3, "logging_strategy": "steps", "logging_steps": 1, "warmup_steps": 2}
+    told: dict[str, Any] = {
+        "data_collator": padded,
+        "eval_dataset": sentences(7, length=None),
+        "log_private": True,
+        "ema": None if how == "shards" else 0.5,
+    }
+    changes: dict[str, Any] = {
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "warmup_steps": 2,
+    }
     changes |= {"save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2, "per_device_train_batch_size": 2}
     model: nn.Module = classifier()
     if how == "shards":

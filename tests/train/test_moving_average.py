@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import Checkpoints, Fitted, fit
+from lethe.train import Checkpoints, Fitted, PrivacyEngine, fit
 
 
 def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
@@ -39,6 +39,37 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
         expected = sum(weight * iterate[name] for weight, iterate in zip(weights, iterates, strict=True)) / sum(weights)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
     make_network().load_state_dict(dict(fitted.averaged))
+
+
+def _looped(steps: int, folder: Path) -> Any:
+    """The engine of a loop that ends after so many steps."""
+    model: Any = make_network()
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = PrivacyEngine(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=Checkpoints(folder=folder, every=1))
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=make_data())
+    assert (engine.averaged is None) == (engine.resumed == 0)
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+        if engine.steps == steps:
+            break
+    return engine
+
+
+def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
+    steps = make_network_run("cyclic").total_steps
+    whole = _looped(steps, tmp_path / "whole")
+    begun = _looped(2, tmp_path / "cut")
+    begun.save()
+    begun.close()
+    again = _looped(steps, tmp_path / "cut")
+    assert again.resumed == 2
+    for name, average in whole.averaged.items():
+        torch.testing.assert_close(again.averaged[name], average, rtol=1e-12, atol=1e-13)
+    assert [released.name for released in again.record().released] == ["model", "moving average"]
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")

@@ -14,7 +14,7 @@ from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
 _SHARDS = (
-    "the engine divides the model and exchanges gradients by itself, before they are clipped: call fully_shard on the model (FSDP2) and give "
+    "it divides the model and exchanges gradients by itself, before they are clipped: call fully_shard on the model (FSDP2) and give "
     "it to this Trainer, whose processes torchrun or accelerate starts"
 )
 _ONE_MESH = "all processes take shares of one batch: start them by torchrun or accelerate launch, and leave it out"

@@ -177,6 +177,6 @@ def _answered(model: nn.Module, arguments: dict[str, Tensor]) -> Any:
         raise InputError(
             f"model: of a record alone it computes nothing: {type(error).__name__}: {first_line(error)}",
             source="the check of the loss: single records before training",
-            remedy="see that no token is beyond the model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than it "
-            "takes (config.max_position_embeddings), and that the columns are arguments of its forward.",
+            remedy="see that no token is beyond the model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than "
+            "it takes (config.max_position_embeddings), and that the columns are arguments of its forward.",
         ) from error

@@ -188,7 +188,7 @@ class PrivateLoop(Trainer):
 
     @contextmanager
     def _without_reducer(self) -> Iterator[None]:
-        """Within: accelerate prepares the model and leaves it bare, where it would be a DistributedDataParallel; the engine exchanges sums."""
+        """Within: accelerate prepares the model and leaves it bare, without a DistributedDataParallel: the engine exchanges sums."""
         accelerator = cast(Any, self.accelerator)
         accelerator.prepare_model = partial(accelerator.prepare_model, evaluation_mode=True)
         try:

@@ -45,7 +45,8 @@ def planned(
     r"""The run of a Trainer.
 
     A logical batch is per_device_train_batch_size x gradient_accumulation_steps records in each process, of which the first factor are on
-    its device at once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is the clip norm.
+    its device at once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is
+    the clip norm.
     With users, all of these numbers count users.
 
     Args:

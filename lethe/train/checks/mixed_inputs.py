@@ -76,7 +76,6 @@ class LoopInputs:
         self._batches += 1
         return self._batches <= _FIRST or self._batches & (self._batches - 1) == 0 or chance.randrange(_ODDS) == 0
 
-
     @torch.no_grad()
     def _require_own(self, given: Tensor, records: Tensor, place: tuple[int, int]) -> None:
         if records.shape != given.shape or records.device != given.device or records.data_ptr() == given.data_ptr() or records.dim() < 2:
@@ -101,8 +100,8 @@ def _mixed(what: str) -> InputError:
     return InputError(
         f"recording: the model is given {what}.",
         source="what the loop does between the loader and the model: mixup, cutmix, another order, a mean or a size of the batch",
-        remedy="let each row be made of its own record, as by augmentation in dataset[i], and scale by public constants: a mixture of records "
-        "is no record, and the sum moves by more than C when one of them does.",
+        remedy="let each row be made of its own record, as by augmentation in dataset[i], and scale by public constants: a mixture of "
+        "records is no record, and the sum moves by more than C when one of them does.",
     )
 
 
