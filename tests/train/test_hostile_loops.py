@@ -215,3 +215,71 @@ class Adapting(nn.Module):
 def test_a_step_on_the_loss_of_the_batch_within_the_model_is_refused() -> None:
     with pytest.raises(LetheError, match="in its batch is another than that of the record alone"):
         fit(Adapting(), CROSS_ENTROPY, numbers(4), RUN)
+
+
+class Slow(torch.optim.SGD):
+    """Goes half of the way back after every second step; its step calls that of its class."""
+
+    def step(self, closure: Any = None) -> Any:
+        told = super().step(closure)
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.taken = getattr(self, "taken", 0) + 1
+        with torch.no_grad():
+            for parameter, slow in zip(own, self.__dict__.setdefault("slow", [one.detach().clone() for one in own]), strict=True):
+                if self.taken % 2 == 0:
+                    parameter.copy_(slow.lerp_(parameter, 0.5))
+        return told
+
+
+def _stepped(kind: type[torch.optim.Optimizer]) -> PrivacyEngine:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
+    model: Any = network()
+    optimizer: Any = kind(model.parameters(), lr=0.1)  # pyright: ignore[reportCallIssue]
+    engine = PrivacyEngine(RUN)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=numbers())
+    for inputs, targets in loader:
+        with engine.recording():
+            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+        engine.backward(losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    return engine
+
+
+def test_an_optimiser_whose_step_calls_that_of_its_class_takes_one_step() -> None:
+    engine = _stepped(Slow)
+    assert engine.steps == RUN.total_steps
+    assert engine.recorded_run().total_steps == RUN.total_steps
+
+
+def test_gradients_that_are_put_in_between_the_two_are_refused() -> None:
+    class Spoilt(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad = torch.ones_like(parameter)
+            return super().step(closure)
+
+    with pytest.raises(LetheError, match="its .grad is not the noisy gradient"):
+        _stepped(Spoilt)
+
+
+def test_after_a_step_that_failed_in_the_middle_none_is_let_through() -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            super().step(closure)
+            raise OSError("no space left")
+
+    model: Any = network()
+    optimizer: Any = Failing(model.parameters(), lr=0.1)
+    engine = PrivacyEngine(RUN)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=numbers())
+    inputs, targets = next(iter(loader))
+    with engine.recording():
+        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+    engine.backward(losses)
+    with pytest.raises(OSError, match="no space"):
+        optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(LetheError, match="its .grad is not the noisy gradient|no private gradient"):
+        optimizer.step()
