@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from networks import CROSS_ENTROPY, one_thread
+from private_loops import Loop
 from torch import Tensor, nn
 
 import lethe
@@ -56,16 +57,16 @@ def clipped(model: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], rows: 
 
 
 def in_a_loop(between: Callable[[Tensor], Tensor]) -> None:
-    model = network()
-    optimizer, given = standing(model)
-    engine, (rows, targets) = PrivacyEngine(RUN), numbers()
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=(rows, targets))
-    for inputs, labels in loader:
+    untrained = network()
+    optimizer, given = standing(untrained)
+    engine = PrivacyEngine(RUN)
+    model, _, loader = engine.make_private(module=untrained, optimizer=optimizer, data=numbers())
+    for rows, labels in loader:
         with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(between(inputs)), labels)
-        engine.backward(losses)
+            outputs = model(between(rows))
+            told = engine.losses(CROSS_ENTROPY, outputs, labels)
+        engine.backward(told)
         optimizer.step()
-        optimizer.zero_grad()
     assert len(given) == RUN.total_steps
 
 
@@ -231,55 +232,37 @@ class Slow(torch.optim.SGD):
         return told
 
 
-def _stepped(kind: type[torch.optim.Optimizer]) -> PrivacyEngine:
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
-    model: Any = network()
-    optimizer: Any = kind(model.parameters(), lr=0.1)  # pyright: ignore[reportCallIssue]
-    engine = PrivacyEngine(RUN)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=numbers())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-        engine.backward(losses)
-        optimizer.step()
-        optimizer.zero_grad()
-    return engine
-
-
 def test_an_optimiser_whose_step_calls_that_of_its_class_takes_one_step() -> None:
-    engine = _stepped(Slow)
-    assert engine.steps == RUN.total_steps
-    assert engine.recorded_run().total_steps == RUN.total_steps
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
+    loop = Loop(optimizer=lambda parameters: Slow(parameters, lr=0.1))
+    assert loop.whole().total_steps == loop.engine.steps == loop.run.total_steps
 
 
-def test_gradients_that_are_put_in_between_the_two_are_refused() -> None:
-    class Spoilt(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            for parameter in self.param_groups[0]["params"]:
-                parameter.grad = torch.ones_like(parameter)
-            return super().step(closure)
+class Spoilt(torch.optim.SGD):
+    """Puts other gradients in before the step of its class."""
 
-    with pytest.raises(LetheError, match="its .grad is not the noisy gradient"):
-        _stepped(Spoilt)
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = torch.ones_like(parameter)
+        return super().step(closure)
 
 
-def test_after_a_step_that_failed_in_the_middle_none_is_let_through() -> None:
-    class Failing(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            super().step(closure)
-            raise OSError("no space left")
+class Failing(torch.optim.SGD):
+    """Fails in the middle of its step."""
 
-    model: Any = network()
-    optimizer: Any = Failing(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(RUN)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=numbers())
-    inputs, targets = next(iter(loader))
-    with engine.recording():
-        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-    engine.backward(losses)
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        raise OSError("no space left")
+
+
+def test_gradients_that_come_in_the_middle_of_a_step_or_after_one_that_failed_are_refused() -> None:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient"):
+        Loop(optimizer=lambda parameters: Spoilt(parameters, lr=0.1)).whole()
+    loop = Loop(optimizer=lambda parameters: Failing(parameters, lr=0.1))
     with pytest.raises(OSError, match="no space"):
-        optimizer.step()
-    for parameter in model.parameters():
+        loop.whole()
+    for parameter in loop.model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    with pytest.raises(LetheError, match="its .grad is not the noisy gradient|no private gradient"):
-        optimizer.step()
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient|no private gradient"):
+        loop.optimizer.step()

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from private_loops import Loop
 from torch import Tensor, nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import Checkpoints, Fitted, PrivacyEngine, fit
+from lethe.train import Checkpoints, Fitted, fit
 
 
 def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
@@ -41,35 +42,28 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
     make_network().load_state_dict(dict(fitted.averaged))
 
 
-def _looped(steps: int, folder: Path) -> Any:
-    """The engine of a loop that ends after so many steps."""
-    model: Any = make_network()
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=Checkpoints(folder=folder, every=1))
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=make_data())
-    assert (engine.averaged is None) == (engine.resumed == 0)
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-        engine.backward(losses)
-        optimizer.step()
-        optimizer.zero_grad()
-        if engine.steps == steps:
-            break
-    return engine
-
-
 def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
-    steps = make_network_run("cyclic").total_steps
-    whole = _looped(steps, tmp_path / "whole")
-    begun = _looped(2, tmp_path / "cut")
-    begun.save()
-    begun.close()
-    again = _looped(steps, tmp_path / "cut")
-    assert again.resumed == 2
-    for name, average in whole.averaged.items():
-        torch.testing.assert_close(again.averaged[name], average, rtol=1e-12, atol=1e-13)
-    assert [released.name for released in again.record().released] == ["model", "moving average"]
+    def begun(folder: str) -> Loop:
+        kept = Checkpoints(folder=tmp_path / folder, every=1)
+        return Loop(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=kept, batch_generator=None, noise_generator=None)
+
+    whole, cut = begun("whole"), begun("cut")
+    assert whole.engine.averaged is None
+    whole.whole()
+    for inputs, targets in cut.loader:
+        cut.use(inputs, targets)
+        if cut.engine.steps == 2:
+            break
+    cut.engine.save()
+    cut.engine.close()
+    again = begun("cut")
+    assert again.engine.resumed == 2
+    again.whole()
+    assert whole.engine.averaged is not None
+    assert again.engine.averaged is not None
+    for name, average in whole.engine.averaged.items():
+        torch.testing.assert_close(again.engine.averaged[name], average, rtol=1e-12, atol=1e-13)
+    assert [released.name for released in again.engine.record().released] == ["model", "moving average"]
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
