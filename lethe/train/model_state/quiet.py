@@ -27,7 +27,8 @@ class Quiet(TorchFunctionMode):
     """Within: dropout, also inside attention and recurrent layers, hands on what it is given, and no module leaves training mode.
 
     The n-th uniform, normal or Bernoulli draw is one that depends on n, on the shape of a row and on what its generator was seeded with
-    alone, so that a record alone is given what it is given in company, unless the model seeds by what it is given. Other draws are left alone.
+    alone, so that a record alone is given what it is given in company, unless the model seeds by what it holds. Other draws are left
+    alone.
     """
 
     def __init__(self) -> None:
