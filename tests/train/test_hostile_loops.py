@@ -109,6 +109,21 @@ def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
     in_a_loop(OWN[kind])
 
 
+def test_tokens_that_are_another_record_s_labels_are_no_mixture() -> None:
+    """All begin with one prompt, whose labels count in one record and not in the others."""
+    words = torch.randint(0, 50, (RECORDS, 30), generator=torch.Generator().manual_seed(0))
+    words[:, :20] = torch.arange(20)
+    labels = torch.where((torch.arange(RECORDS) % SIZE == 0)[:, None] | (torch.arange(30) >= 20), words, -100)
+    model = nn.Sequential(nn.Embedding(50, 6), nn.Linear(6, 50)).double()
+    engine = PrivacyEngine(RUN.replace(steps=1))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.0)
+    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=(words, labels))
+    tokens, targets = next(iter(loader))
+    with engine.recording():
+        each = nn.functional.cross_entropy(model(tokens).transpose(1, 2), targets, reduction="none").sum(1)
+    engine.backward(each)
+
+
 def masking(outputs: Tensor, targets: Tensor) -> Tensor:
     targets[targets == 2] = 1
     return CROSS_ENTROPY(outputs, targets)

@@ -158,6 +158,8 @@ class PrivateLoop(Trainer):
         state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
         if self.args.should_save:
             self._save(output_dir, state_dict=state)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """As of the Trainer; of a model in shards nothing: its optimiser's state, too, is in Lethe's own checkpoint."""

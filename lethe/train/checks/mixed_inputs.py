@@ -57,7 +57,10 @@ class LoopInputs:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._depth += 1
             if self._depth == 1:  # the self-check calls the model within the loop's call
-                tensors = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+                own = {(entry.data_ptr(), entry.shape) for entry in delivered}
+                given = (entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor))
+                # The loader's own are what they are, and may be alike: labels that repeat a prompt, and the tokens of another record.
+                tensors = [entry for entry in given if (entry.data_ptr(), entry.shape) not in own]
                 for place in [(one, other) for one in range(len(tensors)) for other in range(len(delivered))]:
                     self._require_own(tensors[place[0]], delivered[place[1]], place)
 
@@ -78,7 +81,7 @@ class LoopInputs:
 
     @torch.no_grad()
     def _require_own(self, given: Tensor, records: Tensor, place: tuple[int, int]) -> None:
-        if records.shape != given.shape or records.device != given.device or records.data_ptr() == given.data_ptr() or records.dim() < 2:
+        if records.shape != given.shape or records.device != given.device or records.dim() < 2:
             return
         rows, own = given.flatten(1), records.flatten(1)
         known = self._columns.setdefault(place, sorted(sample(range(own.shape[1]), max(_COLUMNS, 4 * len(own)))))
