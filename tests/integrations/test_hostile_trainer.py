@@ -79,6 +79,20 @@ def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> 
     assert float((ends[0] - ends[1]).abs().max()) < 1e-7
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"labels": 9}, "labels: one of them is 9; the model tells 3 classes"),
+        ({"input_ids": [1000] * 8}, "(?s)of a record alone it computes nothing.*beyond the model's vocabulary"),
+        ({"input_ids": [1] * 40, "attention_mask": [1] * 40}, "(?s)of a record alone it computes nothing.*max_position_embeddings"),
+    ],
+)
+def test_numbers_that_the_model_does_not_take(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        private(tmp_path, classifier(), [{**record, **changed} for record in sentences()], run=run_of()).train()
+
+
 def numbers(bad: tuple[int, ...]) -> list[dict[str, Any]]:
     """Records whose embeddings are given; those of some are NaN."""
     random = torch.Generator().manual_seed(2)

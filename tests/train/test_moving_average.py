@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from private_loops import Loop
 from torch import Tensor, nn
 
 import lethe
@@ -39,6 +40,30 @@ def test_it_is_the_weighted_mean_of_the_iterates(decay: float, adam: bool) -> No
         expected = sum(weight * iterate[name] for weight, iterate in zip(weights, iterates, strict=True)) / sum(weights)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
     make_network().load_state_dict(dict(fitted.averaged))
+
+
+def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
+    def begun(folder: str) -> Loop:
+        kept = Checkpoints(folder=tmp_path / folder, every=1)
+        return Loop(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=kept, batch_generator=None, noise_generator=None)
+
+    whole, cut = begun("whole"), begun("cut")
+    assert whole.engine.averaged is None
+    whole.whole()
+    for inputs, targets in cut.loader:
+        cut.use(inputs, targets)
+        if cut.engine.steps == 2:
+            break
+    cut.engine.save()
+    cut.engine.close()
+    again = begun("cut")
+    assert again.engine.resumed == 2
+    again.whole()
+    assert whole.engine.averaged is not None
+    assert again.engine.averaged is not None
+    for name, average in whole.engine.averaged.items():
+        torch.testing.assert_close(again.engine.averaged[name], average, rtol=1e-12, atol=1e-13)
+    assert [released.name for released in again.engine.record().released] == ["model", "moving average"]
 
 
 @pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")

@@ -192,7 +192,7 @@ def make_private(run: Run | None, **given: Any) -> None:
         ({}, {"users": IDS[:-1]}, "got 22 ids for 23 records"),
         ({"records": 10}, {"users": IDS}, "the data are of 9 users"),
         ({}, {"users": IDS, "records_per_user": 0}, "records_per_user"),
-        ({}, {"users": IDS, "views": 2}, "views: make_private takes no such argument"),
+        ({}, {"users": IDS, "views": 0}, "views: got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], given: dict[str, Any], said: str) -> None:

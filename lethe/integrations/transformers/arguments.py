@@ -13,7 +13,11 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
-_MANY = "several processes or devices are not trained by this Trainer yet; train on one device, or by lethe.train.fit in several processes"
+_SHARDS = (
+    "it divides the model and exchanges gradients by itself, before they are clipped: call fully_shard on the model (FSDP2) and give "
+    "it to this Trainer, whose processes torchrun or accelerate starts"
+)
+_ONE_MESH = "all processes take shares of one batch: start them by torchrun or accelerate launch, and leave it out"
 _CHOSEN = (
     "it would seal another iterate than the last, chosen by what is measured along the way; under release all each checkpoint-N is covered "
     "by the certificate: choose one yourself, by public data"
@@ -40,11 +44,7 @@ HONOURED = frozenset(_HONOURED.split())
 """Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
 
 
-_OF_FIT = {
-    "unit": "PrivateTrainer(..., users=ids), where a user is the unit",
-    "views": "lethe.train.fit(model, record_losses(model), data, run, views=K)",
-    "ema": "lethe.train.fit(model, record_losses(model), data, run, ema=0.999)",
-}
+_OF_FIT = {"unit": "PrivateTrainer(..., users=ids), where a user is the unit"}
 
 
 class Needs(NamedTuple):
@@ -69,9 +69,9 @@ NEEDS: Mapping[str, Needs] = {
     "train_sampling_strategy": Needs(one_of("random"), f"batches grouped by length tell lengths; {_DESIGN}"),
     "group_by_length": Needs(off, f"batches grouped by length tell lengths; {_DESIGN}"),
     "data_seed": Needs(off, _ENTROPY),
-    "deepspeed": Needs(off, _MANY),
-    "fsdp": Needs(off, _MANY),
-    "parallelism_config": Needs(off, _MANY),
+    "deepspeed": Needs(off, _SHARDS),
+    "fsdp": Needs(off, _SHARDS),
+    "parallelism_config": Needs(off, _ONE_MESH),
     "torch_compile": Needs(off, "gradients of single records are found by hooks on the model's layers, which a compiled model skips"),
     "use_liger_kernel": Needs(off, f"its layers compute gradients by themselves: {_MORE}"),
     "neftune_noise_alpha": Needs(off, "its noise on embeddings is scaled by how far the batch is padded, and so by other records"),
@@ -133,11 +133,11 @@ def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
                 source="TrainingArguments",
                 remedy="leave it out.",
             )
-    if args.world_size > 1 or args.n_gpu > 1:
+    if args.n_gpu > 1:
         raise InputError(
-            f"{args.world_size} processes, {args.n_gpu} devices: got more than one.",
-            source="torch.distributed, or the visible devices",
-            remedy=f"{_MANY}: CUDA_VISIBLE_DEVICES=0.",
+            f"{args.n_gpu} devices in one process: DataParallel would copy the model to each, and hide which gradient is whose record's.",
+            source="the visible devices",
+            remedy=f"torchrun --nproc-per-node={args.n_gpu}: one process for each; or CUDA_VISIBLE_DEVICES=0.",
         )
 
 
@@ -152,7 +152,7 @@ def refuse_options_of_fit(given: Iterable[str]) -> None:
     for name in given:
         if name in _OF_FIT:
             raise InputError(
-                f"{name}: PrivateTrainer has no such option; a record is one row of train_dataset, and passes through the model once.",
+                f"{name}: PrivateTrainer has no such option.",
                 remedy=f"{_OF_FIT[name]}.",
             )
 
@@ -161,16 +161,17 @@ def refuse_surroundings(trainer: Any) -> None:
     """Refuse what a Trainer was told beside its arguments: by accelerate's environment, or by its data sets.
 
     Raises:
-        InputError: several processes, sharding, compiling or float16; or see `refuse_evaluated`.
+        InputError: sharding, compiling or float16; or see `refuse_evaluated`.
     """
     accelerator = trainer.accelerator
     told = {
-        "distributed_type": (accelerator.distributed_type, "NO", _MANY),
-        "mixed_precision": (accelerator.mixed_precision, "no" if accelerator.mixed_precision != "bf16" else "bf16", NEEDS["fp16"].why),
-        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, "NO", NEEDS["torch_compile"].why),
+        "distributed_type": (accelerator.distributed_type, ("NO", "MULTI_CPU", "MULTI_GPU"), _SHARDS),
+        "parallelism_config": (accelerator.parallelism_config and "given", ("None",), _ONE_MESH),
+        "mixed_precision": (accelerator.mixed_precision, ("no", "bf16"), NEEDS["fp16"].why),
+        "dynamo_plugin": (accelerator.state.dynamo_plugin.backend, ("NO",), NEEDS["torch_compile"].why),
     }
     for name, (value, allowed, why) in told.items():
-        if str(getattr(value, "value", value)).upper() != allowed.upper():
+        if str(getattr(value, "value", value)) not in allowed:
             what = f"accelerate: {name} is {getattr(value, 'value', value)}."
             raise InputError(what, source="accelerate's configuration, or ACCELERATE_*", remedy=f"{why}.")
     refuse_evaluated(trainer.train_dataset, trainer.eval_dataset)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.generic import find_labels
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.integrations.transformers.losses import RecordLosses, UsersLosses, kind_of
+from lethe.train.core.comparison import FAILURES, first_line
 from lethe.train.data.sources.map_style import MapStyleSource
 
 _FUNCTION = "give compute_loss_func: (outputs, labels, num_items_in_batch=None) -> one loss a record, shape (B,)."
@@ -154,7 +155,7 @@ def refuse_other_loss(
             for place in sorted({last * step // max(1, _LOOKED_AT - 1) for step in range(_LOOKED_AT)}):
                 batch = {key: part.to(device) for key, part in zip(keys, source.fetch(slice(place, place + 1)), strict=True)}
                 arguments, labels = labels_of(batch, names)
-                ours = float(criterion(model(**with_decoder_inputs(model, arguments, labels)), labels)[0])
+                ours = float(criterion(_answered(model, with_decoder_inputs(model, arguments, labels)), labels)[0])
                 theirs = float(own(dict(batch)))
                 if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED[half] * max(1.0, abs(theirs)):
                     raise InputError(
@@ -165,3 +166,17 @@ def refuse_other_loss(
     finally:
         for module, mode in training.items():
             module.training = mode
+
+
+def _answered(model: nn.Module, arguments: dict[str, Tensor]) -> Any:
+    try:
+        return model(**arguments)
+    except FAILURES as error:
+        if isinstance(error, LetheError | torch.OutOfMemoryError):
+            raise
+        raise InputError(
+            f"model: of a record alone it computes nothing: {type(error).__name__}: {first_line(error)}",
+            source="the check of the loss: single records before training",
+            remedy="see that no token is beyond the model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than "
+            "it takes (config.max_position_embeddings), and that the columns are arguments of its forward.",
+        ) from error

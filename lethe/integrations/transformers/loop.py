@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import Trainer
 from transformers.trainer_utils import TrainOutput
 
@@ -22,6 +24,7 @@ from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import checkpoints_of
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine
+from lethe.train.core.tensors import is_shard
 from lethe.train.data.logical_batches import LogicalBatch
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
@@ -66,6 +69,9 @@ class PrivateLoop(Trainer):
         """
         return [batch for batch in (next(epoch_iterator, None) for _ in range(num_batches)) if batch is not None], None
 
+    def _get_num_items_in_batch(self, batch_samples: Any, device: Any) -> None:
+        """None, in evaluation as well: by it, several processes would multiply the loss of many models by their number."""
+
     def training_step(self, model: Any, inputs: LogicalBatch, num_items_in_batch: Any = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The clipped and noised gradient of a logical batch.
 
@@ -80,15 +86,17 @@ class PrivateLoop(Trainer):
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             cast(Any, self.optimizer).train()
-        total, records = torch.zeros((), dtype=torch.float64), 0
+        told = torch.zeros(2, dtype=torch.float64)  # of this process: the sum of the losses, and of how many records
         for micro_batch in inputs:
             with engine.recording(), self._own_losses():
                 losses: Any = self.compute_loss(model, micro_batch)
             engine.backward(losses)
             if self._log_private:
-                total += losses.detach()[engine.counted].double().sum().cpu()
-                records += int(engine.counted.sum())
-        return (total / max(records, 1)).to(self.args.device, torch.float32)
+                counted = losses.detach()[engine.counted].double()
+                told += torch.stack([counted.sum(), counted.new_tensor(len(counted))]).cpu()
+        if self._log_private and self.args.world_size > 1:
+            told = cast(Tensor, self.accelerator.reduce(told.to(self.args.device), "sum")).cpu()
+        return (told[0] / told[1].clamp(min=1)).to(self.args.device, torch.float32)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """In training one loss a record, shape (B,); in evaluation the Trainer's.
@@ -136,6 +144,28 @@ class PrivateLoop(Trainer):
         if self.run.release == "all":  # else no iterate but the last may be seen
             super()._save_checkpoint(model, trial)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As of the Trainer; of a model in shards, which all processes gather, process 0 writes the whole.
+
+        Args:
+            output_dir: None: that of the arguments.
+            _internal_call: of the Trainer.
+        """
+        model = cast(Any, self.model)
+        if not any(is_shard(parameter) for parameter in model.parameters()):
+            super().save_model(output_dir, _internal_call)
+            return
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        if self.args.should_save:
+            self._save(output_dir, state_dict=state)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """As of the Trainer; of a model in shards nothing: its optimiser's state, too, is in Lethe's own checkpoint."""
+        if not any(is_shard(parameter) for parameter in cast(Any, self.model).parameters()):
+            super()._save_optimizer_and_scheduler(output_dir)
+
     def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: Any) -> TrainOutput:
         self._batches.drain()
         self._record = self._engine.record()
@@ -157,6 +187,16 @@ class PrivateLoop(Trainer):
     def _folder(self) -> Path | None:
         kept = checkpoints_of(self._kept, self.args)
         return None if kept is None else Path(os.fspath(kept.folder))
+
+    @contextmanager
+    def _without_reducer(self) -> Iterator[None]:
+        """Within: accelerate prepares the model and leaves it bare, without a DistributedDataParallel: the engine exchanges sums."""
+        accelerator = cast(Any, self.accelerator)
+        accelerator.prepare_model = partial(accelerator.prepare_model, evaluation_mode=True)
+        try:
+            yield
+        finally:
+            del accelerator.prepare_model
 
     @contextmanager
     def _own_losses(self) -> Iterator[None]:

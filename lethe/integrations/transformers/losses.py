@@ -33,7 +33,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
 
 def kind_of(model: nn.Module) -> str | None:
     """What a model is for, by its class: "causal", "tokens", "classes", "choices" or "answers"; None: another thing."""
-    name = type(model).__name__
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    name = kinds[kinds.index("FSDPModule") + 1 if "FSDPModule" in kinds else 0]  # fully_shard puts itself before the class
     for mapping, kind in _KINDS:
         if name in {one for names in getattr(modeling_auto, mapping, {}).values() for one in _listed(names)}:
             return kind
@@ -89,6 +90,12 @@ class RecordLosses:
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if labels.numel() and (largest := int(labels.max())) >= logits.shape[-1]:
+            raise InputError(
+                f"labels: one of them is {largest}; the model tells {logits.shape[-1]} classes or words apart, numbered from 0.",
+                source="the data's labels, or num_labels or vocab_size of the model's configuration",
+                remedy="number the classes from 0, and make the model with as many as there are.",
+            )
         logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
         told = logs.gather(-1, labels[..., None].long())[..., 0]
         return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)

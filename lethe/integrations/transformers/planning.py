@@ -44,8 +44,9 @@ def planned(
 ) -> Planned:
     r"""The run of a Trainer.
 
-    A logical batch is per_device_train_batch_size x gradient_accumulation_steps records, of which the first factor are on the device at
-    once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is the clip norm.
+    A logical batch is per_device_train_batch_size x gradient_accumulation_steps records in each process, of which the first factor are on
+    its device at once. An epoch has as many steps as without privacy, and T is max_steps, or num_train_epochs of them. max_grad_norm is
+    the clip norm.
     With users, all of these numbers count users.
 
     Args:
@@ -74,8 +75,8 @@ def planned(
         refuse_users(require_run(run, correlated=True), "PrivateTrainer without users=")
     units = len(dataset) if users is None else owners_of(users).users
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    logical = physical * accumulated if run is None else run.batch_size
-    per_epoch = _steps_per_epoch(units, physical, accumulated, args) if run is None else max(1, -(-units // logical))
+    logical = physical * accumulated * args.world_size if run is None else run.batch_size
+    per_epoch = _steps_per_epoch(units, physical * args.world_size, accumulated, args) if run is None else max(1, -(-units // logical))
     if run is None:
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
         made = Run(
@@ -94,7 +95,7 @@ def planned(
 
 
 def _steps_per_epoch(records: int, physical: int, accumulated: int, args: TrainingArguments) -> int:
-    """As the Trainer counts them."""
+    """As the Trainer counts them, of batches in all processes."""
     batches = records // physical if args.dataloader_drop_last else math.ceil(records / physical)
     return max(1, math.ceil(batches / accumulated))
 
@@ -112,7 +113,7 @@ def _clip_norm(args: TrainingArguments) -> float:
 def _refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:
     """Refuse arguments that were set to another thing than the run says; what was left at its default says nothing."""
     defaults = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
-    logical = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    logical = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     steps = math.ceil(args.num_train_epochs * per_epoch)
     said = (
         ("max_grad_norm", args.max_grad_norm, run.clip_norm, args.max_grad_norm in (defaults["max_grad_norm"], run.clip_norm)),

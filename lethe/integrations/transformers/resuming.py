@@ -14,6 +14,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from lethe.errors import InputError
 from lethe.train import Checkpoints
+from lethe.train.distributed.workers import Workers, ending_together
 
 ENDING = ".private"
 """Of the folder beside output_dir, and not in it: what lies there is as private as the data, and output_dir is what people publish."""
@@ -64,8 +65,9 @@ def with_state(kept: Checkpoints | None, trainer: Any) -> Checkpoints | None:
     return None if kept is None else dataclasses.replace(kept, also={**kept.also, **also})
 
 
+@ending_together
 def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: Path | None) -> bool:
-    """Whether training is to be taken up again.
+    """Whether training is to be taken up again; of several processes number 0, which keeps the folder, looks into it.
 
     Args:
         resume: True, or the folder of the last checkpoint, or of all.
@@ -74,8 +76,8 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
     Raises:
         InputError: there is nothing to go on from, or it is an earlier checkpoint.
     """
-    if resume in (None, False):
-        return False
+    if resume in (None, False) or not Workers.current().root:
+        return resume not in (None, False)
     if folder is None or not (folder / "journal").exists():
         raise InputError(
             f"resume_from_checkpoint: got {resume!r}, and there is no training to take up in {folder or 'any folder'}.",

@@ -44,8 +44,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         trainer.train()
         trainer.certificate_
 
-    Each step takes a Poisson batch of per_device_train_batch_size x gradient_accumulation_steps records (expected), of which the first
-    factor are on the device at once (with `users`, both count users); clips each record's gradient to max_grad_norm, which is *not*
+    Each step takes a Poisson batch of per_device_train_batch_size x gradient_accumulation_steps records a process (expected), of which the
+    first factor are on its device at once (with `users`, both count users); clips each record's gradient to max_grad_norm, which is *not*
     applied to the noisy mean; adds noise; and lets optimiser and schedule do the rest. A record's loss is normalised by its own tokens,
     never by those of the batch (`num_items_in_batch` is not used). It is the model's own loss of the record alone, which is compared
     before training.
@@ -74,6 +74,10 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
         clip_groups, method, secure, verify, gradient_memory: as of `PrivacyEngine`.
+        views: how often train_dataset[i] is read and collated in a step, where it augments at random: a record's gradient is that of the
+            mean loss of its views, clipped once. per_device_train_batch_size still counts records.
+        ema: of the iterates' moving average, such as 0.999: `trainer.averaged` after training, covered by the certificate. Needs
+            release: all.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before a record is read, and settled with
             the recorded run.
         noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy. Needs
@@ -106,6 +110,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         secure: bool = False,
         verify: bool = True,
         gradient_memory: int | None = None,
+        views: int = 1,
+        ema: float | None = None,
         ledger: Spender | None = None,
         noisy_grad_norm: float | None = None,
         noise_corrected: bool = False,
@@ -130,10 +136,10 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         refuse_surroundings(self)
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
-        self._options |= {"gradient_memory": gradient_memory, "ledger": ledger}
+        self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
         self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours, "users": self._users}
-        self._records_per_user = records_per_user
+        self._read = {"users": self._users, "records_per_user": records_per_user, "views": views}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         if self._plan is not None:
             refuse_shown(self.args, self._plan.run, noisy_grad_norm=noisy_grad_norm)
@@ -187,7 +193,8 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         return made
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> tuple[Any, Any]:
-        model, batches = super()._prepare_for_training(max_steps, train_dataloader, None)
+        with self._without_reducer():
+            model, batches = super()._prepare_for_training(max_steps, train_dataloader, None)
         self._open(batches)
         return model, batches
 
@@ -202,8 +209,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             refuse_other_loss(*asked, half=self.accelerator.mixed_precision == "bf16")
         kept = with_state(checkpoints_of(self._kept, self.args), self)
         engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
-        grouped = {"users": self._users, "records_per_user": self._records_per_user}
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source, **grouped)
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source, **self._read)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
@@ -220,6 +226,11 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         super().create_model_card(*args, **others)
         if self._record is not None and self.is_world_process_zero():
             add_certificate(Path(str(self.args.output_dir)) / "README.md", self.certificate_)
+
+    @property
+    def averaged(self) -> dict[str, Any] | None:
+        """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
+        return None if self.engine is None else self.engine.averaged
 
     @contextmanager
     def _one_batch_a_step(self) -> Iterator[None]:

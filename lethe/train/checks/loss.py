@@ -60,19 +60,24 @@ class CheckedLoss:
         if not self._clipper.verifies:
             return self._told(outputs, targets)
         behaviour = behaviour_of(self._loss)
-        some = [entry.device for entry in tree_flatten((outputs, targets))[0] if isinstance(entry, Tensor)]
+        told = [entry for entry in tree_flatten(outputs)[0] if isinstance(entry, Tensor)]
+        some = [entry.device for entry in (*told, *tree_flatten(targets)[0]) if isinstance(entry, Tensor)]
         devices = sorted({device.index or 0 for device in some if device.type == "cuda"})
-        rewind = Rewind(devices)
+        rewind, versions = Rewind(devices), [entry._version for entry in told]
+        # What it writes into targets, as of labels that are not to count, is its own affair: it is asked again of them as they were.
+        asked = _copied(targets) if self._clipper.checking or behaviour != self._passed else targets
         losses = self._told(outputs, targets)
         anew = self._scaled_anew(losses, outputs)
         if not self._clipper.checking and behaviour == self._passed and not anew:
             return losses
         # As many as there are losses: targets may be flat, or hold what has no rows, such as weights of classes.
         if isinstance(losses, Tensor) and losses.dim() == 1 and _one_each(losses, len(losses)) and len(losses) > 1:
+            if versions != [entry._version for entry in told]:
+                raise _writes()
             detached = tree_map(lambda entry: entry.detach() if isinstance(entry, Tensor) else entry, outputs)
             with torch.no_grad(), torch.random.fork_rng(devices), undisturbed(self._loss):
-                self._check_memory(detached, targets, losses.detach(), rewind)
-                self._check(detached, targets, losses, rewind)
+                self._check_memory(detached, asked, losses.detach(), rewind)
+                self._check(detached, asked, losses, rewind)
             self._passed = behaviour
         return losses
 
@@ -156,7 +161,7 @@ class CheckedLoss:
         """Losses, and the gradients of their sum in each output."""
         with torch.enable_grad():
             leaves = tree_map(lambda entry: _as_leaf(entry) if isinstance(entry, Tensor) else entry, outputs)
-            losses = self._told(leaves, targets)
+            losses = self._told(leaves, _copied(targets))
             wanted = [entry for entry in tree_flatten(leaves)[0] if isinstance(entry, Tensor) and entry.requires_grad]
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted and losses.requires_grad else ()
         return [losses.detach(), *(torch.zeros(1) if gradient is None else gradient[None] for gradient in found)]
@@ -169,7 +174,8 @@ class CheckedLoss:
         for record in sample(usable, _ALONE):
             rewind()
             try:
-                alone = self._told(*_mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1]))
+                own, wanted = _mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1])
+                alone = self._told(own, _copied(wanted))
             except FAILURES as error:
                 reason = f"it does not accept a single record: {first_line(error)}"
                 break
@@ -185,7 +191,7 @@ class CheckedLoss:
         for other, kept, where in chain.from_iterable(rounds):
             rewind()
             try:
-                again = self._told(*other)
+                again = self._told(other[0], _copied(other[1]))
             except FAILURES:
                 continue  # NaN, or a class that is not there: the record alone says as much
             if _one_each(again, records):
@@ -202,6 +208,18 @@ def _precision(outputs: Any, losses: Tensor) -> torch.dtype:
     for entry in tree_flatten(outputs)[0]:
         precision = coarser(precision, entry.dtype) if isinstance(entry, Tensor) and entry.is_floating_point() else precision
     return precision
+
+
+def _copied(targets: Any) -> Any:
+    return tree_map(lambda entry: entry.detach().clone() if isinstance(entry, Tensor) else entry, targets)
+
+
+def _writes() -> InputError:
+    return InputError(
+        "loss: it writes into the model's outputs, so nothing can be asked of them again.",
+        source="the check of the loss: an operation in place, such as outputs.div_(2)",
+        remedy="compute out of place: outputs / 2, masked_fill, outputs.clone().",
+    )
 
 
 def _as_leaf(entry: Tensor) -> Tensor:

@@ -197,6 +197,12 @@ class Recording:
             return
         frame.real = self._stand_ins.real_within(module)
         given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+        if any(entry.is_nested for entry in given):
+            raise UnfollowedError(
+                f"{self.found.describe(module)} is given a nested tensor, of whose numbers nothing says which record's they are.",
+                source="torch.nested in the model's forward pass",
+                remedy="pad the records to one length, and mask the padding.",
+            )
         frame.call = Call(
             inputs=tuple(detached(entry) for entry in args),
             keywords={key: detached(entry) for key, entry in kwargs.items()},

@@ -18,7 +18,7 @@ ALLOWED: Mapping[torch.dtype, float] = {torch.float64: 1e-7, torch.float32: 2e-3
 # The same, between two batches of one shape: only a layout that follows the lengths of sequences rounds differently there.
 ALLOWED_IN_SHAPE: Mapping[torch.dtype, float] = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 4e-3}
 
-FAILURES = (ArithmeticError, AssertionError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model or a loss may raise at a batch that it was not made for."""
 
 BATCH_STATISTICS = "replace what normalises, sorts or centres over the batch: nn.BatchNorm by nn.GroupNorm, x.mean(0) by a constant."

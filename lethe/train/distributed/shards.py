@@ -199,6 +199,17 @@ class Shards(Placement):
                     vars(module)[name] = state
 
 
+def reshard(model: nn.Module) -> None:
+    """Let go of layers that are whole after a forward pass of the user's own, whose parameters are not those that the optimiser has.
+
+    Args:
+        model: any.
+    """
+    for module in model.modules():
+        if _fsdp_class(module) is not None:
+            module.reshard()  # pyright: ignore[reportCallIssue]
+
+
 def placement_of(model: nn.Module, named: Mapping[str, nn.Parameter], workers: Workers) -> Placement:
     """Where the trained parameters of a model lie.
 

@@ -29,7 +29,7 @@ class Opening(NamedTuple):
         run: that is carried out.
         data: its records.
         steps_per_epoch: of the DataLoader that was given; None: the data set was, and the loader gives all batches at once.
-        users, records_per_user: whose the records are; see `lethe.train.fit`.
+        users, records_per_user, views: whose the records are, and how often each is read; see `lethe.train.fit`.
     """
 
     run: Run
@@ -37,6 +37,7 @@ class Opening(NamedTuple):
     steps_per_epoch: int | None
     users: Any = None
     records_per_user: int | None = None
+    views: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +50,7 @@ class Asked:
     max_grad_norm: float | None = None
     users: Any = None
     records_per_user: int | None = None
+    views: int = 1
     length: tuple[int | None, int | None] = (None, None)
     target: tuple[float, float] | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class Asked:
                     remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
                 )
         _refuse_other_numbers(require_run(run, correlated=True).uncorrelated, self.noise_multiplier, self.max_grad_norm)
-        return Opening(run, self.data, None, self.users, self.records_per_user)
+        return Opening(run, self.data, None, self.users, self.records_per_user, self.views)
 
     def _made(self, optimizer: Any) -> Opening:
         if self.data is not None or self.data_loader is None:
@@ -109,7 +111,8 @@ class Asked:
         epochs, steps = self.length
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
         run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
-        return Opening(run if self.target is None else planned(run, *self.target), facts.source, facts.steps_per_epoch)
+        counted = run if self.target is None else planned(run, *self.target)
+        return Opening(counted, facts.source, facts.steps_per_epoch, views=self.views)
 
 
 def bare_optimizer(optimizer: Any) -> Any:
@@ -133,7 +136,8 @@ def begun(
         InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
     """
     optimizer = bare_optimizer(optimizer)
-    options = replace(options, optimizer=optimizer, users=opening.users, records_per_user=opening.records_per_user)
+    read = {"users": opening.users, "records_per_user": opening.records_per_user, "views": opening.views}
+    options = replace(options, optimizer=optimizer, **read)
     ready = prepared_network(module, opening.data, opening.run, common, options, own_loop=True)
     try:
         return LoopState(ready, optimizer, told, verify=options.verify), ready

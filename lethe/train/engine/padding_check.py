@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.train.checks.padding import AloneCheck
+from lethe.train.checks.padding import AloneCheck, among_others
 from lethe.train.clipping.checks.replaced_batch import has_rows
 
 _OTHERS = "the model or the loss is given other tensors than the loader's own"
@@ -104,9 +104,11 @@ class LoopAlone:
             if [entry.shape[1:] for entry in short] != [entry.shape[1:] for entry in long]:
                 self.missing = self.missing or _LONG
                 return
+        rows_of = among_others(list(alone), rows)
+        some = tree_map(lambda entry: entry[rows_of] if has_rows(entry, rows) else entry, given)
         self._check.require(
-            lambda: [_number(called(given), record) for record in alone],
-            {record: lambda single=single: [_number(called(single), 0)] for record, single in lone.items()},
+            lambda: _numbers(called(some), len(alone)),
+            {record: lambda single=single: _numbers(called(single), 1) for record, single in lone.items()},
         )
         self.missing = self.missing or self._check.missing
 
@@ -123,7 +125,7 @@ def _own(entry: Any, delivered: Sequence[Tensor], own: Sequence[Tensor]) -> Any:
     return entry if place is None else own[place]
 
 
-def _number(outputs: Sequence[Tensor], record: int) -> Tensor:
-    """One number of a record's outputs, in which every entry counts differently."""
-    rows = [output[record].flatten() for output in outputs]
-    return torch.stack([(row * torch.linspace(0.5, 1.5, len(row)).to(row)).sum().double() for row in rows]).sum()
+def _numbers(outputs: Sequence[Tensor], records: int) -> list[Tensor]:
+    """One number of each of the first records' outputs, in which every entry counts differently."""
+    rows = [[output[record].flatten() for output in outputs] for record in range(records)]
+    return [torch.stack([(row * torch.linspace(0.5, 1.5, len(row)).to(row)).sum().double() for row in own]).sum() for own in rows]

@@ -79,7 +79,8 @@ class PrivacyEngine(LoopProgress):
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, verify: as for `fit`.
+        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, verify: as for
+            `fit`; the moving average is `engine.averaged`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
         callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
@@ -96,6 +97,7 @@ class PrivacyEngine(LoopProgress):
         clip_groups: Sequence[Group] | None = None,
         method: str | None = None,
         physical_size: int | None = None,
+        ema: float | None = None,
         prefetch: int = 2,
         gradient_memory: int | None = None,
         seed: int | None = None,
@@ -116,6 +118,7 @@ class PrivacyEngine(LoopProgress):
             clip_groups=clip_groups,
             method=method,
             physical_size=physical_size,
+            ema=ema,
             prefetch=prefetch,
             gradient_memory=gradient_memory,
             secure=secure,
@@ -137,6 +140,7 @@ class PrivacyEngine(LoopProgress):
         max_grad_norm: float | None = None,
         users: Any = None,
         records_per_user: int | None = None,
+        views: int = 1,
         epochs: int | None = None,
         steps: int | None = None,
         **others: Any,
@@ -154,6 +158,7 @@ class PrivacyEngine(LoopProgress):
             users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
                 in the step. The losses have one entry a row, in the rows' order, which tells whose each is; their mean over each user
                 is clipped.
+            views: as for `fit`: each record is so many rows of a micro-batch, next to one another, whose mean loss is clipped once.
             epochs, steps: without a run: one of them.
             others: what else Opacus takes, where it asks for what is done anyway.
         Raises:
@@ -161,7 +166,7 @@ class PrivacyEngine(LoopProgress):
             HypothesisError: the run asks for more than such training can be certified for.
         """
         numbers: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
-        grouped: dict[str, Any] = {"users": users, "records_per_user": records_per_user}
+        grouped: dict[str, Any] = {"users": users, "records_per_user": records_per_user, "views": views}
         asked = Asked(data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers, **grouped)
         return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier", *grouped)
 
@@ -292,9 +297,15 @@ class PrivacyEngine(LoopProgress):
         """
         run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
         loss = self._begun.declared_of_loss
-        record = network_record(run, bare_module(self._model), claims(data=self._source, verify=self._options.verify, loss=loss))
+        said = claims(data=self._source, verify=self._options.verify, loss=loss)
+        record = network_record(run, bare_module(self._model), said, self.averaged)
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
+
+    @property
+    def averaged(self) -> dict[str, Tensor] | None:
+        """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
+        return self._begun.averaged(bare_module(self._model))
 
     def get_epsilon(self, delta: float) -> float:
         """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -15,6 +15,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import LossFunction
+from lethe.train.checks.mixed_inputs import LoopInputs
 from lethe.train.checks.shared_factors import SharedFactors
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.recorder import Recorder
@@ -64,11 +65,11 @@ class LoopState:
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks = callbacks
+        self._callbacks, self._average = callbacks, ready.average
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, lambda: callbacks.step(recorder), done=self.resumed)
+        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, self._stepped, done=self.resumed)
         self._verify = verify
-        self._alone, self._factors = LoopAlone(clipper.model), SharedFactors()
+        self._inputs, self._alone, self._factors = LoopInputs(clipper.model), LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
         self._asked: LossCall | None = None
         self._delivered: Tensors = ()
@@ -97,6 +98,19 @@ class LoopState:
     def complete(self) -> bool:
         """Whether the present micro-batch was used and is the last of its logical batch."""
         return self._batch is not None and self._batch.last and self._used
+
+    def _stepped(self) -> None:
+        if self._average is not None:
+            self._average.add()
+        self._callbacks.step(self._taken.recorder)
+
+    def averaged(self, model: nn.Module) -> dict[str, Tensor] | None:
+        """The state dict of a model with the moving average of its iterates; None: none was asked for, or there is no iterate yet.
+
+        Args:
+            model: that is trained.
+        """
+        return self._average.of(model) if self._average is not None and self._average.begun else None
 
     @property
     def stepped(self) -> bool:
@@ -155,7 +169,8 @@ class LoopState:
             self._held.refuse_changes(f"before step {self.steps + 1}")
             self._untouched.look()
             self.placement.gather()
-            with self._clipper.recording(records=len(self.counted)), self._alone.watched(self._verify and bool(batch.alone)):
+            looked_at = self._inputs.watched(self._delivered, self._verify), self._alone.watched(self._verify and bool(batch.alone))
+            with self._clipper.recording(records=len(self.counted)), looked_at[0], looked_at[1]:
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
@@ -242,8 +257,6 @@ class LoopState:
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
-        if not isinstance(steps_fixed_in_advance, bool):
-            raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self._guard.pending:
             raise InputError(
                 f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."

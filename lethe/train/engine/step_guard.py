@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -114,6 +115,9 @@ class StepGuard:
         ]
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if _calls_of_step(optimizer) > 1 and self._moving:
+            self._refuse_strangers()  # the step of a subclass calls that of its class, and means the same gradients
+            return
         self._moving = False
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
             raise InputError(
@@ -155,7 +159,7 @@ class StepGuard:
         self._taken()
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._moving:
+        if not self._moving or _calls_of_step(optimizer) > 1:
             return
         self._moving = False
         if self._run.release == "last":
@@ -164,6 +168,13 @@ class StepGuard:
         else:
             self._held.keep()
         self._over()
+
+    def _refuse_strangers(self) -> None:
+        """Refuse gradients that are not the tensors that were handed over."""
+        known = {id(gradient) for handed, _ in self._handed if (gradient := handed()) is not None}
+        for name, parameter in self._watched():
+            if parameter.grad is not None and id(parameter.grad) not in known:
+                raise _foreign(name)
 
     @property
     def _step_size(self) -> float:
@@ -189,6 +200,16 @@ class StepGuard:
         trained = {id(parameter) for parameter in self._named.values()}
         for group in self._optimizer.param_groups:
             yield from (("another parameter of the optimiser", parameter) for parameter in group["params"] if id(parameter) not in trained)
+
+
+def _calls_of_step(optimizer: torch.optim.Optimizer) -> int:
+    """How many calls of this optimiser's step are under way, by the call stack: a step that raised an error is none."""
+    found, frame = 0, inspect.currentframe()
+    while frame is not None:
+        hooked = frame.f_code.co_name == "wrapper" and frame.f_globals.get("__name__") == torch.optim.Optimizer.__module__
+        found += hooked and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return found
 
 
 def _gradient_of(parameter: nn.Parameter) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
@@ -53,8 +54,11 @@ class StepsTaken:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance.
 
         Raises:
+            InputError: neither True nor False.
             HypothesisError: no Run describes them; or release is last, steps are missing, and their number was not fixed in advance.
         """
+        if not isinstance(steps_fixed_in_advance, bool):
+            raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self.count >= self._run.total_steps or steps_fixed_in_advance:
             return executed_with(self._noise, self.recorder.run(self._run, enforced=False))
         recorded = self.recorder.beginning_of(self._run, enforced=False)

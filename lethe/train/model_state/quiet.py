@@ -26,8 +26,9 @@ _SEED = 20261
 class Quiet(TorchFunctionMode):
     """Within: dropout, also inside attention and recurrent layers, hands on what it is given, and no module leaves training mode.
 
-    The n-th uniform, normal or Bernoulli draw is one that depends on n and on the shape of a row alone, so that a record alone is given
-    what it is given in company. Other draws are left alone.
+    The n-th uniform, normal or Bernoulli draw is one that depends on n, on the shape of a row and on what its generator was seeded with
+    alone, so that a record alone is given what it is given in company, unless the model seeds by what it holds. Other draws are left
+    alone.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,9 @@ class Quiet(TorchFunctionMode):
         if not isinstance(made, Tensor) or not made.is_floating_point() or not made.numel():
             return made
         self._draws += 1
-        own = torch.Generator().manual_seed(_SEED + self._draws)
+        given = kwargs.get("generator")
+        seeded = (given if isinstance(given, torch.Generator) else torch.default_generator).initial_seed()
+        own = torch.Generator().manual_seed((seeded + _SEED + self._draws) % 2**63)
         draw = torch.randn if func in _NORMAL else torch.rand
         row = draw(made.shape[1:], generator=own, dtype=torch.float64).expand(made.shape).to(made.device)
         with torch.no_grad():

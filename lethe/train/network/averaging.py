@@ -34,6 +34,11 @@ class MovingAverage:
         self._sums = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in named.items()}
         self._steps = 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is an iterate in it."""
+        return self._steps > 0
+
     @torch.no_grad()
     def add(self) -> None:
         """Take the parameters as they are now for the next iterate."""

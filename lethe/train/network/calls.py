@@ -103,11 +103,11 @@ class GivenBatch:
     def __len__(self) -> int:
         return len(self._targets if isinstance(self._targets, Tensor) else next(iter(self._targets.values())))
 
-    def outputs(self, rows: slice) -> Any:
+    def outputs(self, rows: slice | list[int]) -> Any:
         """The model's outputs of some rows."""
         return self._called(_rows(self._inputs, rows))
 
-    def targets(self, rows: slice) -> Any:
+    def targets(self, rows: slice | list[int]) -> Any:
         """What the loss is given of some rows."""
         return _rows(self._targets, rows)
 
@@ -145,7 +145,7 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
     return loss
 
 
-def _rows(tensors: Any, rows: slice) -> Any:
+def _rows(tensors: Any, rows: slice | list[int]) -> Any:
     if isinstance(tensors, Tensor):
         return tensors[rows]
     if isinstance(tensors, dict):

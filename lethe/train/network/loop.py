@@ -16,7 +16,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.checks.loss import CheckedLoss, LossFunction
-from lethe.train.checks.padding import AloneCheck
+from lethe.train.checks.padding import AloneCheck, among_others
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.units import Units
 from lethe.train.core.declared import claims, declared_of, of_loss
@@ -233,4 +233,5 @@ def _require_alone(
         return loss(rows.outputs(slice(None)), rows.targets(slice(None)))
 
     singles = {record: lambda own=own: losses(calls.batch(own, device, None)) for record, own in alone.items()}
-    check.require(lambda: losses(batch)[list(alone)], singles)
+    some = among_others(list(alone), len(batch))
+    check.require(lambda: loss(batch.outputs(some), batch.targets(some))[: len(alone)], singles)

@@ -165,9 +165,21 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
     """
     if records < 2:
         return False
+    compared = _compared_alone(clipper, forward, losses, records, gradients=False)
+    if compared is None:  # it takes no batch without gradients, as where the model takes a step of its own within
+        compared = _compared_alone(clipper, forward, losses, records, gradients=True)
+    return bool(compared)
+
+
+def _compared_alone(clipper: Clipper, forward: Forward, losses: Losses, records: int, *, gradients: bool) -> bool | None:
+    """Whether some losses alone are those in the batch; False: they are random. None: they could not be computed.
+
+    Raises:
+        InputError: they are others.
+    """
     device = next(clipper.model.parameters()).device
     with (
-        torch.no_grad(),
+        torch.set_grad_enabled(gradients),
         undisturbed(clipper.model) as rewind,
         Quiet() as mode,
         precision_of(clipper.model, arithmetic(device)) as coarsest,
@@ -185,7 +197,7 @@ def _refuse_mixed(clipper: Clipper, forward: Forward, losses: Losses, records: i
         except FAILURES as error:
             if isinstance(error, InputError) and not isinstance(error, UnfollowedError):
                 raise
-            return False  # it takes no batch without gradients: nothing is known of what it would have done
+            return None
         if rewind.drew() or not alone:
             return False
     precision = coarser(coarsest(), batch.dtype)

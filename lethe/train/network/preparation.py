@@ -15,7 +15,7 @@ from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import fields_of
 from lethe.train.distributed.placement import Placement
-from lethe.train.distributed.shards import placement_of
+from lethe.train.distributed.shards import placement_of, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
@@ -82,6 +82,8 @@ def prepared_network(
     # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
     way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
     given: dict[str, Any] = {"groups": options.clip_groups, "verify": options.verify, "gradient_memory": options.gradient_memory}
+    if isinstance(model, nn.Module):
+        reshard(model)
     clipper = clipper_of(model, run, budgeted=not own_loop, way=way, **given)
     named = trained_parameters(model)
     parameters = list(named.values())

@@ -81,6 +81,11 @@ def shuffled_with_a_fixed_seed(model: Any, hidden: Tensor) -> Tensor:
     return hidden[torch.randperm(len(hidden), generator=torch.Generator().manual_seed(3))]
 
 
+def masked_by_a_seed_of_the_batch(model: Any, hidden: Tensor) -> Tensor:
+    chance = torch.Generator().manual_seed(int(hidden.detach().abs().sum() * 1000))
+    return hidden * (torch.rand(WIDTH, generator=chance) > 0.3)
+
+
 def in_batch_negatives(model: Any, hidden: Tensor) -> Tensor:
     return hidden + (hidden @ hidden.T).softmax(1) @ hidden.detach()
 
@@ -141,6 +146,7 @@ HOSTILE: dict[str, Callable[[Any, Tensor], Tensor]] = {
         with_past_batches, with_a_global_bank, with_a_global_mean, mixup, mixup_with_a_fixed_seed, shuffled_with_a_fixed_seed,
         in_batch_negatives, over_the_detached_maximum, masked_by_the_batch, weighed_in_numpy, by_rank, moving_teacher,
         attention_over_the_batch, folded_wrongly, gathered_halves, sorted_by_size, centred_by_an_outer_loop, squeezed,
+        masked_by_a_seed_of_the_batch,
     )
 }  # fmt: skip
 

@@ -119,6 +119,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no records": (lambda: PadTo(length=1)([]), "records"),
     "words": (lambda: PadTo(length=1)([("a",)]), "no tensor"),
     "other keys": (lambda: PadTo(length=1, keys=("a",))([{"b": [1]}]), "no entry"),
+    "another mask": (lambda: PadTo(length=4)([{"input_ids": [1, 2], "attention_mask": [1]}]), "disagree in length"),
     "keys of a tuple": (lambda: PadTo(length=1, keys=("a",))([([1],)]), "only mappings"),
 }
 

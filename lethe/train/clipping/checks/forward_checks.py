@@ -20,6 +20,7 @@ from lethe.train.clipping.checks.replaced_batch import (
     careful_numbers,
     embeddings_of_one_record,
     embeddings_replaced,
+    extremes,
     few_of,
     has_rows,
     opposed,
@@ -236,7 +237,7 @@ class ForwardChecks:
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone."""
-        for record in sample(usable, _ALONE):
+        for record in dict.fromkeys([*extremes(given.rows(), usable), *sample(usable, _ALONE)]):
             try:
                 with embeddings_of_one_record(self._model) as tokens:
                     single = self._called(given.taken([record]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +48,24 @@ def opposed(replaced: Tensor, few: int) -> Tensor:
             break
         found = halves(few, replaced.device)[0]
     return found
+
+
+def extremes(rows: Sequence[Tensor], usable: Sequence[int]) -> list[int]:
+    """Of whole numbers, such as of pictures or tokens: the record whose largest is smallest, and the one whose smallest is largest.
+
+    What a model makes of the largest or smallest number of its batch (a scale, a length) is another thing of these records alone; of half
+    a batch it mostly is not, and there is no number far out to put in the others' place.
+
+    Args:
+        rows: of a batch, shapes (B, ...).
+        usable: the records to choose among.
+    """
+    numbers = [entry for entry in rows if not (entry.is_floating_point() or entry.is_complex()) and entry.numel()]
+    whole = [entry.detach().reshape(len(entry), -1) for entry in numbers]
+    if not whole or not usable:
+        return []
+    found = max(whole, key=lambda entry: int(entry.max()) - int(entry.min()))[list(usable)]
+    return list(dict.fromkeys([usable[int(found.amax(1).argmin())], usable[int(found.amin(1).argmax())]]))
 
 
 def some_of(replaced: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from lethe.errors import InputError
 from lethe.train.data.sources.base import Source, Tensors
 
 _MASK = "attention_mask"
-_AS_LONG = (_MASK, "token_type_ids", "position_ids", "special_tokens_mask")
 
 
 class Fields:
@@ -140,6 +139,10 @@ def refuse_fields(source: Source, what: str) -> Source:
     return source
 
 
+AS_LONG = (_MASK, "token_type_ids", "position_ids", "special_tokens_mask")
+"""Entries of a tokeniser's record that are as long as its input_ids."""
+
+
 def require_one_width(batch: Mapping[str, Any], what: str) -> None:
     """Refuse tokens whose mask, types or positions are of another length.
 
@@ -152,7 +155,7 @@ def require_one_width(batch: Mapping[str, Any], what: str) -> None:
     tokens = batch.get("input_ids")
     if tokens is None or tokens.ndim != 2:
         return
-    for key in _AS_LONG:
+    for key in AS_LONG:
         if key in batch and batch[key].ndim >= 2 and batch[key].shape[-1] != tokens.shape[1]:
             raise InputError(
                 f"{what}: {key} has shape {tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}: they disagree in length.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.train.data.sources.base import Tensors, require_whole
+from lethe.train.data.sources.fields import AS_LONG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class PadTo:
             raise InputError("records: got none; a batch needs one at least.")
         keys = self._keys(records[0])
         columns = [[_entry(record, key) for record in records] for key in keys]
+        _require_alike(dict(zip(keys, columns, strict=True)))
         made = tuple(self._column(key, column) for key, column in zip(keys, columns, strict=True))
         if not self.by_name:
             return made
@@ -96,6 +98,18 @@ class PadTo:
         kept = tensor[: self.length] if self.side == "right" else tensor[-self.length :]
         padding = tensor.new_full((self.length - len(kept), *tensor.shape[1:]), value)
         return torch.cat([kept, padding] if self.side == "right" else [padding, kept])
+
+
+def _require_alike(columns: Mapping[Any, list[Any]]) -> None:
+    """Refuse a record whose tokens and mask, types or positions are of several lengths, which padding would hide."""
+    for key in (key for key in AS_LONG if key in columns and "input_ids" in columns):
+        for tokens, others in zip(columns["input_ids"], columns[key], strict=True):
+            if isinstance(tokens, Sized) and isinstance(others, Sized) and len(tokens) != len(others):
+                raise InputError(
+                    f"data: of a record, {key} has {len(others)} places, and input_ids {len(tokens)}: they disagree in length.",
+                    source="the data, or the tokenizer's output",
+                    remedy="pad and cut all parts of a record alike.",
+                )
 
 
 def _entry(record: Any, key: Any) -> Any:

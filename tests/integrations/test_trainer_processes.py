@@ -1,0 +1,159 @@
+"""PrivateTrainer in several processes: the training of one, with one noise; saved by process 0, and taken up again after a kill."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from helpers import with_fresh_noise
+from small_models import DELTA, arguments, classifier, padded, private, run_of, sentences
+from transformers import AutoModelForSequenceClassification
+
+import lethe
+from lethe.errors import InputError
+from lethe.integrations.transformers import record_losses
+from lethe.integrations.transformers.arguments import refuse_arguments
+from lethe.integrations.transformers.planning import planned
+from lethe.train import fit
+from lethe.train.data import MapStyleSource
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
+
+SCRIPT = Path(__file__).with_name("trainers_together.py")
+RUN = run_of(steps=6, noise_multiplier=1.0, clip_norm=0.3)
+
+
+def ended(folder: Path, *words: str) -> list[list[int]]:
+    """How the processes of each training ended."""
+    paths = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), str(SCRIPT.parents[2])])
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), *words]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return ast.literal_eval(next(line for line in done.stdout.splitlines() if line.startswith("ended "))[6:])
+
+
+def told(folder: Path, number: int, rank: int) -> dict[str, Any]:
+    return torch.load(folder / f"told-{number}-{rank}.pt", weights_only=True)
+
+
+def logged(found: dict[str, Any]) -> list[dict[str, float]]:
+    """What was logged and does not depend on time, nor on how transformers puts evaluated batches together."""
+    names = ("step", "epoch", "loss", "learning_rate", "grad_norm", "epsilon")
+    return [{name: entry[name] for name in names if name in entry} for entry in found["history"]]
+
+
+def compared(folder: Path, *words: str) -> None:
+    """Each training is the first one, in one process, and each of its processes tells the same."""
+    folder.mkdir(exist_ok=True)
+    assert ended(folder, *words) == [[0] * int(word.split(":")[1]) for word in words]
+    alone = told(folder, 0, 0)
+    assert float(alone["model"].std()) > 0
+    for number, word in enumerate(words):
+        for rank in range(int(word.split(":")[1])):
+            found = told(folder, number, rank)
+            assert float((found["model"] - alone["model"]).abs().max()) < 1e-6
+            assert torch.equal(found["model"], told(folder, number, 0)["model"])
+            assert found["wrapped"]  # no reducer of DistributedDataParallel
+            assert (found["run"], found["epsilon"], found["steps"]) == (alone["run"], alone["epsilon"], 6)
+            for entry, expected in zip(logged(found), logged(alone), strict=True):
+                assert entry == pytest.approx(expected, rel=1e-5)
+            if found["averaged"] is not None:
+                for name, average in alone["averaged"].items():
+                    assert float((found["averaged"][name] - average).abs().max()) < 1e-6
+        out = folder / f"out-{number}"
+        assert {path.name for path in out.iterdir()} == {"checkpoint-2", "checkpoint-4", "checkpoint-6", "README.md"}
+        assert "differential_privacy" in (out / "README.md").read_text()
+        saved: Any = AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in saved.parameters()])
+        assert float((flat - alone["model"]).abs().max()) < 1e-6
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    compared(tmp_path, "train:1", "train:2")
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one")
+@pytest.mark.slow
+def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
+    compared(tmp_path / "whole", "train:1", "train:3")
+    compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one")
+@pytest.mark.slow
+def test_a_killed_training_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
+    killed, *resumed = ended(tmp_path, "kill:2:5", "resume:3")
+    assert killed == [-signal.SIGKILL, 1]  # the other process is told, and ends
+    assert resumed == [[0, 0, 0]]
+    ends = [told(tmp_path, 1, rank) for rank in range(3)]
+    for end in ends:
+        assert torch.equal(end["model"], ends[0]["model"])
+        assert with_fresh_noise(lethe.Run.from_document(end["run"])) == RUN
+        assert end["epsilon"] == lethe.certify(RUN, DELTA).epsilon
+        # The noise of step 5 may have been seen: it counts and is not drawn again.
+        assert [entry["step"] for entry in end["history"] if "learning_rate" in entry] == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_a_planned_batch_is_of_all_processes_as_of_transformers(accumulated: int, tmp_path: Path) -> None:
+    target: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "run": None, "neighbours": "add_or_remove"}
+    sizes = {"gradient_accumulation_steps": accumulated, "num_train_epochs": 2.0, "max_steps": -1}
+    alone = planned(arguments(tmp_path, per_device_train_batch_size=4, **sizes), sentences(), **target)
+    args = arguments(tmp_path, per_device_train_batch_size=2, **sizes)
+    object.__setattr__(args, "distributed_state", type("Two", (), {"num_processes": 2})())
+    found = planned(args, sentences(), **target)
+    assert (found.run, found.steps_per_epoch, found.physical_size) == (alone.run, alone.steps_per_epoch, 2)
+    assert found.run.batch_size == 4 * accumulated
+
+
+def test_devices_of_one_process_are_refused(tmp_path: Path) -> None:
+    args = arguments(tmp_path)
+    args._n_gpu = 2
+    with pytest.raises(InputError, match=r"(?s)2 devices in one process: DataParallel.*torchrun --nproc-per-node=2"):
+        refuse_arguments(args)
+
+
+@pytest.mark.slow
+def test_views_are_those_of_fit(tmp_path: Path) -> None:
+    """As `fit(views=2)`: one gradient of the mean loss of both, clipped once."""
+
+    class Augmented(torch.utils.data.Dataset[Any]):
+        """Reads of record i alternate between two texts."""
+
+        def __init__(self) -> None:
+            self.reads = [0] * 24
+            self.data = (sentences(), sentences(48)[24:])
+
+        def __len__(self) -> int:
+            return 24
+
+        def __getitem__(self, place: int) -> dict[str, Any]:
+            self.reads[place] += 1
+            return {**self.data[self.reads[place] % 2][place], "labels": self.data[0][place]["labels"]}
+
+    run = run_of(steps=3, batches=lethe.Cyclic(size=8), clip_norm=0.3, step_size=0.1)
+    sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
+    given: dict[str, Any] = {"views": 2, "ema": 0.9}
+    trainer = private(tmp_path, classifier(), Augmented(), run=run, told={**given, "data_collator": padded, "declared_apart": True}, **sgd)
+    assert trainer.averaged is None
+    trainer.train()
+    model = classifier()
+    source = MapStyleSource(Augmented(), collate=padded, declared_apart=True)
+    fitted = fit(model, record_losses(model), source, run, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), physical_size=4, **given)
+    for name, expected in fitted.model.state_dict().items():
+        assert torch.allclose(trainer.model.state_dict()[name], expected, rtol=0, atol=1e-12)
+    assert trainer.averaged is not None
+    assert fitted.averaged is not None
+    for name, average in fitted.averaged.items():
+        assert torch.allclose(trainer.averaged[name], average, rtol=0, atol=1e-12)
+    assert [one.name for one in trainer.record().released] == ["model", "moving average"]

@@ -1,0 +1,283 @@
+"""What people do in loops of their own, and in losses and models, by which records meet: refused, or exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from networks import CROSS_ENTROPY, one_thread
+from private_loops import Loop
+from torch import Tensor, nn
+
+import lethe
+from lethe.errors import LetheError
+from lethe.train import PrivacyEngine, fit
+
+RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
+FREE = {"records": RECORDS, "batches": lethe.Cyclic(size=SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
+RUN = lethe.Run(**FREE, release="all", neighbours="zero_out")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def network(width: int = WIDE) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(width, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+def numbers(width: int = WIDE) -> tuple[Tensor, Tensor]:
+    return torch.randn(RECORDS, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), torch.arange(RECORDS) % 3
+
+
+def standing(model: nn.Module) -> tuple[torch.optim.Optimizer, list[Tensor]]:
+    """An optimiser that leaves the parameters where they are, and the mean gradients that it is given."""
+    parameters = list(model.parameters())
+    optimizer, given = torch.optim.SGD(parameters, lr=0.0), list[Tensor]()
+    optimizer.register_step_pre_hook(
+        lambda *_: given.append(torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]))
+    )
+    return optimizer, given
+
+
+def clipped(model: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], rows: Tensor, targets: Tensor) -> Tensor:
+    """The sum of the clipped gradients of records alone, by plain autograd."""
+    total = torch.zeros(sum(parameter.numel() for parameter in model.parameters()), dtype=torch.float64)
+    for row, target in zip(rows.split(1), targets.split(1), strict=True):
+        loss = losses(model(row.clone()), target.clone()).sum()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+        total += gradient * min(1.0, CLIP / float(gradient.norm()))
+    return total
+
+
+def in_a_loop(between: Callable[[Tensor], Tensor]) -> None:
+    untrained = network()
+    optimizer, given = standing(untrained)
+    engine = PrivacyEngine(RUN)
+    model, _, loader = engine.make_private(module=untrained, optimizer=optimizer, data=numbers())
+    for rows, labels in loader:
+        with engine.recording():
+            outputs = model(between(rows))
+            told = engine.losses(CROSS_ENTROPY, outputs, labels)
+        engine.backward(told)
+        optimizer.step()
+    assert len(given) == RUN.total_steps
+
+
+def cut_and_mixed(rows: Tensor) -> Tensor:
+    mixed = rows.clone()
+    mixed[:, 10:30] = rows.flip(0)[:, 10:30]
+    return mixed
+
+
+MIXING: dict[str, Callable[[Tensor], Tensor]] = {
+    "mixup": lambda rows: 0.7 * rows + 0.3 * rows[torch.randperm(len(rows))],
+    "another order": lambda rows: rows[torch.randperm(len(rows))],
+    "rolled": lambda rows: rows.roll(1, 0),
+    "cutmix": cut_and_mixed,
+    "centred": lambda rows: rows - rows.mean(0),
+    "standardised": lambda rows: (rows - rows.mean()) / rows.std(),
+    "standardised by columns": lambda rows: (rows - rows.mean(0)) / rows.std(0),
+    "over the largest": lambda rows: rows / rows.abs().max(),
+}
+OWN: dict[str, Callable[[Tensor], Tensor]] = {
+    "scaled and shifted": lambda rows: 2 * rows + 1,
+    "noisy": lambda rows: rows + torch.randn_like(rows),
+    "columns turned round": lambda rows: rows.flip(1),
+    "erased in part": lambda rows: torch.where(torch.rand_like(rows) > 0.5, rows, 0.0),
+    "its own norm": lambda rows: rows / rows.norm(dim=1, keepdim=True),
+    "its own deviation": lambda rows: (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True),
+    "public numbers": lambda rows: (rows - torch.arange(WIDE)) / 2,
+}
+
+
+@pytest.mark.parametrize("kind", MIXING)
+def test_records_that_a_loop_mixes_before_the_model_are_refused(kind: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(LetheError, match="recording: the model is given"):
+        in_a_loop(MIXING[kind])
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
+    in_a_loop(OWN[kind])
+
+
+def test_tokens_that_are_another_record_s_labels_are_no_mixture() -> None:
+    """All begin with one prompt, whose labels count in one record and not in the others."""
+    words = torch.randint(0, 50, (RECORDS, 30), generator=torch.Generator().manual_seed(0))
+    words[:, :20] = torch.arange(20)
+    labels = torch.where((torch.arange(RECORDS) % SIZE == 0)[:, None] | (torch.arange(30) >= 20), words, -100)
+    model = nn.Sequential(nn.Embedding(50, 6), nn.Linear(6, 50)).double()
+    engine = PrivacyEngine(RUN.replace(steps=1))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.0)
+    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=(words, labels))
+    tokens, targets = next(iter(loader))
+    with engine.recording():
+        each = nn.functional.cross_entropy(model(tokens).transpose(1, 2), targets, reduction="none").sum(1)
+    engine.backward(each)
+
+
+def masking(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets[targets == 2] = 1
+    return CROSS_ENTROPY(outputs, targets)
+
+
+def doubling(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets.mul_(2)).square()
+
+
+@pytest.mark.parametrize(("loss", "kind"), [(masking, torch.long), (doubling, torch.double)])
+def test_a_loss_that_writes_into_its_targets_is_exact(loss: Any, kind: torch.dtype) -> None:
+    model, (rows, targets) = network(), numbers()
+    targets = targets.to(kind)
+    optimizer, given = standing(model)
+    fit(model, loss, (rows, targets.clone()), RUN, optimizer=optimizer)
+    for step, mean in enumerate(given):
+        some = slice(SIZE * (step % 3), SIZE * (step % 3 + 1))
+        assert float((SIZE * mean - clipped(network(), loss, rows[some], targets[some])).norm()) < 1e-9
+
+
+def test_a_loss_that_writes_into_outputs_or_by_its_batch_is_refused() -> None:
+    def halved(outputs: Tensor, targets: Tensor) -> Tensor:
+        return CROSS_ENTROPY(outputs.div_(2), targets)
+
+    def masking_by_the_batch(outputs: Tensor, targets: Tensor) -> Tensor:
+        targets[targets == targets.max()] = 1
+        return CROSS_ENTROPY(outputs, targets)
+
+    for loss, said in ((halved, "it writes into the model's outputs"), (masking_by_the_batch, "depends on the other records")):
+        with pytest.raises(LetheError, match=said):
+            fit(network(), loss, numbers(), RUN)
+
+
+class OfWholeNumbers(nn.Module):
+    """Reads pictures of bytes as a model says that is given the batch."""
+
+    def __init__(self, read: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.read, self.network = read, network(4)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.network(self.read(pictures))
+
+
+EXTREMES: list[Callable[[Tensor], Tensor]] = [
+    lambda pictures: pictures.double() / pictures.max(),
+    lambda pictures: (pictures - pictures.min()).double(),
+]
+
+
+@pytest.mark.parametrize("read", EXTREMES)
+def test_pictures_over_the_largest_pixel_of_their_batch_are_refused(read: Callable[[Tensor], Tensor]) -> None:
+    """Most halves of a batch have its largest pixel: the record that has the smallest of all tells, alone."""
+    pictures = torch.randint(100, 250, (RECORDS, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pictures[::SIZE, 0] = 99  # only one record of each batch has not the largest pixel, nor the smallest
+    pictures[1::SIZE] = 99
+    for place in range(RECORDS):
+        if place % SIZE > 1:
+            pictures[place, 0], pictures[place, 1] = 255, 0
+    with pytest.raises(LetheError, match=r"depends on the other records|in its batch is another"):
+        fit(OfWholeNumbers(read), CROSS_ENTROPY, (pictures, numbers()[1]), RUN)
+
+
+class Ragged(nn.Module):
+    """Each record becomes one or two rows of a nested tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+
+    def forward(self, rows: Tensor) -> Tensor:
+        pieces = [row[None].repeat(1 + int(row[0] > 0), 1) for row in rows]
+        hidden = torch.tanh(self.first(torch.nested.as_nested_tensor(pieces, layout=torch.jagged)))
+        return self.last(torch.stack([piece.mean(0) for piece in hidden.unbind()]))
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
+@pytest.mark.slow
+def test_nested_tensors_are_trained_record_by_record() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Ragged()
+    rows, targets = numbers(4)
+    optimizer, given = standing(model)
+    fitted = fit(model, CROSS_ENTROPY, (rows, targets), RUN.replace(steps=1), optimizer=optimizer)
+    assert fitted.report.gradients == "record by record"
+    expected = clipped(model, CROSS_ENTROPY, rows[:SIZE], targets[:SIZE])
+    assert float((SIZE * given[0] - expected).norm()) < 1e-9
+
+
+class Adapting(nn.Module):
+    """Takes a gradient step on the loss of its batch before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network(4)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        named = dict(self.inner.named_parameters())
+        gradients = torch.autograd.grad(self.inner(rows).square().mean(), list(named.values()), create_graph=True)
+        moved = {name: parameter - 0.5 * gradient for (name, parameter), gradient in zip(named.items(), gradients, strict=True)}
+        return torch.func.functional_call(self.inner, moved, (rows,))
+
+
+def test_a_step_on_the_loss_of_the_batch_within_the_model_is_refused() -> None:
+    with pytest.raises(LetheError, match="in its batch is another than that of the record alone"):
+        fit(Adapting(), CROSS_ENTROPY, numbers(4), RUN)
+
+
+class Slow(torch.optim.SGD):
+    """Goes half of the way back after every second step; its step calls that of its class."""
+
+    def step(self, closure: Any = None) -> Any:
+        told = super().step(closure)
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.taken = getattr(self, "taken", 0) + 1
+        with torch.no_grad():
+            for parameter, slow in zip(own, self.__dict__.setdefault("slow", [one.detach().clone() for one in own]), strict=True):
+                if self.taken % 2 == 0:
+                    parameter.copy_(slow.lerp_(parameter, 0.5))
+        return told
+
+
+def test_an_optimiser_whose_step_calls_that_of_its_class_takes_one_step() -> None:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # whose step has hooks of its own from now on
+    loop = Loop(optimizer=lambda parameters: Slow(parameters, lr=0.1))
+    assert loop.whole().total_steps == loop.engine.steps == loop.run.total_steps
+
+
+class Spoilt(torch.optim.SGD):
+    """Puts other gradients in before the step of its class."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = torch.ones_like(parameter)
+        return super().step(closure)
+
+
+class Failing(torch.optim.SGD):
+    """Fails in the middle of its step."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        raise OSError("no space left")
+
+
+def test_gradients_that_come_in_the_middle_of_a_step_or_after_one_that_failed_are_refused() -> None:
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient"):
+        Loop(optimizer=lambda parameters: Spoilt(parameters, lr=0.1)).whole()
+    loop = Loop(optimizer=lambda parameters: Failing(parameters, lr=0.1))
+    with pytest.raises(OSError, match="no space"):
+        loop.whole()
+    for parameter in loop.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(LetheError, match=r"its \.grad is not the noisy gradient|no private gradient"):
+        loop.optimizer.step()
