@@ -111,14 +111,24 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def _cross(table: TokenRows, products: OuterProducts) -> Tensor:
-    r"""$\langle E_i, L_i \rangle = \sum_{n:\, r_n = i} \sum_t \gamma_{it}[v_n]\, (e_n \cdot x_{it})$, shape (B,)."""
-    size = max(1, _HELD // max(1, 2 * products.inputs.shape[1] * products.inputs.shape[2]))
+    r"""$\langle E_i, L_i \rangle = \sum_{n:\, r_n = i} \sum_t \gamma_{it}[v_n]\, (e_n \cdot x_{it})$, shape (B,), float64."""
+    positions, width = products.inputs.shape[1:]
+    tokens, rows = _padded(table)
+    size = max(1, _HELD // max(1, 2 * (positions * width + rows.shape[1] * (width + 2 * positions))))
+    chunks = zip(*(entry.split(size) for entry in (products.inputs, products.gradients, tokens, rows)), strict=True)
     terms = [
-        (
-            products.gradients[records, :, tokens].double()
-            * torch.bmm(products.inputs[records].double(), rows.double().unsqueeze(2))[:, :, 0]
-        ).sum(1)
-        for records, tokens, rows in zip(table.records.split(size), table.tokens.split(size), table.gradients.split(size), strict=True)
+        (torch.bmm(x.double(), e.double().mT) * g.gather(2, v.unsqueeze(1).expand(-1, positions, -1))).sum((1, 2)) for x, g, v, e in chunks
     ]
-    inner = torch.cat(terms)
-    return inner.new_zeros(table.batch).index_add_(0, table.records, inner)
+    return torch.cat(terms)
+
+
+def _padded(table: TokenRows) -> tuple[Tensor, Tensor]:
+    """The rows that each record looked up, and the gradients there, shapes (B, N) and (B, N, d); zeros of row 0 fill up the shorter."""
+    counts = torch.bincount(table.records, minlength=table.batch)
+    longest = int(counts.max()) if table.batch else 0
+    order = table.records.argsort(stable=True)
+    records = table.records[order]
+    places = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[records]
+    tokens = table.tokens.new_zeros(table.batch, longest).index_put_((records, places), table.tokens[order])
+    shape = (table.batch, longest, table.gradients.shape[1])
+    return tokens, table.gradients.new_zeros(shape).index_put_((records, places), table.gradients[order])
