@@ -261,9 +261,13 @@ class Cancelling(Part):
                 return self._together(weights)
             raw = None
             for chosen, formed in chain(self._exact(found, weights), self._held(found, weights)):
-                added = torch.tensordot(chosen.to(formed.dtype), silenced(formed, chosen), dims=1).to(self.dtype)
-                raw = added if raw is None else raw.add_(added)
+                flat = silenced(formed, chosen).flatten(1)
+                raw = flat.new_zeros(flat.shape[1:], dtype=self.dtype) if raw is None else raw
+                # In one pass over the sum, where no types are changed on the way.
+                raw = raw.addmv_(flat.mT, chosen.to(raw)) if flat.dtype == raw.dtype else raw.add_(chosen.to(flat) @ flat)
+                shape = formed.shape[1:]
             assert raw is not None
+            raw = raw.view(shape)
             total = self._ordered(raw).contiguous()
             # A product of all records for none of them would be for nothing.
             return total.add_(self._together(weights.index_fill(0, by_themselves, 0))) if len(by_themselves) < len(weights) else total
