@@ -153,3 +153,18 @@ def test_gradients_whose_squares_vanish_are_not_left_out() -> None:
         part = OuterProducts(inputs, gradients)
         part.squared_norms()
         assert (part.gradients == small).any()
+
+
+def test_records_of_weight_zero_are_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outer_products, "_FORMED_SHARE", math.inf)
+    asked: list[int] = []
+    raw = OuterProducts._raw
+    monkeypatch.setattr(
+        OuterProducts, "_raw", lambda self, rows, *args, **more: (asked.extend(rows.tolist()), raw(self, rows, *args, **more))[1]
+    )
+    torch.manual_seed(0)
+    inputs, gradients = torch.randn(5, 64, 6), torch.randn(5, 64, 4)
+    part, weights = OuterProducts(inputs, gradients), torch.tensor([0.0, 2.0, 0.0, 0.0, 1.0])
+    torch.testing.assert_close(part.weighted_sum(weights), torch.einsum("b,btp,btd->pd", weights, gradients, inputs))
+    assert asked == [1, 4]
+    assert not part.weighted_sum(torch.zeros(5)).any()
