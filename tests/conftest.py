@@ -10,10 +10,13 @@ import os
 import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from typer import testing
+from typer.main import get_command
 
 # Before NumPy and PyTorch are imported: with a worker for each core, threads of small products wait for each other, ten times as long.
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -32,6 +35,14 @@ def _keys_of_the_tests_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("XDG_CONFIG_HOME", str(folder))
         patch.delenv("LETHE_SIGNING_KEY", raising=False)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _verbs_made_once() -> Iterator[None]:
+    """Every call of the command by typer's runner would read the signatures of all forty verbs anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", cache(get_command))
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

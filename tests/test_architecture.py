@@ -76,6 +76,10 @@ def test_rooms_and_arrows_stay_few() -> None:
     assert len(import_graph.arrows()) <= MOST_ARROWS
 
 
+def test_nothing_lies_loose_at_the_root_of_the_package() -> None:
+    assert {path.name for path in (ROOT / "lethe").glob("*.py")} == {"__init__.py", "__main__.py", "_version.py", "errors.py"}
+
+
 def test_no_folder_is_crowded() -> None:
     folders = [path.parent for path in ROOT.glob("lethe/**/__init__.py")]
     assert {folder.name: count for folder in folders if (count := len(list(folder.glob("*.py")))) > MOST_FILES} == {}
