@@ -21,7 +21,7 @@ from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
-from lethe.train.clipping.workspace import come
+from lethe.train.clipping.workspace import arrived
 
 # Rules to which several rows of a record are as good as several positions.
 _AT_POSITIONS = (LinearGradients, ConvolutionOfOneGradients, LayerNormGradients, RMSNormGradients, EmbeddingGradients)
@@ -116,7 +116,7 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
             if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
                 part.settle()
             else:
-                come(size)
+                arrived(size)
 
     arrivals = Arrivals(recording.calls, set(nodes), hand_on)
     del nodes

@@ -34,7 +34,7 @@ class Workspace:
 
     Args:
         limit: how many bytes one batch may hold here; None: 8 MiB, and twice what layers let go of meanwhile, see `freed`
-            and `come`.
+            and `arrived`.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -67,8 +67,8 @@ class Workspace:
         """See `freed`."""
         self._earned += _IN_PLACE * count
 
-    def come(self, count: int) -> None:
-        """See `come`."""
+    def arrived(self, count: int) -> None:
+        """See `arrived`."""
         self._swing = max(self._swing, _IN_PLACE * count)
 
     def lend(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
@@ -109,10 +109,10 @@ def freed(count: int) -> None:
         workspace.free(count)
 
 
-def come(count: int) -> None:
+def arrived(count: int) -> None:
     """Note that a gradient of so many bytes has come that will be held: what it was made of, as large and more, is not held any more."""
     if (workspace := _OPEN.get()) is not None:
-        workspace.come(count)
+        workspace.arrived(count)
 
 
 def borrowed(shape: Sequence[int], like: Tensor) -> Tensor | None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lethe.train.clipping import Clipper, workspace
 from lethe.train.clipping.rules.convolution.correlations import Correlations
-from lethe.train.clipping.workspace import Workspace, borrowed, come, freed
+from lethe.train.clipping.workspace import Workspace, arrived, borrowed, freed
 
 LIKE = torch.zeros(())
 
@@ -93,8 +93,8 @@ def test_the_largest_gradient_that_is_held_makes_room_once(monkeypatch: pytest.M
     space = Workspace()
     for _ in range(2):
         with space.open():
-            come(8)
-            come(4)
+            arrived(8)
+            arrived(4)
             lent((4,))
             assert borrowed((1,), LIKE) is None
 

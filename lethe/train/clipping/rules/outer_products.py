@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Rows, rows_of, scaled, silenced, squares_of
+from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
 
@@ -156,7 +156,7 @@ class OuterProducts(Cancelling):
         return True
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
-        inputs, gradients = (rows_of(factor, rows).to(dtype) for factor in (self.inputs, self.gradients))
+        inputs, gradients = (taken(factor, rows).to(dtype) for factor in (self.inputs, self.gradients))
         memory = scratch((len(rows), gradients.shape[2], inputs.shape[2]), gradients) if brief else None
         return _formed(gradients, inputs, out=memory)
 

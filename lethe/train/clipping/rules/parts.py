@@ -38,7 +38,7 @@ def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
     return values.view(-1, *[1] * (tensor.dim() - 1))
 
 
-def rows_of(tensor: Tensor, rows: Tensor) -> Tensor:
+def taken(tensor: Tensor, rows: Tensor) -> Tensor:
     """`tensor[rows]`; nothing is copied where a single row is asked for on a CPU."""
     return tensor[rows] if len(rows) != 1 or rows.device.type != "cpu" else tensor.narrow(0, int(rows), 1)
 
