@@ -21,6 +21,7 @@ from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
 from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.clipping.workspace import arrived
 
 # Rules to which several rows of a record are as good as several positions.
 _AT_POSITIONS = (LinearGradients, ConvolutionOfOneGradients, LayerNormGradients, RMSNormGradients, EmbeddingGradients)
@@ -108,11 +109,14 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
     made: dict[nn.Module, list[tuple[nn.Parameter, Part]]] = {module: [] for module in recording.calls}
 
     def hand_on(module: nn.Module, told: Told) -> None:
+        size = sum(gradient.nbytes for _, gradients in told for gradient in gradients if gradient is not None)
         made[module] = _of_layer(recording, module, told)
         seen = Counter(parameter for parameter, _ in made[module])
         for parameter, part in made[module]:
             if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
                 part.settle()
+            else:
+                arrived(size)
 
     arrivals = Arrivals(recording.calls, set(nodes), hand_on)
     del nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ class Shared(Cancelling):
     $$\|G_i\|^2 = \sum_\ell \|G_i^\ell\|^2 + 2 \sum_{\ell < m} \langle G_i^\ell, G_i^m \rangle$$
 
     Between tables of rows (embeddings) and outer products (linear layers) the cross terms cost one product for each pair of positions, so a
-    tied embedding never becomes a table a record. Other kinds are formed, a few records at a time.
+    tied embedding becomes a table a record only where there is memory to keep these. Other kinds are formed, a few records at a time.
 
     Args:
         parts: two or more, of one shape.
@@ -47,12 +46,14 @@ class Shared(Cancelling):
             return merged[0].squared_norms()
         if not all(isinstance(part, TokenRows | OuterProducts) for part in merged):
             return self._formed()
-        norms = torch.stack([part.squared_norms() for part in merged]).sum(0)
-        for table, products in combinations(sorted(merged, key=lambda part: isinstance(part, OuterProducts)), 2):
-            assert isinstance(table, TokenRows)
-            assert isinstance(products, OuterProducts)
-            norms = norms + 2 * _cross(table, products)
-        return norms
+        table, products = sorted(merged, key=lambda part: isinstance(part, OuterProducts))
+        assert isinstance(table, TokenRows)
+        assert isinstance(products, OuterProducts)
+        self._kept = products.formed_to_keep()
+        if self._kept is not None:
+            table.add_formed(torch.arange(table.batch, device=self._kept.device), self._kept)
+            return squares_of(self._kept)
+        return table.squared_norms() + products.squared_norms() + 2 * _cross(table, products)
 
     def _formed(self) -> Tensor:
         own = self.parts[0].squared_norms()
@@ -80,7 +81,14 @@ class Shared(Cancelling):
         return torch.stack(sizes).amax(0) if sizes else None
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
-        return torch.stack([part.formed(rows, dtype) for part in self.parts]).sum(0)
+        parts = list(self.parts)
+        place = next((place for place, part in enumerate(parts) if isinstance(part, OuterProducts)), None)
+        if place is None:
+            return torch.stack([part.formed(rows, dtype) for part in parts]).sum(0)
+        formed = parts.pop(place)._raw(rows, dtype, brief=brief)  # pyright: ignore[reportAttributeAccessIssue]
+        for part in parts:
+            part.add_formed(rows, formed)
+        return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
         return torch.stack([part.weighted_sum(weights) for part in self.parts]).sum(0)
@@ -111,14 +119,24 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def _cross(table: TokenRows, products: OuterProducts) -> Tensor:
-    r"""$\langle E_i, L_i \rangle = \sum_{n:\, r_n = i} \sum_t \gamma_{it}[v_n]\, (e_n \cdot x_{it})$, shape (B,)."""
-    size = max(1, _HELD // max(1, 2 * products.inputs.shape[1] * products.inputs.shape[2]))
+    r"""$\langle E_i, L_i \rangle = \sum_{n:\, r_n = i} \sum_t \gamma_{it}[v_n]\, (e_n \cdot x_{it})$, shape (B,), float64."""
+    positions, width = products.inputs.shape[1:]
+    tokens, rows = _padded(table)
+    size = max(1, _HELD // max(1, 2 * (positions * width + rows.shape[1] * (width + 2 * positions))))
+    chunks = zip(*(entry.split(size) for entry in (products.inputs, products.gradients, tokens, rows)), strict=True)
     terms = [
-        (
-            products.gradients[records, :, tokens].double()
-            * torch.bmm(products.inputs[records].double(), rows.double().unsqueeze(2))[:, :, 0]
-        ).sum(1)
-        for records, tokens, rows in zip(table.records.split(size), table.tokens.split(size), table.gradients.split(size), strict=True)
+        (torch.bmm(x.double(), e.double().mT) * g.gather(2, v.unsqueeze(1).expand(-1, positions, -1))).sum((1, 2)) for x, g, v, e in chunks
     ]
-    inner = torch.cat(terms)
-    return inner.new_zeros(table.batch).index_add_(0, table.records, inner)
+    return torch.cat(terms)
+
+
+def _padded(table: TokenRows) -> tuple[Tensor, Tensor]:
+    """The rows that each record looked up, and the gradients there, shapes (B, N) and (B, N, d); zeros of row 0 fill up the shorter."""
+    counts = torch.bincount(table.records, minlength=table.batch)
+    longest = int(counts.max()) if table.batch else 0
+    order = table.records.argsort(stable=True)
+    records = table.records[order]
+    places = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[records]
+    tokens = table.tokens.new_zeros(table.batch, longest).index_put_((records, places), table.tokens[order])
+    shape = (table.batch, longest, table.gradients.shape[1])
+    return tokens, table.gradients.new_zeros(shape).index_put_((records, places), table.gradients[order])

@@ -15,7 +15,8 @@ from torch.utils.weak import TensorWeakRef
 _LEAST, _STAYS = 2**23, 2**20
 
 # Formed gradients may take as many times the bytes of the layers' inputs and output gradients that a backward pass has let go of: about
-# what it has let go of in all, of attention, activations, normalisation and dropout too.
+# what it has let go of in all, of attention, activations, normalisation and dropout too. And, once, as many times those of the largest
+# output gradient that is held: to make it took the gradient behind it and what was kept for that, such as a softmax over words.
 _IN_PLACE = 2
 
 # Numbers that may be formed at once where no workspace is open: 2^24 float32 are 64 MiB.
@@ -32,7 +33,8 @@ class Workspace:
     keep memory themselves.
 
     Args:
-        limit: how many bytes one batch may hold here; None: 8 MiB, and twice what layers let go of meanwhile, see `freed`.
+        limit: how many bytes one batch may hold here; None: 8 MiB, and twice what layers let go of meanwhile, see `freed`
+            and `arrived`.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -40,7 +42,7 @@ class Workspace:
         self._kept: list[Tensor] = []
         self._lent: list[Tensor] = []
         self._given: list[TensorWeakRef] = []
-        self._bytes, self._stays, self._earned = 0, 0, 0
+        self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
         self._scratch: Tensor | None = None
 
     @contextmanager
@@ -57,7 +59,7 @@ class Workspace:
             self._given.clear()
             # What this batch had no use for is let go.
             self._kept, self._lent = self._lent, []
-            self._bytes, self._stays, self._earned = 0, 0, 0
+            self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
             if self._scratch is not None and len(self._scratch) > _STAYS:
                 self._scratch = None
 
@@ -65,10 +67,14 @@ class Workspace:
         """See `freed`."""
         self._earned += _IN_PLACE * count
 
+    def arrived(self, count: int) -> None:
+        """See `arrived`."""
+        self._swing = max(self._swing, _IN_PLACE * count)
+
     def lend(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
         """See `borrowed`."""
         needed = prod(shape) * like.dtype.itemsize
-        if self._bytes + needed > (_LEAST + self._earned if self._limit is None else self._limit):
+        if self._bytes + needed > (_LEAST + self._earned + self._swing if self._limit is None else self._limit):
             return None
         self._bytes += needed
         stays = like.device.type == "cpu" and self._stays + needed <= _STAYS
@@ -101,6 +107,12 @@ def freed(count: int) -> None:
     """Note that so many bytes of a layer's inputs and output gradients are not held any more, in whose place others may be."""
     if (workspace := _OPEN.get()) is not None:
         workspace.free(count)
+
+
+def arrived(count: int) -> None:
+    """Note that a gradient of so many bytes has come that will be held: what it was made of, as large and more, is not held any more."""
+    if (workspace := _OPEN.get()) is not None:
+        workspace.arrived(count)
 
 
 def borrowed(shape: Sequence[int], like: Tensor) -> Tensor | None:

@@ -51,7 +51,13 @@ def arithmetic(device: torch.device | str) -> torch.dtype:
 
 
 def close(
-    one: Tensor, other: Tensor, scale: Tensor, allowed: Mapping[torch.dtype, float], precision: torch.dtype = torch.float64
+    one: Tensor,
+    other: Tensor,
+    scale: Tensor,
+    allowed: Mapping[torch.dtype, float],
+    precision: torch.dtype = torch.float64,
+    *,
+    asked: Sequence[int] | None = None,
 ) -> Tensor:
     """Whether two tensors are equal up to rounding, record by record, wherever the second is finite; shape (B,).
 
@@ -60,7 +66,19 @@ def close(
         scale: its largest finite number is what the tolerance is relative to.
         allowed: the relative tolerance of each type of number.
         precision: what both were computed in, where it is coarser than their own type.
+        asked: the records whose answers are looked at; None: all.
     """
+    if (one.shape, one.dtype, one.device.type, other.device.type) == (other.shape, other.dtype, "cpu", "cpu"):
+        # Most agree in every number, which takes a tenth of the time to see.
+        apart = [record for record in (range(len(other)) if asked is None else asked) if not torch.equal(one[record], other[record])]
+        agrees = torch.ones(len(other), dtype=torch.bool)
+        if apart:
+            agrees[apart] = _near(one[apart], other[apart], scale, allowed, precision)
+        return agrees
+    return _near(one, other, scale, allowed, precision)
+
+
+def _near(one: Tensor, other: Tensor, scale: Tensor, allowed: Mapping[torch.dtype, float], precision: torch.dtype) -> Tensor:
     finite = torch.isfinite(other)
     size = torch.where(torch.isfinite(scale), scale, 0).abs().max() if scale.numel() else 0.0
     agrees = ~finite | ((one - other).abs() <= allowed[coarser(other.dtype, precision)] * size)

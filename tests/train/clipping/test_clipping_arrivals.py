@@ -11,6 +11,7 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper, contributions
 from lethe.train.clipping.checks.graphs import nodes_of
 from lethe.train.clipping.records.arrivals import Arrivals
+from lethe.train.clipping.rules.linear import LinearGradients
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.unfollowed import UnfollowedError
 
@@ -208,3 +209,16 @@ def test_hooks_are_taken_off_after_an_error() -> None:
 def test_a_memory_that_is_no_number_of_bytes_is_refused(memory: Any) -> None:
     with pytest.raises(InputError, match="gradient_memory: got"):
         Clipper(nn.Linear(2, 2), gradient_memory=memory)
+
+
+def test_a_linear_layers_gradient_is_copied_once_for_its_rule_and_for_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Tensor] = []
+    made = LinearGradients.make_parts
+    monkeypatch.setattr(LinearGradients, "make_parts", lambda self: (told.append(self.uses[0].grad_output), made(self))[1])
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(3, 4), torch.randn(2, 5, 3)
+    clipper = Clipper(model, verify=False)
+    with clipper.recording():
+        scores = model(inputs)
+    clipper.backward(nn.functional.cross_entropy(scores.mT, torch.ones(2, 5).long(), reduction="none").sum(1))  # one row a class
+    assert told[0].is_contiguous()

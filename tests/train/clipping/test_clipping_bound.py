@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
+from lethe.train.clipping.rules import parts
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Rows, squares_of
 from lethe.train.clipping.rules.rounding import full_precision
@@ -240,6 +241,15 @@ def test_squared_norms_at_any_size(width: int, size: float) -> None:
     exact = rows.double().square().sum(1)
     torch.testing.assert_close(squares_of(rows), exact, rtol=22 * 2.0**-23, atol=0)
     torch.testing.assert_close(Rows(rows).squared_norms(), exact, rtol=22 * 2.0**-23, atol=0)
+
+
+def test_squares_that_vanish_beside_rows_of_zeros_are_taken_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.zeros(6, 300)
+    rows[1, 3], rows[4, 299], rows[5] = 1e-30, 1e30, 1e-25
+    exact = rows.double().square().sum(1)
+    for at_once in (1, 2**18):
+        monkeypatch.setattr(parts, "_ANEW", at_once)
+        torch.testing.assert_close(parts.squares_of(rows), exact, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("width", [8, 255, 256, 300, 511, 1000, 5000])

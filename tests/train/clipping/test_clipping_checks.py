@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clipping import Clipper
+from lethe.train.core.comparison import ALLOWED_IN_SHAPE, close
 
 MIXES = r"depends on the other records|is off by"
 
@@ -298,3 +299,15 @@ def test_the_checks_touch_no_generator_and_accept_random_layers() -> None:
 @pytest.mark.parametrize("records", [2, 40])
 def test_batches_of_any_size_pass(records: int) -> None:
     assert assert_clips_like_single_records(Free(), rows(records)).verified == "checked"
+
+
+def test_what_agrees_in_every_number_is_seen_as_what_is_near_is() -> None:
+    torch.manual_seed(0)
+    told = torch.randn(7, 3)
+    told[1, 1], told[2], told[3, 0] = torch.nan, torch.inf, -torch.inf
+    again = told.clone()
+    again[3] = 5.0  # where it is finite as well
+    again[4, 2], again[5, 0], again[6, 1] = told[4, 2] + 1e-6, told[5, 0] + 1, torch.nan
+    assert close(again, told, told, ALLOWED_IN_SHAPE).tolist() == [True, True, True, False, True, False, False]
+    assert close(again, told, told, ALLOWED_IN_SHAPE, asked=[0, 5]).tolist()[5] is False
+    assert close(again.double(), told, told, ALLOWED_IN_SHAPE).tolist() == [True, True, True, False, True, False, False]

@@ -117,3 +117,54 @@ def test_narrow_sums_are_as_right_as_wide_ones_however_many_terms_there_are() ->
         told = OuterProducts(inputs, gradients).weighted_sum(torch.ones(8)).double()
         exact = 8 * 4100 * inputs[0, 0, 0].double()
         assert float((told / exact - 1).abs().max()) <= 50 * 2.0**-23
+
+
+def silent(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Five records of 40 positions, of which two have a gradient in some record."""
+    torch.manual_seed(0)
+    inputs, gradients = torch.randn(5, 40, 6, dtype=dtype), torch.zeros(5, 40, 4, dtype=dtype)
+    gradients[:, 7], gradients[2, 31] = torch.randn(5, 4, dtype=dtype), 1.0
+    return inputs, gradients
+
+
+def test_positions_without_a_gradient_are_let_go_of() -> None:
+    inputs, gradients = silent()
+    part, formed = OuterProducts(inputs, gradients), torch.einsum("btp,btd->bpd", gradients, inputs)
+    torch.testing.assert_close(part.squared_norms().float(), formed.square().sum((1, 2)))
+    torch.testing.assert_close(part.weighted_sum(torch.arange(5.0)), torch.einsum("b,bpd->pd", torch.arange(5.0), formed))
+    assert part.inputs.shape[1] == 3  # the first is always kept
+    nothing = OuterProducts(inputs, torch.zeros_like(gradients))
+    assert not nothing.squared_norms().any()
+    assert not nothing.weighted_sum(torch.ones(5)).any()
+
+
+def test_a_record_that_is_not_finite_counts_alike_whatever_positions_the_others_use() -> None:
+    for company in (slice(0, 1), slice(0, 5)):
+        inputs, gradients = silent()
+        inputs[0, 20] = torch.inf  # times a gradient of 0
+        part = OuterProducts(inputs[company], gradients[company])
+        assert part.squared_norms().isfinite().tolist() == [False, True, True, True, True][company]
+
+
+def test_gradients_whose_squares_vanish_are_not_left_out() -> None:
+    for dtype, small in ((torch.float32, 1e-30), (torch.float64, 1e-200)):
+        inputs, gradients = silent(dtype)
+        gradients[3, 25] = small
+        part = OuterProducts(inputs, gradients)
+        part.squared_norms()
+        assert (part.gradients == small).any()
+
+
+def test_records_of_weight_zero_are_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outer_products, "_FORMED_SHARE", math.inf)
+    asked: list[int] = []
+    raw = OuterProducts._raw
+    monkeypatch.setattr(
+        OuterProducts, "_raw", lambda self, rows, *args, **more: (asked.extend(rows.tolist()), raw(self, rows, *args, **more))[1]
+    )
+    torch.manual_seed(0)
+    inputs, gradients = torch.randn(5, 64, 6), torch.randn(5, 64, 4)
+    part, weights = OuterProducts(inputs, gradients), torch.tensor([0.0, 2.0, 0.0, 0.0, 1.0])
+    torch.testing.assert_close(part.weighted_sum(weights), torch.einsum("b,btp,btd->pd", weights, gradients, inputs))
+    assert asked == [1, 4]
+    assert not part.weighted_sum(torch.zeros(5)).any()

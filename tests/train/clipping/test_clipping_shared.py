@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.train.clipping import shared
+from lethe.train.clipping.workspace import Workspace
 
 
 class Tied(nn.Module):
@@ -57,6 +58,22 @@ def test_the_table_is_never_formed_for_every_record(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(shared.OuterProducts, "per_record", refuse)
     torch.manual_seed(0)
     assert_clips_like_single_records(Tied(40, 3).double(), torch.randint(40, (3, 4)))
+
+
+@pytest.mark.parametrize("memory", [0, 2**24])
+def test_a_tied_table_is_measured_by_cross_terms_or_formed_where_there_is_memory(memory: int) -> None:
+    torch.manual_seed(0)
+    records, tokens = torch.tensor([2, 0, 1, 0, 0]), torch.tensor([5, 3, 0, 3, 1])  # in any order, of other lengths, none of record 3
+    rows, inputs, gradients = torch.randn(5, 8), torch.randn(4, 3, 8), torch.randn(4, 3, 6)
+    formed = torch.einsum("btp,btd->bpd", gradients, inputs).index_put_((records, tokens), rows, accumulate=True)
+    parts = [shared.TokenRows(records, tokens, rows, batch=4, table=6), shared.OuterProducts(inputs, gradients)]
+    both = shared.Shared(parts, 48)
+    with Workspace(limit=memory).open():
+        torch.testing.assert_close(both.squared_norms().float(), formed.square().sum((1, 2)))
+        assert (both._kept is None) == (memory == 0)
+        torch.testing.assert_close(both.weighted_sum(torch.arange(4.0)), torch.einsum("b,bpd->pd", torch.arange(4.0), formed))
+        some = torch.tensor([3, 0])
+        torch.testing.assert_close(both.formed(some, torch.float64).float(), formed[some])
 
 
 def test_positions_that_cancel_between_the_layers() -> None:

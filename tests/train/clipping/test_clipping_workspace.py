@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lethe.train.clipping import Clipper, workspace
 from lethe.train.clipping.rules.convolution.correlations import Correlations
-from lethe.train.clipping.workspace import Workspace, borrowed, freed
+from lethe.train.clipping.workspace import Workspace, arrived, borrowed, freed
 
 LIKE = torch.zeros(())
 
@@ -84,6 +84,17 @@ def test_without_a_limit_formed_gradients_take_the_place_of_what_was_freed(monke
             lent((4,))
             assert borrowed((1,), LIKE) is None
             freed(8)
+            lent((4,))
+            assert borrowed((1,), LIKE) is None
+
+
+def test_the_largest_gradient_that_is_held_makes_room_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_LEAST", 0)
+    space = Workspace()
+    for _ in range(2):
+        with space.open():
+            arrived(8)
+            arrived(4)
             lent((4,))
             assert borrowed((1,), LIKE) is None
 

@@ -297,7 +297,8 @@ class ForwardChecks:
         elif [output.shape for output in outputs] != [output.shape for output in batch]:
             return ["the shape of the model's output depends on what the records hold"]
         else:
-            agree = [close(one, output, output, ALLOWED_IN_SHAPE, given.precision) for one, output in zip(outputs, batch, strict=True)]
+            pairs = zip(outputs, batch, strict=True)
+            agree = [close(one, output, output, ALLOWED_IN_SHAPE, given.precision, asked=kept) for one, output in pairs]
         agreed = torch.stack(agree).all(0).tolist() if agree else [True] * given.records
         if (record := next((record for record in kept if not agreed[record]), None)) is not None:
             raise _depends(record if names is None else names[record], f"the record in its batch against the record {kind}")

@@ -72,24 +72,29 @@ class Arrivals:
                 remedy="compute the losses from the model's outputs in one piece, without hooks that end the backward pass.",
             )
 
-    def _arrive(self, node: Any, gradients: tuple[Tensor | None, ...]) -> None:
+    def _arrive(self, node: Any, gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         with self._lock, torch.enable_grad():  # as everywhere else
             try:
-                self._context.copy().run(self._noted, node, gradients)
+                return self._context.copy().run(self._noted, node, gradients)
             except BaseException as error:
                 self._failed = error
                 raise
 
-    def _noted(self, node: Any, gradients: tuple[Tensor | None, ...]) -> None:
+    def _noted(self, node: Any, gradients: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
         if node not in self._places:
             raise UnfollowedError(
                 "the backward pass computed a gradient of a layer's output twice.",
                 source="a torch.autograd.Function whose backward runs a backward pass of its own through the model's graph",
                 remedy="compute in it with detached tensors only.",
             )
-        for number, module, told, place in self._places.pop(node):
+        places = self._places.pop(node)
+        if all(isinstance(module, nn.Linear) for _, module, _, _ in places):
+            # Autograd would make a copy for its products, and the layer's rule another.
+            gradients = tuple(None if gradient is None else gradient.contiguous() for gradient in gradients)
+        for number, module, told, place in places:
             told[place] = gradients[number]
             self._awaited[module] -= 1
             if not self._awaited[module]:
                 del self._awaited[module]
                 self._hand_on(module, self._told.pop(module))
+        return gradients

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of
+from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
 
@@ -73,15 +73,14 @@ class OuterProducts(Cancelling):
         self._formed_in_turn = False
 
     def _squares(self) -> Tensor:
+        self._leave_out_silent()
         positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
         if positions == 1:
             return self.lengths().square()
-        share = positions * (wide_in + wide_out) / max(1, self.numbers)
-        if share > _FORMED_SHARE and (positions > _FEW or len(self.inputs) * self.numbers <= _HELD):
-            self._kept = borrowed((len(self.inputs), wide_out, wide_in), self.inputs)
-            if self._kept is not None:
-                return squares_of(_formed(self.gradients, self.inputs, out=self._kept))
-        if share > _GRAM_SHARE:
+        self._kept = self.formed_to_keep()
+        if self._kept is not None:
+            return squares_of(self._kept)
+        if self._share() > _GRAM_SHARE:
             self._formed_in_turn = True
             size = max(1, _FRESH // max(1, self.numbers))
             formed = scratch((min(size, len(self.inputs)), wide_out, wide_in), self.inputs)
@@ -90,6 +89,36 @@ class OuterProducts(Cancelling):
         # Copies in float64 of a chunk count twice.
         pairs = self._chunks(4 * positions * positions + 2 * positions * (wide_in + wide_out))
         return torch.cat([_inner(x.double(), g.double()) for x, g in pairs])
+
+    def _share(self) -> float:
+        """The multiplications of products of positions, of those of forming the gradients."""
+        return self.inputs.shape[1] * (self.inputs.shape[2] + self.gradients.shape[2]) / max(1, self.numbers)
+
+    def formed_to_keep(self) -> Tensor | None:
+        """All gradients, shape (B, p, d), in memory that serves for the sum as well; None where that is not worth it, or there is none."""
+        batch, positions = self.inputs.shape[:2]
+        if self._share() <= _FORMED_SHARE or (positions <= _FEW and batch * self.numbers > _HELD):
+            return None
+        memory = borrowed((batch, self.gradients.shape[2], self.inputs.shape[2]), self.inputs)
+        return None if memory is None else _formed(self.gradients, self.inputs, out=memory)
+
+    def _leave_out_silent(self) -> None:
+        """Drop the positions where no record has a gradient, as all but one are above the last attention of a classifier.
+
+        Not where an input that is not finite stands there: a record's 0 times it must count alike, whatever the other records hold.
+        """
+        x, g = self._norms()
+        silent = (g == 0).all(0)
+        silent[:1] = False  # one is left
+        places = silent.nonzero()[:, 0]
+        if 2 * len(places) < len(silent) or not len(places) or not bool(x[:, places].isfinite().all()):
+            return
+        if self.dtype == torch.float64 and bool(self.gradients[:, places].any()):  # what vanished when it was squared
+            return
+        held, heard = self.inputs.nbytes + self.gradients.nbytes, (~silent).nonzero()[:, 0]
+        self.inputs, self.gradients = self.inputs[:, heard], self.gradients[:, heard]
+        self._sizes = x[:, heard], g[:, heard]
+        freed(held - self.inputs.nbytes - self.gradients.nbytes)
 
     def lengths(self) -> Tensor:
         """See Part."""
@@ -127,7 +156,7 @@ class OuterProducts(Cancelling):
         return True
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
-        inputs, gradients = self.inputs[rows].to(dtype), self.gradients[rows].to(dtype)
+        inputs, gradients = (taken(factor, rows).to(dtype) for factor in (self.inputs, self.gradients))
         memory = scratch((len(rows), gradients.shape[2], inputs.shape[2]), gradients) if brief else None
         return _formed(gradients, inputs, out=memory)
 

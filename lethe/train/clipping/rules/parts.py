@@ -17,6 +17,9 @@ _BLOCK = 256
 # Between these no square of a float32 number that matters to the sum has vanished, and none has overflown.
 _SMALL, _LARGE = 1e-24, 1e34
 
+# Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB.
+_ANEW = 2**18
+
 
 def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
     """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
@@ -33,6 +36,11 @@ def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
 
 def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
     return values.view(-1, *[1] * (tensor.dim() - 1))
+
+
+def taken(tensor: Tensor, rows: Tensor) -> Tensor:
+    """`tensor[rows]`; nothing is copied where a single row is asked for on a CPU."""
+    return tensor[rows] if len(rows) != 1 or rows.device.type != "cpu" else tensor.narrow(0, int(rows), 1)
 
 
 def squares_of(formed: Tensor) -> Tensor:
@@ -53,7 +61,9 @@ def squares_of(formed: Tensor) -> Tensor:
         squares = torch.linalg.vector_norm(flat, dim=1).double().square()
     extreme = ~((squares > _SMALL) & (squares < _LARGE))
     if bool(extreme.any()):
-        squares[extreme] = torch.linalg.vector_norm(flat[extreme], dim=1, dtype=torch.float64).square()
+        extreme &= torch.linalg.vector_norm(flat, torch.inf, dim=1) != 0  # nothing has vanished where nothing is
+        for rows in extreme.nonzero()[:, 0].split(max(1, _ANEW // max(1, flat.shape[1]))):
+            squares[rows] = torch.linalg.vector_norm(flat[rows], dim=1, dtype=torch.float64).square()
     return squares
 
 
@@ -91,6 +101,10 @@ class Part(ABC):
     def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """G_i of some records, summed in an arithmetic, shape (len(rows), *shape)."""
         return self.per_record()[rows].to(dtype)
+
+    def add_formed(self, rows: Tensor, to: Tensor) -> None:
+        """Add G_i of some records to a contiguous tensor, in its arithmetic, shape (len(rows), *shape)."""
+        to.add_(self.formed(rows, to.dtype))
 
     def settle(self) -> None:
         """Measure now, and let go of what only other questions than norms, slack and the weighted sum need."""

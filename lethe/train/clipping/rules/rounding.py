@@ -240,6 +240,8 @@ class Cancelling(Part):
     def _together(self, weights: Tensor) -> Tensor:
         if self._kept is None:
             return self._sum(weights)
+        if 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):  # as where a check asks of a few
+            return self._ordered(torch.tensordot(weights[used].to(self._kept.dtype), self._kept[used], dims=1)).contiguous()
         return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -259,14 +261,20 @@ class Cancelling(Part):
         with full_precision():
             if not len(by_themselves):
                 return self._together(weights)
+            rest = weights.index_fill(0, by_themselves, 0)
+            found = found._replace(exact=_weighing(found.exact, weights), held=_weighing(found.held, weights))
+            if not len(found.exact) + len(found.held):
+                return self._together(rest)
             raw = None
             for chosen, formed in chain(self._exact(found, weights), self._held(found, weights)):
-                added = torch.tensordot(chosen.to(formed.dtype), silenced(formed, chosen), dims=1).to(self.dtype)
-                raw = added if raw is None else raw.add_(added)
+                raw = formed.new_zeros(formed.shape[1:], dtype=self.dtype) if raw is None else raw
+                total, terms = raw.view(-1), silenced(formed, chosen).flatten(1)
+                # In one pass over the sum, where no types are changed on the way.
+                total.addmv_(terms.mT, chosen.to(total)) if terms.dtype == total.dtype else total.add_(chosen.to(terms) @ terms)
             assert raw is not None
             total = self._ordered(raw).contiguous()
             # A product of all records for none of them would be for nothing.
-            return total.add_(self._together(weights.index_fill(0, by_themselves, 0))) if len(by_themselves) < len(weights) else total
+            return total.add_(self._together(rest)) if bool(rest.any()) else total
 
     def _exact(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         if len(found.exact):
@@ -280,3 +288,8 @@ class Cancelling(Part):
             formed = self._raw(rows, self.dtype, brief=True)
             shortened = (found.squares[rows] / squares_of(formed)).sqrt().clamp(max=1).nan_to_num(nan=0.0)
             yield weights[rows] * shortened, formed
+
+
+def _weighing(rows: Tensor, weights: Tensor) -> Tensor:
+    """Those of the records that do not have the weight 0."""
+    return rows[weights[rows] != 0]

@@ -68,12 +68,17 @@ class TokenRows(Part):
 
     def formed(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See Part."""
+        formed = self.gradients.new_zeros(len(rows), self.table, self.gradients.shape[1], dtype=dtype)
+        self.add_formed(rows, formed)
+        return formed
+
+    def add_formed(self, rows: Tensor, to: Tensor) -> None:
+        """See Part."""
         places = torch.full((self.batch,), -1, device=rows.device).index_put_((rows,), torch.arange(len(rows), device=rows.device))
         here = places[self.records]
-        inside = here >= 0
-        formed = self.gradients.new_zeros(len(rows) * self.table, self.gradients.shape[1], dtype=dtype)
-        formed.index_add_(0, here[inside] * self.table + self.tokens[inside], self.gradients[inside].to(dtype))
-        return formed.view(len(rows), self.table, formed.shape[1])
+        inside = (here >= 0).nonzero()[:, 0]
+        flat = to.view(len(rows) * self.table, self.gradients.shape[1])
+        flat.index_add_(0, here[inside] * self.table + self.tokens[inside], self.gradients[inside].to(to.dtype))
 
     def _rows(self) -> _Rows:
         if self._known is None:
