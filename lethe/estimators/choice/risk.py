@@ -5,10 +5,14 @@ $$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \
 
 where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The decay a,
 $\rho$ and c were chosen on generated data. It predicts; no guarantee rests on it.
+
+Of classes $\rho$ follows from how far apart the weights of two of them are, D: one score that tells two classes apart has weights of norm D,
+and k scores that add up to nothing and are all as far apart have weights of norm $D\sqrt{(k-1)/2k}$ each.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +22,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LeastSquares
 
-REFERENCE = 5.0  # rho: a weight of one score, for rows of norm at most 1
+REFERENCE = 5.0  # D: between the weights of two classes, for rows of norm at most 1
 REFERENCE_SHARE = 2.0  # of a regression: of the bound on its targets
 
 
@@ -45,7 +49,8 @@ def reference(facts: PublicFacts) -> float:
     r"""$\rho$: for rows of norm 1; in target units for a regression."""
     if isinstance(facts.loss, LeastSquares):
         return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
-    return REFERENCE
+    scores = facts.loss.outputs
+    return REFERENCE if scores == 1 else REFERENCE * math.sqrt((scores - 1) / (2 * scores))
 
 
 def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) -> float:
