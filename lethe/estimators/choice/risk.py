@@ -6,8 +6,8 @@ $$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \
 where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The decay a,
 $\rho$ and c were chosen on generated data. It predicts; no guarantee rests on it.
 
-Of classes $\rho$ follows from how far apart the weights of two of them are, D: one score that tells two classes apart has weights of norm D,
-and k scores that add up to nothing and are all as far apart have weights of norm $D\sqrt{(k-1)/2k}$ each.
+Of classes $\rho$ follows from how far apart the weights of two of them are, D: one score that tells two classes apart has weights of norm
+D, and k scores that add up to nothing and are all as far apart have weights of norm $D\sqrt{(k-1)/2k}$ each.
 """
 
 from __future__ import annotations

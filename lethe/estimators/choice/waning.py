@@ -1,8 +1,9 @@
 r"""Noise at pass ends that wanes: of u passes from the end its variance goes like $u^{1/3}$.
 
-Under composition, noise whose harm is $\sum_p a_p\tau_p^2$ is best with $\tau_p^2 \propto a_p^{-1/2}$, by Cauchy and Schwarz. What a direction of
-curvature h has left of the noise of a time t ago is $e^{-2ht}$; over a spectrum that falls like $j^{-2}$ that makes $a \propto t^{-1/2}$, over
-one that falls faster almost $t^{-1}$: exponents of a quarter and of a half. A third lies between; on generated data both were as good.
+Under composition, noise whose harm is $\sum_p a_p\tau_p^2$ is best with $\tau_p^2 \propto a_p^{-1/2}$, by Cauchy and Schwarz. What a
+direction of curvature h has left of the noise of a time t ago is $e^{-2ht}$; over a spectrum that falls like $j^{-2}$ that makes
+$a \propto t^{-1/2}$, over one that falls faster almost $t^{-1}$: exponents of a quarter and of a half. A third lies between; on generated
+data both were as good.
 """
 
 from __future__ import annotations
