@@ -1,15 +1,20 @@
-r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like $j^{-3/2}$.
+r"""A public model of a problem, by which mechanisms are compared: a quadratic whose curvature falls like a power.
 
-$$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-3/2},\quad
+$$\text{risk} = \frac k2\sum_j h_j\big(\beta_j^2\,\rho^2 + v_j\big),\qquad h_j \propto j^{-a},\quad
   \sum_j h_j = c\,R^2\,\mathrm{tr}\,l''/k,$$
 
-where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The shape of the
-spectrum, $\rho$ and c were chosen on generated data. It predicts; no guarantee rests on it.
+where, of the j-th weight, $\beta_j$ is the share of the reference that is missed and $v_j$ the variance that noise leaves. The decay a,
+$\rho$ and c were chosen on generated data. It predicts; no guarantee rests on it.
+
+Of classes $\rho$ follows from how far apart the weights of two of them are, D: one score that tells two classes apart has weights of norm
+D, and k scores that add up to nothing and are all as far apart have weights of norm $D\sqrt{(k-1)/2k}$ each.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,17 +22,24 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LeastSquares
 
-REFERENCE = 2.5  # rho: a weight of one score, for rows of norm 1
+REFERENCE = 5.0  # D: between the weights of two classes, for rows of norm at most 1
 REFERENCE_SHARE = 2.0  # of a regression: of the bound on its targets
-_DECAY = 1.5
-_CURVATURE_SHARE = 0.5  # c: what a fitted model has of the largest curvature
+
+
+class _Spectrum(NamedTuple):
+    decay: float  # a
+    share: float  # c: what a fitted model has of the largest curvature, which rows shorter than their bound have less of
+
+
+_OF_CLASSES, _OF_A_REGRESSION = _Spectrum(decay=2.0, share=0.125), _Spectrum(decay=1.5, share=0.5)
 
 
 @lru_cache(maxsize=8)
 def curvatures(facts: PublicFacts) -> Array:
     """$h_j$ of one score, shape (D,), read-only."""
-    falling = np.arange(1.0, facts.rows + 1.0) ** -_DECAY
-    total = _CURVATURE_SHARE * facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
+    spectrum = _OF_CLASSES if facts.target_bound is None else _OF_A_REGRESSION
+    falling = np.arange(1.0, facts.rows + 1.0) ** -spectrum.decay
+    total = spectrum.share * facts.norm**2 * facts.loss.curvature_trace / facts.loss.outputs
     curved: Array = total * falling / falling.sum()
     curved.flags.writeable = False
     return curved
@@ -37,7 +49,8 @@ def reference(facts: PublicFacts) -> float:
     r"""$\rho$: for rows of norm 1; in target units for a regression."""
     if isinstance(facts.loss, LeastSquares):
         return REFERENCE_SHARE * (facts.target_bound or facts.loss.residual_bound)
-    return REFERENCE
+    scores = facts.loss.outputs
+    return REFERENCE if scores == 1 else REFERENCE * math.sqrt((scores - 1) / (2 * scores))
 
 
 def risk(facts: PublicFacts, missed: Array | float, variances: Array | float) -> float:

@@ -3,7 +3,7 @@ r"""Runs for a public problem: batches, passes and steps by a rule, and the nois
 For each design the rule takes, of a small grid, the passes, the batches a pass and the step size with the smallest predicted risk
 (`lethe.estimators.choice.risk`). With $s = (2\text{ or }1)\,\eta G/b$ for one touch it expects the noise
 
-- at pass ends: $\tau^2 = Ps^2/\mu^2$, once a pass;
+- at pass ends: $\tau_p^2 = v_ps^2/\mu^2$, once a pass, waning (`lethe.estimators.choice.waning`);
 - cyclic, at every step: $\tau^2 = s^2(1 + (P-1)/\ell)/\mu^2$; shuffled once: $s^2(H_\ell + P - 1)/(\ell\mu^2)$;
 - full: $\tau^2 = Ps^2/\mu^2$; Poisson: $\mu = \frac1\ell\sqrt{T(e^{s^2/\tau^2} - 1)}$;
 - correlated: $\tau^2 = s^2\,\mathrm{sens}(C)^2/\mu^2$ drawn at every step, C being the square root of the prefix sums, cut to a pass,
@@ -28,6 +28,7 @@ from lethe.errors import InputError
 from lethe.estimators.choice.averaged import counts, noise_kept, start_kept
 from lethe.estimators.choice.cuts import cut_losses, run_losses
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risks
+from lethe.estimators.choice.waning import kept
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 
 _PASSES = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 400)
@@ -47,6 +48,8 @@ _MOST_WORK = 1e11  # products of a feature and a weight, with noise at pass ends
 # in more of them is less sure than the time they take.
 _NEAR, _NEAR_LONG = 1.005, 1.1
 _LONG_WORK = 1.5e10  # and the most with other noise
+# Added to what is predicted of a classifier's run beside a minimiser: what the weakest directions would still have given.
+_UNREACHED = 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ def _best_shape(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, m
     pass_ends = schedule == "pass_ends"
     # Of noise at every step some theorems that count secret batches know no envelopes.
     losses = cut_losses(facts) if schedule == "uniform" and not certifies_all(facts, schedule) else run_losses(facts)
-    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost)]
+    unreached = _UNREACHED if facts.target_bound is None else 0.0
+    shapes = [shape for one, cost in losses for shape in _shapes(one, design, schedule, mu, cost + unreached)]
     if not pass_ends:
         return _nearest(shapes, 1.0)
     best = _nearest(shapes, _NEAR)
@@ -173,21 +177,21 @@ def _risks(
         missed = missed + (1.0 - missed) * start_kept(factor, steps, averaged)
         if schedule == "correlated" and design == "cyclic_poisson":
             # A record's columns do not overlap, so that sens(C)^2, which `noise_kept` counts, is T/g times that of one.
-            kept, one = noise_kept(factor, steps, averaged, slots=groups), steps / groups
+            left, one = noise_kept(factor, steps, averaged, slots=groups), steps / groups
             drawn = [touch**2 / (one * math.log1p((mu * slots / groups) ** 2 / one)) for touch in touches]
         elif schedule == "correlated":
-            kept, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
+            left, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
         else:
-            kept = noise_kept(factor, steps, averaged)
+            left = noise_kept(factor, steps, averaged)
             drawn = [_composed_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches]
-        return risks(facts, missed, np.array(drawn)[:, None] * kept).tolist()
+        return risks(facts, missed, np.array(drawn)[:, None] * left).tolist()
     missed = missed + (1.0 - missed) * factor**steps
     if schedule == "pass_ends":
-        variances, decay, times = [passes * (touch / mu) ** 2 for touch in touches], factor**slots, passes
+        drawn, left = [(touch / mu) ** 2 for touch in touches], kept(factor**slots, passes)
     else:
-        variances, decay, times = [_expected_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches], factor, steps
-    kept = np.where(decay < 1.0, (1.0 - decay ** (2 * times)) / np.maximum(1.0 - decay**2, 1e-300), times)
-    return risks(facts, missed, np.array(variances)[:, None] * kept).tolist()
+        drawn = [_expected_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches]
+        left = np.where(factor < 1.0, (1.0 - factor ** (2 * steps)) / np.maximum(1.0 - factor**2, 1e-300), steps)
+    return risks(facts, missed, np.array(drawn)[:, None] * left).tolist()
 
 
 def certifies_all(facts: PublicFacts, schedule: NoiseShape) -> bool:

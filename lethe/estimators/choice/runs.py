@@ -19,6 +19,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
+from lethe.estimators.choice.waning import variances
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array, Statement
 from lethe.noise_allocation.allocate import allocate
@@ -127,6 +128,7 @@ class RunMechanism:
             passes=shape.passes,
             step_size=shape.step_size,
             noise_at="pass_ends" if self.schedule == "pass_ends" else "every_step",
+            noise_multiplier=np.sqrt(variances(shape.passes)).tolist() if self.schedule == "pass_ends" else None,
             loss=facts.loss.as_recorded(),
             clip_norm=facts.envelope,
             clip_method="clip" if facts.envelope is None else "envelope",
