@@ -113,7 +113,7 @@ def test_a_class_may_be_missing_if_it_is_declared() -> None:
 @pytest.mark.slow
 def test_weights_scale_losses_within_their_bound() -> None:
     X, y = two_blobs()
-    quiet = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 20, "epsilon": 1e8, "delta": 1e-5, "random_state": 0}
+    quiet = {"feature_norm": 4.0, "mechanism": "full_batch", "passes": 20, "epsilon": 1e8, "delta": 1e-5, "random_state": 0}
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
     some = LogisticRegression(**quiet).fit(X, y, sample_weight=weights)
     # C times the sum of weighted losses, as scikit-learn has it; the bound on weights is no part of it.

@@ -118,12 +118,12 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
 
 @pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
-    estimator = LogisticRegression(epsilon=3.0, classes=[0, 1], delta=DELTA, feature_norm=2.0)
+    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0)
     fitted, line = spent_on(estimator, LABELS, ledger)
     assert fitted.mechanism_ != "objective_perturbation"
     assert "objective_perturbation" in fitted.privacy_report_
     assert copy_of(estimator).fit(X, LABELS).mechanism_ == "objective_perturbation"
-    assert ledger.show("patients").epsilon_alone(line, DELTA) <= 3.0 * (1 + 1e-6)
+    assert ledger.show("patients").epsilon_alone(line, DELTA) <= 8.0 * (1 + 1e-6)
 
 
 def test_weights_that_look_at_no_data_cost_nothing(ledger) -> None:

@@ -173,7 +173,7 @@ def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fe
     budget = Budget(epsilon=1.0, delta=1e-8)
     memory, blocks = (choose("auto", replace(facts, in_blocks=where), budget).plan for where in (False, True))
     assert 1 <= blocks.passes <= 12
-    assert blocks.passes <= (memory.passes or 12)
+    assert blocks.passes <= (memory.passes or 12) or blocks.risk < memory.risk / 2.0
     assert bound is None or (blocks.name, blocks.passes) == ("adassp", 1)
 
 

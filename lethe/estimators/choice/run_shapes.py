@@ -133,9 +133,14 @@ def _shapes(facts: PublicFacts, design: BatchDesign, schedule: NoiseShape, mu: f
 
 def _groups(design: BatchDesign, schedule: NoiseShape, slots: int) -> tuple[int, ...]:
     """How many groups of records are tried; independent noise gains nothing from any."""
-    if design != "cyclic_poisson" or schedule != "correlated":
-        return (1,)
-    return tuple(sorted({math.gcd(slots, count) for count in _GROUPS}))
+    match design:
+        case "cyclic_poisson" if schedule == "correlated":
+            return tuple(sorted({math.gcd(slots, count) for count in _GROUPS}))
+        case "full" | "cyclic" | "shuffled_once" | "poisson" | "cyclic_poisson":
+            return (1,)
+        case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
 
 
 def _batches_a_pass(design: BatchDesign, *, in_blocks: bool) -> tuple[int, ...]:
@@ -175,12 +180,9 @@ def _risks(
     touches = [swap * step_size * bound / size for step_size in step_sizes]
     if certifies_all(facts, schedule):
         missed = missed + (1.0 - missed) * start_kept(factor, steps, averaged)
-        if schedule == "correlated" and design == "cyclic_poisson":
-            # A record's columns do not overlap, so that sens(C)^2, which `noise_kept` counts, is T/g times that of one.
-            left, one = noise_kept(factor, steps, averaged, slots=groups), steps / groups
-            drawn = [touch**2 / (one * math.log1p((mu * slots / groups) ** 2 / one)) for touch in touches]
-        elif schedule == "correlated":
-            left, drawn = noise_kept(factor, steps, averaged, slots=slots), [(touch / mu) ** 2 for touch in touches]
+        if schedule == "correlated":
+            apart, of_one = _correlated(design, mu, steps=steps, slots=slots, groups=groups)
+            left, drawn = noise_kept(factor, steps, averaged, slots=apart), [of_one * touch**2 for touch in touches]
         else:
             left = noise_kept(factor, steps, averaged)
             drawn = [_composed_variance(design, touch, mu, passes=passes, slots=slots) for touch in touches]
@@ -214,6 +216,20 @@ def _expected_variance(design: BatchDesign, touch: float, mu: float, *, passes: 
         case "shuffled_once":
             return (touch / mu) ** 2 * (math.log(slots) + 1.0 + passes - 1.0) / slots
         case "auto":
+            raise unknown_design(design)
+    raise unknown_design(design)
+
+
+def _correlated(design: BatchDesign, mu: float, *, steps: int, slots: int, groups: int) -> tuple[int, float]:
+    r"""Of correlated noise: how many steps two draws of a record are apart, and $\tau^2/(s\,\mathrm{sens}(C))^2$."""
+    match design:
+        case "cyclic":
+            return slots, 1.0 / mu**2
+        case "cyclic_poisson":
+            # A record's columns do not overlap, so that sens(C)^2, which `noise_kept` counts, is T/g times that of one.
+            times = steps / groups
+            return groups, 1.0 / (times * math.log1p((mu * slots / groups) ** 2 / times))
+        case "full" | "shuffled_once" | "poisson" | "auto":
             raise unknown_design(design)
     raise unknown_design(design)
 

@@ -48,23 +48,25 @@ class RunMechanism:
         name: of the mechanism.
         design: of the batches.
         schedule: of the noise.
+        by_name: whether it is taken only where its batches are asked for by name.
     """
 
     name: str
     design: BatchDesign
     schedule: NoiseShape
+    by_name: bool = False
 
     def refusal(self, facts: PublicFacts) -> str | None:
         """Another design or another shape of noise was asked for, or none, of a design that is taken where it is asked for by name."""
-        if self.design == "cyclic_poisson" and facts.batches == "auto":
-            return "cyclic_poisson batches are drawn in secret from groups; ask for them by name"
+        if self.by_name and facts.batches == "auto":
+            return f"{self.design} batches are drawn in secret from groups; ask for them by name"
         if facts.batches not in ("auto", self.design):
             return f"batches = {facts.batches} was asked for"
         if facts.schedule not in ("auto", self.schedule):
             return f"schedule = {facts.schedule} was asked for"
         if facts.release == "all" and self.schedule in ("pass_ends", "joint"):
             return "release = all was asked for, and its noise hides the last iterate alone"
-        if facts.in_blocks and facts.unit == "user" and self.design != "full":
+        if facts.in_blocks and facts.unit == "user" and not _batches(self.design, 1).whole(facts.records):
             return "of a table in blocks only full batches count users: rows of one user may lie in several blocks"
         if facts.in_blocks and draws_secretly(self.design):
             if facts.batches == "auto":
@@ -149,8 +151,8 @@ RUNS = (
     RunMechanism("shuffled_once_pass_ends", "shuffled_once", "pass_ends"),
     RunMechanism("full_batch_joint", "full", "joint"),
     RunMechanism("correlated", "cyclic", "correlated"),
-    RunMechanism("cyclic_poisson", "cyclic_poisson", "uniform"),
-    RunMechanism("cyclic_poisson_correlated", "cyclic_poisson", "correlated"),
+    RunMechanism("cyclic_poisson", "cyclic_poisson", "uniform", by_name=True),
+    RunMechanism("cyclic_poisson_correlated", "cyclic_poisson", "correlated", by_name=True),
 )
 
 
