@@ -35,7 +35,7 @@ def array_table(
     Args:
         X: shape (n, d), numbers: an array, or the path of a .npy file. Neither is copied as a whole.
         y: targets, shape (n,), the same; None: there are none.
-        blocks: into how many equal parts the records are cut; None: about 2**24 numbers each.
+        blocks: into how many equal parts the records are cut, one record each at the least; None: about 2**24 numbers each.
         workers: threads; None: one for each processor that this process may use.
         progress: as `PartitionedTable`.
     Raises:
@@ -47,7 +47,7 @@ def array_table(
         raise InputError(f"X: got shape {features.shape}; it needs (records, columns) with at least one column.", source="the argument X")
     if targets is not None and targets.shape != (len(features),):
         raise InputError(f"y: got shape {targets.shape}; it needs ({len(features)},), one for each record.", source="the argument y")
-    count = max(1, -(-features.size // 2**24)) if blocks is None else require_count("blocks", blocks)
+    count = max(1, -(-features.size // 2**24)) if blocks is None else min(require_count("blocks", blocks), max(1, len(features)))
     edges = [len(features) * place // count for place in range(count + 1)]
     return PartitionedTable(
         parts=tuple(

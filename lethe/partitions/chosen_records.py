@@ -54,4 +54,4 @@ def chosen_records(table: ExaminedTable, chosen: Mask) -> PartitionedTable:
         replace(part, stored=(part.stored, np.packbits(chosen[end - seen.records : end]), tuple(seen)))
         for part, seen, end in zip(table.source.parts, table.seen, ends, strict=True)
     )
-    return replace(table.source, parts=parts, read=ChosenReader(table.source.read), progress=False)
+    return replace(table.source, parts=parts, read=ChosenReader(table.source.read), progress=False, chosen=True)

@@ -91,6 +91,10 @@ def parquet_table(
                 "write all files with the same columns in the same order",
             )
         _refuse_other(file.schema_arrow, names, kinds, path)
+        if file.metadata.num_rows == 0:
+            raise InputError(
+                f"{path}: holds no records; each file needs one at least.", source=f"{path}; nothing was released", remedy="leave it out"
+            )
     groups = [(path, group) for path, file in files for group in range(file.num_row_groups)]
     return PartitionedTable(
         parts=tuple(Part(place, f"{path}, row group {group}", (path, group)) for place, (path, group) in enumerate(groups)),

@@ -74,12 +74,14 @@ class PartitionedTable:
         read: makes a Block of each.
         executor: carries out passes.
         progress: True: a bar on standard error, if that is a terminal; False: none; or a function of (pass, blocks done, blocks).
+        chosen: whether the records were chosen of another table's, so that some blocks may be left with none.
     """
 
     parts: tuple[Part, ...]
     read: TableReader
     executor: Executor
     progress: bool | BlockCallback = True
+    chosen: bool = False
 
     def __post_init__(self) -> None:
         require_progress(self.progress)
@@ -108,7 +110,7 @@ class PartitionedTable:
         return self if weights is None and users is None else replace(self, read=self.read.with_beside(weights=weights, users=users))
 
     def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
-        """Look through every block once: NaN and infinity are refused, and what blocks hold is noted for the passes to come.
+        """Look through every block once: NaN, infinity and blocks without records are refused; what blocks hold is noted for later passes.
 
         Args:
             look: of (Block, *parameters): what else is asked of a block; it may refuse it by an InputError.
@@ -119,7 +121,7 @@ class PartitionedTable:
             InputError: a block that cannot be used; it names partition and column.
         """
         table = ExaminedTable(self)
-        found = list(table.answers(_looked_at, (look, *parameters)))
+        found = list(table.answers(_looked_at, (look, *parameters) if self.chosen else (_some_records, look, *parameters)))
         table.seen = tuple(answer.seen for answer in found if answer.seen is not None)
         return table, [answer.values for answer in found]
 
@@ -220,6 +222,16 @@ class ExaminedTable:
 
 def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
     block.refuse_not_finite()
+    return look(block, *parameters)
+
+
+def _some_records(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
+    if len(block) == 0:
+        raise InputError(
+            f"{block.name}: holds no records; each partition needs one at least, since one without may be a file that was lost.",
+            source=f"{block.name}; nothing was released",
+            remedy="leave it out; after a filter in Dask, call frame.repartition(...) so that none is empty",
+        )
     return look(block, *parameters)
 
 

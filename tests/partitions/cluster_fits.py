@@ -125,9 +125,9 @@ def slowly(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def collection(goal: str, *, slow: bool = False) -> Any:
-    """Six partitions, of which one is empty."""
+    """Five partitions, one of them of a single record."""
     table = frame()[[*COLUMNS, goal]]
-    parts = [table[:400], table[400:401], table[401:401], table[401:900], table[900:1200], table[1200:]]
+    parts = [table[:400], table[400:401], table[401:900], table[900:1200], table[1200:]]
     whole = dd.from_delayed([delayed(part) for part in parts], meta=table[:0], verify_meta=False)
     return whole.map_partitions(slowly, meta=table[:0]) if slow else whole
 

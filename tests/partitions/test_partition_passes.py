@@ -54,7 +54,7 @@ def nothing(block: Block) -> None:
 def test_sums_are_the_same_however_the_records_are_cut() -> None:
     features, _, _ = records()
     exact = [2.0 * math.fsum(column) for column in features.astype(float).T]
-    for blocks in (1, 2, 7, 1500, 2000) if by_night() else (1, 7, 1600):  # the last with empty ones
+    for blocks in (1, 2, 7, 1500, 2000) if by_night() else (1, 7, 1600):  # the last a record each
         table, _ = in_blocks(blocks, "label").examined(nothing)
         assert table.shape == (1500, 5)
         found, count = table.sum(sums, 2.0)

@@ -32,7 +32,7 @@ def read(table: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None,
 @pytest.mark.slow
 def test_parquet_files_give_the_records_in_the_order_of_their_names(tmp_path: Path) -> None:
     table = frame()
-    blocks = written(tmp_path, a=table[:900], b=table[900:900], c=table[900:])
+    blocks = written(tmp_path, a=table[:900], b=table[900:])
     assert blocks.columns == (*COLUMNS, "label", "amount")
     features, targets, kind = read(parquet_table(tmp_path, columns=[*COLUMNS, "label"]).with_target("label"))
     np.testing.assert_array_equal(features, records()[0])
@@ -125,6 +125,9 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
         (lambda folder: parquet_table(folder / "a.parquet").with_target("labels"), "y: got 'labels'; the table has the columns 'age'"),
         (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds object; it needs numbers"),
         (lambda folder: read(parquet_table(folder / "gaps.parquet")), "column 'count': a value is missing"),
+        (lambda folder: parquet_table([folder / "a.parquet", folder / "nobody.parquet"]), "nobody.parquet: holds no records"),
+        (lambda folder: read(dask_table(dd.from_map(frame, [20, 0, 3]))), "partition 1: holds no records"),
+        (lambda folder: read(array_table(np.ones((0, 2)))), "holds no records"),
         (lambda folder: array_table(folder / "a.parquet"), "cannot be read as a .npy file"),
         (lambda folder: array_table(np.ones(3)), r"X: got shape \(3,\)"),
         (lambda folder: array_table(np.ones((3, 2)), np.ones(4)), r"y: got shape \(4,\)"),
@@ -140,6 +143,7 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
 )
 def test_what_is_no_table_is_refused_in_a_sentence(make: Callable[[Path], Any], words: str, tmp_path: Path) -> None:
     frame(20).to_parquet(tmp_path / "a.parquet")
+    frame(20)[:0].to_parquet(tmp_path / "nobody.parquet")
     pd.DataFrame({"name": ["a", "b"]}).to_parquet(tmp_path / "words.parquet")
     pd.DataFrame({"count": pd.array([1, None], dtype="Int64")}).to_parquet(tmp_path / "gaps.parquet")
     (tmp_path / "text.parquet").write_text("no")
@@ -149,7 +153,7 @@ def test_what_is_no_table_is_refused_in_a_sentence(make: Callable[[Path], Any], 
 
 def test_records_are_found_by_their_numbers() -> None:
     features, _, _ = records(100)
-    table, _ = array_table(features, blocks=130, workers=1).examined(_shape)  # thirty are empty
+    table, _ = array_table(features, blocks=130, workers=1).examined(_shape)  # a hundred: a record each
     numbers = np.array([99, 0, 17, 42, 43])
     (found,) = table.sum(_rows_summed, records=numbers)
     np.testing.assert_allclose(found, features[numbers].sum(axis=0, dtype=np.float64), rtol=0.0, atol=1e-12)

@@ -173,6 +173,7 @@ def test_a_faulty_partition_is_named_and_nothing_is_released(entry: str, client:
         (lambda part: part.assign(age=np.float32(np.nan)), "partition 1, column 'age': row 0 holds nan"),
         (lambda part: part.astype({"age": "float64"}), "partition 1, column 'age': it holds float64"),
         (lambda part: part[["height", "age", *part.columns[2:]]], "partition 1, column 'age': its column 1 is 'height'"),
+        (lambda part: part[:0], "partition 1: holds no records"),
         (lambda part: 1 / 0, "partition 1: cannot be computed: division by zero"),
     ):
         parts = [delayed(table[:500]), delayed(change, pure=False)(table[500:])]

@@ -58,7 +58,7 @@ def in_memory(name: str) -> Any:
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
     expected, (make, goal) = in_memory(name), FITS[name]
-    for blocks in (1, 2, 7, 1600):  # the last with a hundred empty ones
+    for blocks in (1, 2, 7, 1600):  # the last a record each
         if blocks < 1600 or name == "adassp":
             found = make().fit(in_blocks(blocks, goal), None)
             np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0.0, atol=1e-9)
@@ -145,7 +145,7 @@ def test_a_pipeline_of_both_is_the_one_in_memory(tmp_path: Path) -> None:
         return Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", model)])
 
     table = frame()[[*COLUMNS, "label"]]
-    found = pipeline().fit(written(tmp_path, a=table[:1000], b=table[1000:1000], c=table[1000:]), "label")
+    found = pipeline().fit(written(tmp_path, a=table[:1000], b=table[1000:]), "label")
     expected = pipeline().fit(table[list(COLUMNS)], table["label"])
     first, second = (whole.named_steps["model"].coef_ for whole in (found, expected))
     np.testing.assert_allclose(first, second, rtol=0.0, atol=1e-9)

@@ -62,7 +62,7 @@ def test_a_pipeline_is_searched_on_files_and_nobody_is_told_how_often_it_tried(t
         return PrivateSearch(steps, {"model__C": [0.1, 1.0]}, tries=3.0, **SETTINGS)
 
     table, told = frame()[[*COLUMNS, "label"]], list[tuple[int, int, int]]()
-    blocks = replace(written(tmp_path, a=table[:1000], b=table[1000:1000], c=table[1000:]), progress=lambda *where: told.append(where))
+    blocks = replace(written(tmp_path, a=table[:1000], b=table[1000:]), progress=lambda *where: told.append(where))
     found, expected = search().fit(blocks, "label"), search().fit(table[list(COLUMNS)], table["label"])
     np.testing.assert_allclose(found.best_estimator_["model"].coef_, expected.best_estimator_["model"].coef_, rtol=0.0, atol=1e-9)
     assert found.best_score_ == pytest.approx(expected.best_score_, rel=0.0, abs=1e-9)

@@ -95,7 +95,7 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
     expected = fit_linear(run, features, labels, seed=1).model.weights
     pair = da.from_array(features, chunks=(400, 5)), da.from_array(labels, chunks=400)
     for data in (
-        (written(tmp_path, a=table[:700], b=table[700:700], c=table[700:]), "label"),
+        (written(tmp_path, a=table[:700], b=table[700:]), "label"),
         (array_table(tmp_path / "X.npy", tmp_path / "y.npy", blocks=3),),
         pair,
         (dd.from_pandas(table, npartitions=3), "label"),

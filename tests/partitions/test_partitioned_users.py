@@ -63,7 +63,7 @@ def test_users_and_weights_of_blocks_are_those_of_memory(name: str, tmp_path: Pa
     unused = [column for column in ("person", "weight_of") if column not in beside_them.values()]
     expected = make().fit(people[list(COLUMNS)], people[goal], **given)
     used = people.drop(columns=unused)
-    for blocks in (written(tmp_path, a=used[:700], b=used[700:700], c=used[700:]), dd.from_pandas(used, npartitions=1)):
+    for blocks in (written(tmp_path, a=used[:700], b=used[700:]), dd.from_pandas(used, npartitions=1)):
         found = make().fit(blocks, goal, **beside_them)
         np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0.0, atol=1e-9)
         np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=0.0, atol=1e-9)
