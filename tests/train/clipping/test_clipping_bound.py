@@ -224,6 +224,21 @@ def test_long_dot_products_that_round_one_way(ratio: float, size: float) -> None
     assert float(part.squared_norms()[0]) == pytest.approx(float(exact), rel=1e-6)
 
 
+def test_records_of_small_and_of_negative_weight_count_where_each_is_formed_alone() -> None:
+    torch.manual_seed(0)
+    inputs, gradients = torch.randn(4, 2, 5), torch.randn(4, 2, 6)
+    # Positions that all but cancel: their norm has to be taken of the gradient itself.
+    inputs[:, 1], gradients[:, 1] = -inputs[:, 0] * (1 + 1e-6 * torch.randn(4, 5)), gradients[:, 0]
+    part = OuterProducts(inputs, gradients)
+    assert len(part._measured().exact) == 4
+    weights = torch.tensor([1.0, 1e-3, 0.0, -0.5])
+    exact = torch.einsum("b,bti,bto->boi", weights.double(), inputs.double(), gradients.double())
+    for record in (0, 1, 3):
+        alone = torch.where(torch.arange(4) == record, weights, 0.0)
+        torch.testing.assert_close(part.weighted_sum(alone).double(), exact[record], rtol=1e-4, atol=1e-12)
+    torch.testing.assert_close(part.weighted_sum(weights).double(), exact.sum(0), rtol=1e-3, atol=1e-9)
+
+
 @pytest.mark.parametrize("positions", [1, 2, 10])
 @pytest.mark.parametrize("method", ["clip", "normalise"])
 def test_ordinary_records_are_shrunk_by_less_than_a_hundred_thousandth(positions: int, method: str) -> None:
