@@ -50,7 +50,7 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
     @torch.inference_mode()
     def seconds(run: lethe.Run) -> float:
         method = "none" if run.clip_norm is None else run.clip_method
-        _, model, start, _ = ready[method]
+        model, start = ready[method].model, ready[method].start
         generators = [torch.Generator().manual_seed(place) for place in range(2)]
         begun = time.process_time()
         descend(
