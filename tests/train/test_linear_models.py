@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_run
 
 from lethe.errors import InputError
+from lethe.train.linear.description import Linear, prepared
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import linear_loss, link_of
@@ -87,6 +88,15 @@ def test_slices_and_indices_are_the_same_batch() -> None:
     parameters = torch.ones(COLUMNS, outputs, dtype=torch.float64)
     by_slice = model.clipped_gradient_sum(parameters, slice(5, 10))
     assert torch.equal(by_slice, model.clipped_gradient_sum(parameters, torch.arange(5, 10)))
+
+
+def test_gradients_and_starts_are_stored_by_outputs() -> None:
+    # Otherwise BLAS reads a tall table column by column: 2 to 18 times as slow for 2 to 10 outputs.
+    rows, targets, outputs = pieces("softmax_regression", intercept=False)
+    ready = prepared(Linear(classes=CLASSES), (rows.numpy(), targets.flatten().numpy()), make_run("softmax_regression"))
+    gradient = ready.model.clipped_gradient_sum(ready.start, slice(0, RECORDS))
+    assert gradient.shape == ready.start.shape == (rows.shape[1], outputs)
+    assert (ready.start - gradient).T.is_contiguous()
 
 
 @pytest.mark.parametrize("kind", KINDS)

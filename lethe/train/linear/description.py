@@ -158,7 +158,7 @@ def generators_of(options: CommonOptions, device: torch.device, *, batches: bool
 
 def _initial(initial: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if initial is None:
-        return torch.zeros(shape, dtype=dtype, device=device)
+        return torch.zeros(shape[::-1], dtype=dtype, device=device).T  # stored by outputs, as gradients are: a faster product with rows
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")

@@ -99,7 +99,7 @@ class LinearModel:
         if self._limit is not None:
             norms = self._norms[batch] * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
             residuals *= (self._limit / norms).clamp_(max=1.0)  # norm 0: limit / 0 is inf, and the factor 1
-        return features.T @ residuals
+        return (residuals.T @ features).T  # not features.T @ residuals: BLAS reads a tall table along its rows several times as fast
 
     def clipped_losses_along(
         self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
