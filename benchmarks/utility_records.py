@@ -89,7 +89,7 @@ def _train(name: str, rows: list[dict[str, Any]], file: Any, options: argparse.N
 
 def _grid(name: str, options: argparse.Namespace) -> Iterator[Unit]:
     known = DATASETS[name]
-    for epsilon in options.epsilons:
+    for epsilon in () if known.screened else options.epsilons:
         for method in dict.fromkeys(TUNED[method] for method in options.methods if method in TUNED):
             for settings in grid(method, known.passes, known.batches):
                 yield Unit(name, epsilon, _TUNING_SEED, method, settings)
@@ -105,6 +105,8 @@ def _methods(name: str, rows: list[dict[str, Any]], options: argparse.Namespace)
                 if method == SEARCH and DATASETS[name].channels is not None:
                     continue
                 settings = best_settings(rows, name, epsilon, TUNED[method]) if method in TUNED else None
+                if settings is None and method in TUNED:  # nothing was screened
+                    continue
                 yield Unit(name, 0.0 if method == PLAIN else epsilon, seed, method, settings)
 
 

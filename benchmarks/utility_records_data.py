@@ -31,18 +31,19 @@ class DataSet:
         load: from the folder of files, the folder of features that were computed once, and the seed of the split.
         what: it is, for a reader.
         file: that it is read from, without its folder; None: of scikit-learn.
-        passes, batches: of the rivals' grid; batches a pass.
+        passes, batches: of the rivals' grid; batches a pass. Of a set that is screened none.
         channels: that are whitened, by a private mean and covariance, before a model is trained; None: none are.
-        dear: whether a fit takes so long that only what is asked for by name is trained on it beside ours.
+        screened: the share of the records on which `utility_records_screening.py` looks for the rival's settings; None: the grid is trained
+            on all of them.
     """
 
     load: Callable[[Path, Path, int], Problem]
     what: str
     file: str | None
-    passes: tuple[int, ...]
-    batches: tuple[int, ...]
+    passes: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
     channels: int | None = None
-    dear: bool = False
+    screened: float | None = None
 
 
 def digits(folder: Path, cache: Path, seed: int) -> Problem:
@@ -121,7 +122,7 @@ def _without_cache(load: Callable[[Path, int], Problem]) -> Callable[[Path, Path
 
 def _scattered(name: str, file: str, what: str, channels: int) -> DataSet:
     load: Any = partial(scattering, name, file)
-    return DataSet(load=load, what=what, file=file, passes=(20,), batches=(60,), channels=channels, dear=True)
+    return DataSet(load=load, what=what, file=file, channels=channels, screened=0.25)
 
 
 DATASETS = {
@@ -137,9 +138,7 @@ DATASETS = {
         load=_without_cache(adult), what="adult, 32 561 x 108, 2 classes", file="adult.npz", passes=(10, 30), batches=(20, 100)
     ),
     "taxi": DataSet(load=taxi, what="taxi rides, 90 000 x 40, 2 classes", file="nyc_taxi.npz", passes=(10,), batches=(100,)),
-    "mnist": DataSet(
-        load=_without_cache(mnist), what="MNIST, pixels, 60 000 x 784, 10 classes", file="mnist.npz", passes=(30,), batches=(60,)
-    ),
+    "mnist": DataSet(load=_without_cache(mnist), what="MNIST, pixels, 60 000 x 784, 10 classes", file="mnist.npz", screened=0.25),
     "mnist_scattering": _scattered("mnist_scattering", "mnist.npz", "MNIST, scattering, 60 000 x 3969, 10 classes", CHANNELS),
     "fashion_scattering": _scattered(
         "fashion_scattering", "fashion_mnist.npz", "Fashion-MNIST, scattering, 60 000 x 3969, 10 classes", CHANNELS

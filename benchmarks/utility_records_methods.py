@@ -135,12 +135,19 @@ def _strategy(run: lethe.Run) -> Any:
     return lethe.correlate(run, "banded_toeplitz").noise
 
 
+def poisson_run(problem: Problem, epsilon: float, settings: Settings) -> lethe.Run:
+    """Planned DP-SGD on Poisson batches, every iterate released."""
+    return _run(len(problem.train), cast("Any", _loss(problem)), epsilon, settings, False)
+
+
 def _clipped(problem: Problem, epsilon: float, seed: int, settings: Settings, *, correlated: bool) -> Predict:
     base, loss = (*settings[:2], 1.0, 1.0), cast("Any", _loss(problem))
     planned = _run(len(problem.train), loss, epsilon, base, correlated)
     run = planned.replace(clip_norm=settings[2], step_size=settings[3] / settings[2])
     try:
-        fitted = fit_linear(run, problem.train, problem.train_targets.astype(np.int64), classes=problem.classes, seed=seed)
+        fitted = fit_linear(
+            run, problem.train, problem.train_targets.astype(np.int64), classes=problem.classes, seed=seed, dtype=str(problem.train.dtype)
+        )  # fmt: skip
     except LetheError as error:
         raise NotPossible(str(error)) from None
     return fitted.model.predict

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
+import torch
 import utility_records
+from private_linear_data import Problem
 from utility_records_methods import AUTO, POISSON
-from utility_records_page import RESULTS, ablation, chosen, published, readme_table, standings, tables, tuning
-from utility_records_summary import best_settings, cells_of, passes_of, standing
+from utility_records_page import RESULTS, ablation, chosen, gaps, published, readme_table, standings, tables, tuning
+from utility_records_screening import Setting, train_together
+from utility_records_summary import best_screened, best_settings, cells_of, passes_of, standing
+
+from lethe.run.losses import Softmax
+from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.links import link_of
 
 ROOT = Path(__file__).resolve().parent.parent
 GOOD, BAD = [30, 10, 0.1, 1.0], [10, 10, 0.1, 1.0]
@@ -49,11 +58,48 @@ def test_what_is_behind_is_said() -> None:
     assert standing(worse, POISSON).endswith("at or above in 0 of 1 places, above by a point or more in 0, behind by more than noise in 1")
 
 
+def test_settings_that_are_trained_together_are_trained_as_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((30, 5)).astype(np.float32)
+    labels = rng.integers(0, 3, 30)
+    problem = Problem(train=rows, test=rows, train_targets=labels.astype(np.float64), test_targets=labels, column_bound=9.0)
+    quiet = [Setting(1.0, 0.0, clip, length, momentum) for clip, length, momentum in ((0.1, 2.0, 0.0), (1.5, 0.5, 0.0), (0.1, 4.0, 0.5))]
+    last, mean = train_together(problem, 3, 1, quiet, 1.0, "")  # one batch a pass: all records, each with probability 1
+    for place, setting in enumerate(quiet):
+        link = link_of(Softmax(feature_norm=9.0, evidence="enforced").for_classes(3))
+        model = LinearModel(link, torch.from_numpy(rows), torch.from_numpy(labels)[:, None], clip_norm=setting.clip, outputs=3)
+        iterates, speed = [torch.zeros(5, 3)], torch.zeros(5, 3)
+        for _ in range(3):
+            speed = setting.momentum * speed + model.clipped_gradient_sum(iterates[-1], slice(0, 30)) / 30
+            iterates.append(iterates[-1] - setting.length / setting.clip * (1.0 - setting.momentum) * speed)
+        ours = slice(3 * place, 3 * place + 3)
+        assert torch.allclose(last[ours], iterates[3].T, rtol=1e-4, atol=1e-5)
+        assert torch.allclose(mean[ours], (iterates[2] + iterates[3]).T / 2.0, rtol=1e-4, atol=1e-5)
+
+
+def test_a_share_of_the_records_has_the_noise_of_all_in_its_mean_gradient() -> None:
+    empty = np.zeros((4000, 50), dtype=np.float32)
+    problem = Problem(train=empty, test=empty, train_targets=np.arange(4000.0) % 3, test_targets=np.zeros(4000), column_bound=1.0)
+    for share in (1.0, 0.25):
+        last, _ = train_together(problem, 1, 10, [Setting(1.0, 2.0, 0.5, 8.0, 0.0)] * 4, share, "")
+        assert float(last.std()) == pytest.approx(8.0 * 2.0 / 400 * 10**0.5, rel=0.1)  # step x noise x clip / batch, ten steps
+
+
+def test_the_rival_is_trained_at_what_screened_best_without_momentum(tmp_path: Path) -> None:
+    tried = [("whitened", 0.0, 0.1, 0.97), ("whitened", 0.0, 0.3, 0.98), ("whitened", 0.9, 1.0, 0.99), ("plain", 0.0, 3.0, 0.99)]
+    facts = {"dataset": "mnist_scattering", "epsilon": 1.0, "passes": 60, "batches": 7, "length": 3.0}
+    rows = [facts | {"features": features, "momentum": m, "clip": clip, "score": score} for features, m, clip, score in tried]
+    file = tmp_path / "screened.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert best_screened("mnist_scattering", 1.0, file) == (60, 7, 0.3, 3.0)
+    assert best_screened("mnist_scattering", 3.0, file) is None
+
+
 @pytest.mark.slow
 def test_the_tables_are_of_the_results_at_hand_and_readme_has_the_short_one() -> None:
     assert readme_table() in (ROOT / "README.md").read_text()
     assert RESULTS.is_file()
-    for text in (tables(), chosen(), published(), tuning(), ablation()):
+    for text in (tables(), chosen(), published(), tuning(), gaps(), ablation()):
         assert text.count("\n|") > 2
         assert "nan" not in text
     assert standings().count("\n- ") >= 2
