@@ -18,6 +18,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from private_linear_data import Problem
@@ -95,7 +96,7 @@ def _screen(name: str, features: str, problem: Problem, budgets: dict[float, flo
         if not missing:
             continue
         noise = {e: poisson_run(problem, budgets[e], (passes, batches, 1.0, 1.0)).noise_multiplier for e in {one[0] for one in missing}}
-        settings = [Setting(epsilon, float(noise[epsilon]), *values) for epsilon, *values in missing]
+        settings = [Setting(epsilon, cast("float", noise[epsilon]), *values) for epsilon, *values in missing]
         started = time.process_time()
         trained = train_together(problem, passes, batches, settings, share, f"{name}, {features}, {passes} x {batches}")
         scores, averaged = (_accuracies(problem, weights, len(settings)) for weights in trained)
