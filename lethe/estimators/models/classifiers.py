@@ -11,12 +11,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
+from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.models.whitened_rows import MOST_COLUMNS
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
@@ -30,16 +33,33 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
+        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in squared
+            mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose and the table is a
+            dense one in memory of at most 1024 columns, each row a record.
     """
 
     C: float = 1.0
     classes: Any = None
+    whiten: bool | str = "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # Of a few hundred records nobody learns much in private.
         tags.classifier_tags.poor_score = True
         return tags
+
+    def _whitens(self, table: Any, *, by_users: bool) -> bool:
+        """By public facts: the form of the table, and how many columns it has.
+
+        Raises:
+            InputError: it is asked for and cannot be had.
+        """
+        against = _against_whitening(table, by_users=by_users)
+        if isinstance(self.whiten, str) and self.whiten == "auto":
+            return self.mechanism == "auto" and against is None and table.shape[1] <= MOST_COLUMNS
+        if self._switch("whiten") and against is not None:
+            raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
+        return bool(self.whiten)
 
     @abstractmethod
     def _loss(self, classes: int) -> LinearLoss:
@@ -101,6 +121,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """The class of the largest score, shape (n,)."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def _against_whitening(table: Any, *, by_users: bool) -> str | None:
+    """Why rows cannot be whitened within a fit, None where they can."""
+    if by_users:
+        return "the moments are released from single rows, of which one user may have many"
+    if isinstance(table, ExaminedTable):
+        return "the table is in blocks; make PrivateWhitening a step before this one"
+    return None if isinstance(table, np.ndarray) else "the table is sparse, and its zeros would not stay zeros"
 
 
 class _Probabilistic(PrivateClassifier):
