@@ -12,10 +12,11 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
 from lethe.errors import InputError
+from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.models.whitened_rows import MOST_COLUMNS
+from lethe.estimators.models.whitened_rows import MOST_COLUMNS, worth_whitening
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
@@ -33,9 +34,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
-        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in squared
-            mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose and the table is a
-            dense one in memory of at most 1024 columns, each row a record.
+        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
+            squared mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table
+            is a dense one in memory of at most 1024 columns, each row a record, and the mean is expected to be told from its noise.
     """
 
     C: float = 1.0
@@ -48,15 +49,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         tags.classifier_tags.poor_score = True
         return tags
 
-    def _whitens(self, table: Any, *, by_users: bool) -> bool:
-        """By public facts: the form of the table, and how many columns it has.
+    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
+        """By public facts: the form of the table, records, columns, the budget.
 
         Raises:
             InputError: it is asked for and cannot be had.
         """
         against = _against_whitening(table, by_users=by_users)
         if isinstance(self.whiten, str) and self.whiten == "auto":
-            return self.mechanism == "auto" and against is None and table.shape[1] <= MOST_COLUMNS
+            if self.mechanism != "auto" or against is not None or table.shape[1] > MOST_COLUMNS:
+                return False
+            records, columns = table.shape
+            return worth_whitening(records, columns, budget, neighbours=self.neighbours)
         if self._switch("whiten") and against is not None:
             raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
         return bool(self.whiten)

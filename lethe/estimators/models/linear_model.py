@@ -139,8 +139,8 @@ class PrivateLinearModel(PrivateEstimator):
         if radius is None:
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
-        whitened = self._whitens(table, by_users=users is not None)
-        if whitened:
+        whole = budget
+        if whitened := self._whitens(table, budget, by_users=users is not None):
             budget = budget.with_spent(whitening_cost(budget, neighbours=self.neighbours))
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
@@ -163,10 +163,12 @@ class PrivateLinearModel(PrivateEstimator):
             release=self.release,  # pyright: ignore[reportArgumentType]
         )
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
+        if choice.plan.name == "zeros":  # for which no row is looked at
+            budget, whitened = whole, False
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
         return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitened=whitened)
 
-    def _whitens(self, table: Any, *, by_users: bool) -> bool:
+    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
         """Whether rows are to be whitened, by public facts."""
         return False
 
@@ -219,10 +221,9 @@ class PrivateLinearModel(PrivateEstimator):
             known.append(f"feature_norm = {radius:g}")
         why, whitened, feature_norm = choice.lines(), None, radius
         if planned.whitened:
-            whitened, cost = whitened_rows(table, radius=radius, budget=budget, neighbours=self.neighbours, generator=chance.norm)
-            budget = budget.with_spent(cost)
-            table, radius, released = whitened.rows(table), whitened.norm, True
-            norms = row_norms(table)
+            settings: dict[str, Any] = {"budget": budget, "neighbours": self.neighbours, "generator": chance.norm}
+            table, whitened, cost = whitened_rows(table, feature_norm=radius, **settings)
+            budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
             why.append(f"rows are centred and whitened before, for {WHITENING_SHARE:.0%} of the budget (in squared mu)")
         penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
         if released and penalties.ridge > 0.0:
@@ -248,8 +249,8 @@ class PrivateLinearModel(PrivateEstimator):
         constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
         if whitened is None:
             return scaled, constant
-        of_features = whitened.for_features(scaled)
-        return of_features, constant - whitened.mean @ of_features
+        of_features, offset = whitened.of_features(scaled, feature_norm)
+        return of_features, constant + offset
 
     def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
         """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.
