@@ -116,6 +116,7 @@ def test_when_it_is_done() -> None:
     assert model(mechanism="pass_ends").fit(rows, labels).whitened_ is None
     assert model().fit(sparse.csr_array(rows), labels).whitened_ is None
     assert model().fit(rows, labels, users=np.arange(400) // 2).whitened_ is None
+    assert model(fit_intercept=False).fit(rows, labels).whitened_ is None
     assert model(epsilon=0.3).fit(rows[:100], labels[:100]).whitened_ is None
     assert model(feature_norm="auto").fit(rows, labels).whitened_ is not None
     wide = np.random.default_rng(0).standard_normal((40, 1025)) / 40.0
@@ -126,6 +127,8 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
     rows, labels = narrow(100)
     with pytest.raises(InputError, match="sparse"):
         model(whiten=True).fit(sparse.csr_array(rows), labels)
+    with pytest.raises(InputError, match="intercept"):
+        model(whiten=True, fit_intercept=False).fit(rows, labels)
     with pytest.raises(InputError, match="one user"):
         model(whiten=True).fit(rows, labels, users=np.arange(100) // 2)
     for wrong in ("yes", 1, None, np.array(["auto"])):
