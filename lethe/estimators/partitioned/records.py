@@ -128,6 +128,7 @@ class BlockRecords:
             self.table.nothing_drawn()
             return np.zeros_like(parameters)
         whole = isinstance(batch, slice) and batch.start == 0 and batch.stop == len(self)
+        assert whole or len(self) == self.table.shape[0]  # numbers of users are none of rows
         return self.table.sum(_gradients, self.prepared, self._envelope, parameters, records=None if whole else batch)[0]
 
 
