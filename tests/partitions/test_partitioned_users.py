@@ -89,6 +89,8 @@ def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -
         loss = Logistic(feature_norm=1.0)
         prepared = PreparedRows(targets=as_numbers, loss=loss, feature_norm=1.0, intercept=False, beside=looked_beside(blocks, 1.0))
         found = BlockRecords(blocks, prepared, norm=1.0)
+        with pytest.raises(LetheError, match="a batch of some users"):
+            found.gradient_sum(np.zeros((5, 1)), slice(0, 100))
         return found.gradient_sum(np.zeros((5, 1)), slice(0, len(found))), len(found)
 
     (whole, users), (without, fewer) = gradient(people), gradient(people[~hers])

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten
 from lethe.errors import InputError
 from lethe.train.checks.scalings import Scalings
 from lethe.train.core.comparison import chance, sample
+from lethe.train.data.sources.padding import same
 
 _FIRST = 3  # micro-batches that are all looked at
 _ODDS = 16  # one in so many is looked at, besides powers of two
@@ -64,7 +65,7 @@ class LoopInputs:
             rows: which of them are records.
         """
         assert self._kept is not None
-        return not all(torch.equal(now[rows], before[rows]) for now, before in zip(self._delivered, self._kept, strict=True))
+        return not all(same(now[rows], before[rows]) for now, before in zip(self._delivered, self._kept, strict=True))
 
     @contextmanager
     def watched(self) -> Generator[None]:
