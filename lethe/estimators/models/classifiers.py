@@ -83,7 +83,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks = table_in_blocks(X, y, weights=sample_weight, users=users)
+        blocks = table_in_blocks(X, y, beside=(sample_weight, users))
         if blocks is None:
             table, labels = table_and_targets(self, X, y, numeric=False)
             classes, targets, how = public_labels(self.classes, labels)
