@@ -1,7 +1,8 @@
-"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's."""
+"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's, or another batch's."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +25,9 @@ _CHANGED = 1e-3  # of a scale or a shift, from batch to batch
 
 
 class LoopInputs:
-    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation), or pieces of them (cutmix); and
-    columns that are scaled or shifted otherwise than in the batch before, as by a batch's own mean and deviation.
+    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation; one of the batch before that was
+    kept), or pieces of them (cutmix); and columns that are scaled or shifted otherwise than in the batch before, as by a batch's own mean
+    and deviation.
 
     A row may be made of its own record in any other way; and what mixes records in any other way is declared, not seen.
 
@@ -36,6 +38,7 @@ class LoopInputs:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._batches = self._depth = 0
+        self._before: Sequence[Tensor] = ()
         self._columns: dict[tuple[int, int], list[int]] = {}
         self._affine: dict[tuple[int, int], Tensor] = {}
 
@@ -50,6 +53,7 @@ class LoopInputs:
             InputError: see the class.
         """
         self._depth = 0
+        earlier, self._before = self._before, delivered
         if not (wanted and len(delivered[0]) > 1 and self._due()):
             yield
             return
@@ -63,6 +67,8 @@ class LoopInputs:
                 tensors = [entry for entry in given if (entry.data_ptr(), entry.shape) not in own]
                 for place in [(one, other) for one in range(len(tensors)) for other in range(len(delivered))]:
                     self._require_own(tensors[place[0]], delivered[place[1]], place)
+                for one, there in itertools.product(tensors, zip(delivered, earlier, strict=False)):
+                    _refuse_earlier(one, *there)
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self._depth -= 1
@@ -99,6 +105,19 @@ class LoopInputs:
                 raise _mixed("columns of the loader's batch that are scaled and shifted by other numbers than those of the batch before")
 
 
+@torch.no_grad()
+def _refuse_earlier(given: Tensor, records: Tensor, earlier: Tensor) -> None:
+    """Refuse rows that hold, wherever they have not their own record's numbers, those of a record of the batch before."""
+    if not (records.shape == given.shape and records.shape[1:] == earlier.shape[1:]) or records.device != given.device or records.dim() < 2:
+        return
+    if (found := _pieces(given.flatten(1), records.flatten(1), earlier.flatten(1))) is not None:
+        raise InputError(
+            f"recording: the model is given record {found[1]} of the loader's batch before in place of record {found[0]} of this one.",
+            source="what the loop does between the loader and the model: batches that are kept, replayed or fetched in advance",
+            remedy="give the model each batch in its own step, once: a record may meet no steps but those that the design gives it.",
+        )
+
+
 def _mixed(what: str) -> InputError:
     return InputError(
         f"recording: the model is given {what}.",
@@ -124,13 +143,14 @@ def _affine(rows: Tensor, own: Tensor) -> Tensor | None:
     return torch.stack([scales, told - scales * means]) if bool(fits.all()) and bool(varied.any()) else None
 
 
-def _pieces(rows: Tensor, own: Tensor) -> tuple[int, int] | None:
-    """A record whose row has another record's numbers wherever it has not its own."""
+def _pieces(rows: Tensor, own: Tensor, others: Tensor | None = None) -> tuple[int, int] | None:
+    """A record whose row has another record's numbers wherever it has not its own; the other is one of the same batch, or of `others`."""
     differs = rows != own
     for record in (differs.sum(1) >= _LEAST).nonzero()[:, 0].tolist():
         there = differs[record]
-        same = (own[:, there] == rows[record, there]).all(1)
-        same[record] = False
+        same = ((own if others is None else others)[:, there] == rows[record, there]).all(1)
+        if others is None:
+            same[record] = False
         if bool(same.any()) and len(rows[record, there].unique()) >= _DISTINCT:
             return record, int(same.nonzero()[0, 0])
     return None
