@@ -37,7 +37,8 @@ class LoopInputs:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._batches = self._depth = 0
+        self._batches, self._depth = 1, 0
+        self._due = True  # whether the next micro-batch is looked at
         self._before: Sequence[Tensor] = ()
         self._columns: dict[tuple[int, int], list[int]] = {}
         self._affine: dict[tuple[int, int], Tensor] = {}
@@ -53,8 +54,11 @@ class LoopInputs:
             InputError: see the class.
         """
         self._depth = 0
-        earlier, self._before = self._before, delivered
-        if not (wanted and len(delivered[0]) > 1 and self._due()):
+        due, earlier, self._before = wanted and len(delivered[0]) > 1, self._before, ()
+        if due:
+            due, self._due = self._due, self._is_next_due()
+            self._before = delivered if self._due else ()  # held for as long as it takes
+        if not due:
             yield
             return
 
@@ -81,7 +85,7 @@ class LoopInputs:
             before.remove()
             after.remove()
 
-    def _due(self) -> bool:
+    def _is_next_due(self) -> bool:
         self._batches += 1
         return self._batches <= _FIRST or self._batches & (self._batches - 1) == 0 or chance.randrange(_ODDS) == 0
 
