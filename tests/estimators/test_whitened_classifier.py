@@ -47,16 +47,12 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
 @pytest.mark.parametrize(("neighbours", "moved"), [("replace_one", 2.5 / np.sqrt(2.0)), ("zero_out", np.sqrt(1.5))])
 def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, moved: float) -> None:
     budget = Budget(epsilon=1.0, delta=DELTA)
-    found = [
-        whitened_rows(np.zeros((500, 4)), feature_norm=3.0, budget=budget, neighbours=neighbours, generator=np.random.default_rng(seed))[
-            1
-        ].mean
-        for seed in range(300)
-    ]
-    # The mean of zeros is its noise, of standard deviation sensitivity / (mu sqrt(theta) n).
-    wanted = moved / (budget.share(WHITENING_SHARE).mu * np.sqrt(0.5) * 500)
-    spread = float(np.std(found))
-    assert spread == pytest.approx(wanted, rel=4.0 / np.sqrt(2 * 1200))
+    settings: dict[str, Any] = {"feature_norm": 3.0, "budget": budget, "neighbours": neighbours}
+    rows = np.full((2000, 4), 0.9)  # of norm .6 R, so that hardly anything of the mean is given up
+    found = [whitened_rows(rows, **settings, generator=np.random.default_rng(seed))[1].mean for seed in range(300)]
+    wanted = moved / (budget.share(WHITENING_SHARE).mu * np.sqrt(0.5) * 2000)
+    assert float(np.std(found)) == pytest.approx(wanted, rel=4.0 / np.sqrt(2 * 1200))
+    assert float(np.mean(found)) == pytest.approx(0.3, rel=0.01)
 
 
 def by_hand(rows: Any, made: WhitenedRows, feature_norm: float) -> np.ndarray[Any, Any]:
@@ -116,6 +112,7 @@ def test_when_it_is_done() -> None:
     assert model(mechanism="pass_ends").fit(rows, labels).whitened_ is None
     assert model().fit(sparse.csr_array(rows), labels).whitened_ is None
     assert model().fit(rows, labels, users=np.arange(400) // 2).whitened_ is None
+    assert model(fit_intercept=False).fit(rows, labels).whitened_ is None
     assert model(epsilon=0.3).fit(rows[:100], labels[:100]).whitened_ is None
     assert model(feature_norm="auto").fit(rows, labels).whitened_ is not None
     wide = np.random.default_rng(0).standard_normal((40, 1025)) / 40.0
@@ -126,6 +123,8 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
     rows, labels = narrow(100)
     with pytest.raises(InputError, match="sparse"):
         model(whiten=True).fit(sparse.csr_array(rows), labels)
+    with pytest.raises(InputError, match="intercept"):
+        model(whiten=True, fit_intercept=False).fit(rows, labels)
     with pytest.raises(InputError, match="one user"):
         model(whiten=True).fit(rows, labels, users=np.arange(100) // 2)
     for wrong in ("yes", 1, None, np.array(["auto"])):

@@ -36,7 +36,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
         whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
             squared mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table
-            is a dense one in memory of at most 1024 columns, each row a record, and the mean is expected to be told from its noise.
+            is a dense one in memory of at most 1024 columns, each row a record, an intercept is fitted, and the mean is expected to be told
+            from its noise.
     """
 
     C: float = 1.0
@@ -55,7 +56,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         Raises:
             InputError: it is asked for and cannot be had.
         """
-        against = _against_whitening(table, by_users=by_users)
+        against = _against_whitening(table, by_users=by_users, intercept=self.fit_intercept)
         if isinstance(self.whiten, str) and self.whiten == "auto":
             if self.mechanism != "auto" or against is not None or table.shape[1] > MOST_COLUMNS:
                 return False
@@ -127,8 +128,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def _against_whitening(table: Any, *, by_users: bool) -> str | None:
+def _against_whitening(table: Any, *, by_users: bool, intercept: bool) -> str | None:
     """Why rows cannot be whitened within a fit, None where they can."""
+    if not intercept:
+        return "fit_intercept = False, and only an intercept makes up for the mean that is taken off"
     if by_users:
         return "the moments are released from single rows, of which one user may have many"
     if isinstance(table, ExaminedTable):

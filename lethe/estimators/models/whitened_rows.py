@@ -132,11 +132,14 @@ def whitened_rows(
         mean_weight=_MEAN_WEIGHT,
         generator=generator,
     )
-    least = noise_floor(found.covariance, found.noise_std, share=_FLOOR)
-    matrix = whitening_of(found.mean, found.covariance, least=least).matrix
+    # Less of a noisy mean is nearer to the true one (James and Stein); the second moments are then about what is taken off.
+    kept = max(1.0 - columns * found.mean_noise_std**2 / max(float(found.mean @ found.mean), 1e-300), 0.0)
+    mean = kept * found.mean
+    spread = found.second_moment - kept * (2.0 - kept) * np.outer(found.mean, found.mean)
+    matrix = whitening_of(mean, spread, least=noise_floor(spread, found.noise_std, share=_FLOOR)).matrix
     # The mean square of a row's length, as released: at most d, and less where noise covers directions.
-    square = float(np.einsum("ij,jk,ki->", matrix, found.covariance, matrix))
-    made = WhitenedRows(mean=found.mean, matrix=matrix, norm=math.sqrt(max(square, 1.0)))
+    square = float(np.einsum("ij,jk,ki->", matrix, spread, matrix))
+    made = WhitenedRows(mean=mean, matrix=matrix, norm=math.sqrt(max(square, 1.0)))
     made.whiten(rows)
     return rows, made, found.statement
 
