@@ -155,6 +155,19 @@ def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
     in_a_loop(OWN[kind])
 
 
+@pytest.mark.parametrize("replayed", [SIZE, 1])
+def test_rows_of_the_batch_before_are_refused(replayed: int) -> None:
+    """One kept for later, or some of it: its records would take part in two steps of a pass, and others in none."""
+    kept = [torch.empty(0)]
+
+    def between(rows: Tensor) -> Tensor:
+        before, kept[0] = kept[0], rows.clone()
+        return torch.cat([before[:replayed], rows[replayed:]]) if len(before) else rows
+
+    with pytest.raises(LetheError, match=r"given record 0 of the loader's batch before"):
+        in_a_loop(between)
+
+
 def test_tokens_that_are_another_record_s_labels_are_no_mixture() -> None:
     """All begin with one prompt, whose labels count in one record and not in the others."""
     words = torch.randint(0, 50, (RECORDS, 30), generator=torch.Generator().manual_seed(0))

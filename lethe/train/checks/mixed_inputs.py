@@ -1,4 +1,4 @@
-"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's."""
+"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's, or another batch's."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ Place = tuple[int, int, int]
 
 
 class LoopInputs:
-    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation), or pieces of them (cutmix); and
-    columns that are scaled or shifted otherwise than in a batch before, as by a batch's own mean and deviation.
+    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation; one of the batch before that was
+    kept), or pieces of them (cutmix); and columns that are scaled or shifted otherwise than in a batch before, as by a batch's own mean
+    and deviation.
 
     A row may be made of its own record in any other way, in place too; and what mixes records in any other way is declared, not seen.
 
@@ -39,10 +40,13 @@ class LoopInputs:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._batches = self._depth = self._calls = 0
+        self._batches, self._depth, self._calls = 1, 0, 0
+        self._due = True  # whether the next micro-batch is looked at
+        self._looks = False
         self._delivered: Sequence[Tensor] = ()
         self._kept: list[Tensor] | None = None
-        self._looks = False
+        self._earlier: Sequence[Tensor] = ()
+        self._before: Sequence[Tensor] = ()
         self._columns: dict[Place, list[int]] = {}
         self._scalings: dict[Place, Scalings] = {}
 
@@ -54,7 +58,10 @@ class LoopInputs:
             wanted: False: nothing is looked at.
             needed: whether `written` is going to be asked, too.
         """
-        self._delivered, self._looks = delivered, wanted and len(delivered[0]) > 1 and self._due()
+        self._delivered, self._earlier, self._before, self._looks = delivered, self._before, (), False
+        if wanted and len(delivered[0]) > 1:
+            self._looks, self._due = self._due, self._is_next_due()
+            self._before = delivered if self._due else ()  # held for as long as it takes
         self._kept = [entry.clone() for entry in delivered] if self._looks or needed else None
         return delivered
 
@@ -75,7 +82,7 @@ class LoopInputs:
             InputError: see the class.
         """
         self._depth = self._calls = 0
-        kept = self._kept
+        kept, earlier = self._kept, self._earlier
         if kept is None or not self._looks:
             yield
             return
@@ -90,6 +97,8 @@ class LoopInputs:
                     own = [place for place, there in enumerate(self._delivered) if _where(there) == _where(entry)]
                     for other in own or range(len(kept)):
                         self._require_own(entry, kept[other], (self._calls, one, other))
+                    for records, before in zip(kept, () if own else earlier, strict=False):
+                        _refuse_earlier(entry, records, before)
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self._depth -= 1
@@ -102,7 +111,7 @@ class LoopInputs:
             before.remove()
             after.remove()
 
-    def _due(self) -> bool:
+    def _is_next_due(self) -> bool:
         self._batches += 1
         return self._batches <= _FIRST or self._batches & (self._batches - 1) == 0 or chance.randrange(_ODDS) == 0
 
@@ -125,6 +134,19 @@ class LoopInputs:
 
 def _where(entry: Tensor) -> tuple[int, torch.Size]:
     return entry.data_ptr(), entry.shape
+
+
+@torch.no_grad()
+def _refuse_earlier(given: Tensor, records: Tensor, earlier: Tensor) -> None:
+    """Refuse rows that hold, wherever they have not their own record's numbers, those of a record of the batch before."""
+    if not (records.shape == given.shape and records.shape[1:] == earlier.shape[1:]) or records.device != given.device or records.dim() < 2:
+        return
+    if (found := _pieces(given.flatten(1), records.flatten(1), earlier.flatten(1))) is not None:
+        raise InputError(
+            f"recording: the model is given record {found[1]} of the loader's batch before in place of record {found[0]} of this one.",
+            source="what the loop does between the loader and the model: batches that are kept, replayed or fetched in advance",
+            remedy="give the model each batch in its own step, once: a record may meet no steps but those that the design gives it.",
+        )
 
 
 def _mixed(what: str) -> InputError:
@@ -153,13 +175,14 @@ def _allowed(rows: Tensor, own: Tensor) -> float | None:
     return _ALLOWED_IN_DOUBLE if rows.dtype == own.dtype == torch.float64 else _ALLOWED
 
 
-def _pieces(rows: Tensor, own: Tensor) -> tuple[int, int] | None:
-    """A record whose row has another record's numbers wherever it has not its own."""
+def _pieces(rows: Tensor, own: Tensor, others: Tensor | None = None) -> tuple[int, int] | None:
+    """A record whose row has another record's numbers wherever it has not its own; the other is one of the same batch, or of `others`."""
     differs = rows != own
     for record in (differs.sum(1) >= _LEAST).nonzero()[:, 0].tolist():
         there = differs[record]
-        same = (own[:, there] == rows[record, there]).all(1)
-        same[record] = False
+        same = ((own if others is None else others)[:, there] == rows[record, there]).all(1)
+        if others is None:
+            same[record] = False
         if bool(same.any()) and len(rows[record, there].unique()) >= _DISTINCT:
             return record, int(same.nonzero()[0, 0])
     return None
