@@ -64,7 +64,7 @@ def standings() -> str:
 def gaps() -> str:
     """By how much `auto` is above tuned DP-SGD on Poisson batches, seed by seed, with the passes of both."""
     rows = results()
-    cells, lines = cells_of(rows), [_HEAD.replace("| seeds ", "").replace("|---|---|---|---|---|", "|---|---|---|---|")]
+    cells, lines = cells_of(rows), [_HEAD.replace("| seeds ", "").replace("---|", "", 1)]
     for name, known in DATASETS.items():
         found = []
         for epsilon in EPSILONS:
@@ -73,7 +73,9 @@ def gaps() -> str:
                 gap, noise = behind(theirs, ours)
                 passes = " and ".join(str(passes_of(rows, name, epsilon, method)) for method in (AUTO, POISSON))
                 found.append((f"{gap:+.4f} ± {noise:.4f}" if noise else f"{gap:+.4f}, one seed") + f" ({passes})")
-        if found:
+            else:
+                found.append("-")
+        if set(found) != {"-"}:
             lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {' | '.join(found)} |")
     return "\n".join(lines)
 
