@@ -21,6 +21,7 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
+from lethe.estimators.models.centring import CENTRE_SHARE, centre_cost, private_centre, wants_centring
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -42,6 +43,7 @@ class Planned(NamedTuple):
         weights: of the rows, over their bound; None: all 1, or those of blocks.
         weighted: whether rows have weights.
         records: n, or the number of users.
+        centred: whether a private mean is taken off the rows.
     """
 
     choice: Choice
@@ -49,6 +51,7 @@ class Planned(NamedTuple):
     weights: Array | None
     weighted: bool
     records: int
+    centred: bool
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -106,6 +109,7 @@ class PrivateLinearModel(PrivateEstimator):
         range_cost: Statement | None = None,
         sample_weight: Any = None,
         users: UserRows | BlockUsers | None = None,
+        centre: object = False,
     ) -> Planned:
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
@@ -119,6 +123,7 @@ class PrivateLinearModel(PrivateEstimator):
             range_cost: what the range of the targets is going to cost; None: it is public.
             sample_weight: at most max_weight each.
             users: whose rows are whose; None: each row is a record by itself.
+            centre: whether to take a private mean off: True, False or "auto".
         """
         intercept = self._switch("fit_intercept")
         rows, columns = table.shape
@@ -154,9 +159,15 @@ class PrivateLinearModel(PrivateEstimator):
             in_blocks=in_blocks,
             release=self.release,  # pyright: ignore[reportArgumentType]
         )
+        centred = wants_centring(centre, facts, budget, dense=isinstance(table, np.ndarray))
+        whole = budget
+        if centred:
+            budget = budget.with_spent(centre_cost(records, budget, neighbours=self.neighbours))
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
+        if choice.plan.name == "zeros":  # they look at no row, wherever it lies
+            budget, centred = whole, False
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records)
+        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, centred=centred)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -205,11 +216,21 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
-        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
+        centre = None
+        if planned.centred:
+            assert norms is not None
+            rows = Records(table, targets, loss=loss, feature_norm=radius, intercept=False, norms=norms).dense()
+            centre, cost = private_centre(rows, budget, neighbours=self.neighbours, generator=chance.norm)
+            budget = budget.with_spent(cost)
+            table, norms = centre.applied(rows), None
+        size = 1.0 if centre is None else centre.size
+        penalties = self._penalties_on(radius * size, alpha, l1, weighted=planned.weighted)
         why = choice.lines()
+        if centre is not None:
+            why.append(f"a private mean of the rows is taken off, for {CENTRE_SHARE:g} of the squared mu; then they are {size:.3g} long")
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
-        given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
+        given: dict[str, Any] = {"loss": loss, "feature_norm": radius if centre is None else 1.0, "intercept": intercept}
         if in_blocks:
             known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
             if secret_design(self.mechanism, self.batches) is not None:  # pyright: ignore[reportArgumentType]
@@ -226,8 +247,9 @@ class PrivateLinearModel(PrivateEstimator):
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
         self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
         self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-        scaled: Array = outcome.weights / radius
-        return scaled[:columns], CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+        weights: Array = outcome.weights[:columns] / size
+        intercepts: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+        return weights / radius, intercepts if centre is None else intercepts - centre.mean @ weights
 
     def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
         """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.
