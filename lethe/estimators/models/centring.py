@@ -30,7 +30,7 @@ from lethe.run.run import Neighbours
 CENTRE_SHARE = 0.03  # of the total squared mu
 _SHORTEST = 0.1  # r at least: rows that are all alike are noise in the end
 # Of "auto": the most noise, d sigma^2, with which a mean tells where rows of norm 1 are, and the most entries that are copied.
-_MOST_NOISE, _MOST_ENTRIES = 0.25, 2**24
+_MOST_NOISE, _MOST_ENTRIES = 0.1, 2**24
 
 
 class Centre(NamedTuple):
