@@ -77,15 +77,16 @@ def ids_of(users: Any, data: Any, source: Source | None = None) -> Any:
 
 
 def _in_column(data: Any, column: str) -> Any:
-    if isinstance(data, Mapping) and column in data:
-        return data[column]
+    if isinstance(data, Mapping):
+        names: Any = list(map(str, cast(Mapping[Any, Any], data)))
+    else:
+        names = getattr(data, "column_names", None)
+    if isinstance(names, list | tuple) and column in names:
+        return data[column] if isinstance(data, Mapping) else list(data[column])
     if isinstance(data, list):
         records = cast(list[Any], data)
         if records and all(isinstance(record, Mapping) and column in record for record in records):
             return [record[column] for record in records]
-    names: Any = list(map(str, data)) if isinstance(data, Mapping) else getattr(data, "column_names", None)
-    if isinstance(names, list | tuple) and column in names:
-        return list(data[column])
     raise InputError(
         f"users: {column!r} names a column, and these data, a {type(data).__name__}, {_has(names)}.",
         source="users",
