@@ -18,9 +18,9 @@ from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
     refuse_arguments,
-    refuse_options_of_fit,
     refuse_shown,
     refuse_surroundings,
+    refuse_unknown,
 )
 from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
@@ -118,7 +118,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         noise_corrected: bool = False,
         **others: Any,
     ) -> None:
-        refuse_options_of_fit(others)
+        refuse_unknown(type(self), others)
         given = others.get("args", args[1] if len(args) > 1 else None)
         if given is not None:
             refuse_arguments(given, self._KNOWN)
