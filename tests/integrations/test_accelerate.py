@@ -74,7 +74,7 @@ def together(folder: Path, rank: int, port: int) -> None:
 
 @pytest.mark.nightly(by_day="test_both_orders_train_as_without_it")
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
-def test_two_processes_train_as_one(tmp_path: Path) -> None:
+def test_two_processes_of_accelerate_train_as_one(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
