@@ -86,14 +86,14 @@ class MeanLoss:
         found = losses.detach()[counted].double()
         self._told += torch.stack([found.sum(), found.new_tensor(len(found))]).cpu()
 
-    def over(self, add_up: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
+    def over(self, add_up: Callable[[Tensor], Tensor] | None, device: torch.device) -> Tensor:
         """The mean over the records of all processes, a scalar in float32; 0 where there are none.
 
         Args:
-            add_up: a tensor on the device, over the processes.
+            add_up: a tensor on the device, over the processes; None: there is one.
             device: where they exchange tensors.
         """
-        told = add_up(self._told.to(device)).cpu()
+        told = self._told if add_up is None else add_up(self._told.to(device)).cpu()
         return (told[0] / told[1].clamp(min=1)).to(device, torch.float32)
 
 

@@ -49,7 +49,7 @@ class PrivateSteps:
         """
         put = self._patches.put
         put(module, "training_step", self._note)
-        put(module, "backward", lambda loss, *others, **options: self._noisy_gradient(trainer.precision_plugin, trainer.strategy))
+        put(module, "backward", lambda loss, *others, **options: self._noisy_gradient(trainer))
         clip: Any = None
         if trainer.gradient_clip_val is not None or overrides(module, "configure_gradient_clipping"):
             clip = put(module, "configure_gradient_clipping", self._note_clipping)
@@ -69,10 +69,10 @@ class PrivateSteps:
         self._model.begin(batch_idx)
         return torch.zeros(())
 
-    def _noisy_gradient(self, precision: Any, strategy: Any) -> None:
+    def _noisy_gradient(self, trainer: Any) -> None:
         if self._lost or self._batch is None:
             return
-        engine, mean = self._engine, MeanLoss()
+        engine, precision, strategy, mean = self._engine, trainer.precision_plugin, trainer.strategy, MeanLoss()
         for micro_batch in self._batch:
             parts = precision.convert_input(tuple(micro_batch.values()) if isinstance(micro_batch, dict) else tuple(micro_batch))
             self._model.refresh()
@@ -84,7 +84,9 @@ class PrivateSteps:
             engine.backward(losses)
             if self._log_private:
                 mean.add(losses, engine.counted)
-        self.mean_loss = mean.over(lambda told: strategy.reduce(told, reduce_op="sum"), strategy.root_device) if self._log_private else None
+        if self._log_private:
+            add_up = None if trainer.world_size == 1 else lambda told: strategy.reduce(told, reduce_op="sum")
+            self.mean_loss = mean.over(add_up, strategy.root_device)
 
     def _was_lost(self) -> bool:
         lost = self._lost > 0

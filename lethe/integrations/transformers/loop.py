@@ -96,7 +96,8 @@ class PrivateLoop(Trainer):
         device = cast(torch.device, self.args.device)
         if not self._log_private:
             return torch.zeros((), device=device)
-        return mean.over(lambda told: cast(Tensor, self.accelerator.reduce(told, "sum")), device)
+        several = self.args.world_size > 1
+        return mean.over((lambda told: cast(Tensor, self.accelerator.reduce(told, "sum"))) if several else None, device)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """In training one loss a record, shape (B,); in evaluation the Trainer's.
