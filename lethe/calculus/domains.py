@@ -105,6 +105,13 @@ def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12)
     return number
 
 
+def require_switch(name: str, value: object) -> bool:
+    """Return True or False, Python's or NumPy's, as a bool, or raise InputError: every text is true, "no" too."""
+    if not isinstance(value, bool | np.bool_):
+        raise outside(name, value, "True or False")
+    return bool(cast(bool, value))
+
+
 def require_vector(name: str, values: object, *, low: float, strict: bool = False, allow_infinity: bool = False) -> FloatArray:
     """Return a non-empty one-dimensional float array, or raise InputError.
 

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
+from lethe.calculus.domains import require_switch
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
-from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
@@ -134,10 +133,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         Raises:
             InputError: it is neither True nor False.
         """
-        value = getattr(self, name)
-        if not isinstance(value, bool | np.bool_):
-            raise InputError(f"{name} = {value!r}; it needs True or False.", source=f"the parameter {name}")
-        return bool(value)
+        return require_switch(name, getattr(self, name))
 
     @property
     def certificate_(self) -> Statement | Certificate:

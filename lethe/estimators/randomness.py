@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
+from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
 from lethe.estimators.choice.mechanism import Draws
 from lethe.train.core.generators import fresh_generator, seeded_generators
@@ -43,9 +44,7 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
     Raises:
         InputError: seed_noise is no truth value, or True without a random_state, or random_state makes no numbers.
     """
-    if not isinstance(seed_noise, bool | np.bool_):
-        raise InputError(f"seed_noise = {seed_noise!r}; it needs True or False.", source="the parameter seed_noise")
-    if seed_noise and random_state is None:
+    if require_switch("seed_noise", seed_noise) and random_state is None:
         raise InputError(
             "seed_noise = True without a random_state: there is nothing to seed the noise with.",
             source="the parameters seed_noise and random_state",

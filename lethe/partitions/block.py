@@ -11,7 +11,8 @@ import numpy as np
 from lethe.errors import InputError
 
 Values = np.ndarray[Any, np.dtype[Any]]
-_SEGMENTS = 512  # of a block, each with a sum of its own: records in another order show as well
+_FOLDS = 127  # pieces of a block that are added up place by place: a record elsewhere shows, but for whole pieces, and files come in fewer
+_SMALL = 2**17  # bytes below which a CRC of all of them costs nothing, and where folds would have few places
 
 
 class Fingerprint(NamedTuple):
@@ -19,7 +20,7 @@ class Fingerprint(NamedTuple):
 
     Args:
         records: how many.
-        checksum: of the values and of their order, up to a segment; it finds accidents, not adversaries.
+        checksum: of the values and of their order; it finds accidents, not adversaries.
     """
 
     records: int
@@ -101,12 +102,12 @@ def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
 
 
 def _checksum(values: Values) -> int:
-    """Of the bytes: sums of words of 64 bits, segment by segment, and a CRC of the sums."""
+    """Of the bytes: sums of words of 64 bits, place by place of each fold, and a CRC of the sums."""
     if values.dtype.kind not in "biufSU":
         return zlib.crc32("\0".join(map(repr, values.tolist())).encode())
     # In the order in which they lie, so that nothing is copied: readers give a block the same order in every pass.
     flat = np.ascontiguousarray(values if values.flags.c_contiguous else values.T).reshape(-1).view(np.uint8)
-    whole = flat.size - flat.size % (8 * _SEGMENTS)
+    whole = flat.size - flat.size % (8 * _FOLDS) if flat.size >= _SMALL else 0
     with np.errstate(over="ignore"):
-        sums = flat[:whole].view(np.uint64).reshape(_SEGMENTS, -1).sum(axis=1, dtype=np.uint64)
+        sums = flat[:whole].view(np.uint64).reshape(_FOLDS, -1).sum(axis=0, dtype=np.uint64)
     return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(sums.tobytes()))

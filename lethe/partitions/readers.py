@@ -51,12 +51,12 @@ class FrameReader:
         """The same, with one of the columns as targets.
 
         Raises:
-            InputError: there is no such column, or there are targets already.
+            InputError: there is no such column, it holds weights or users, or there are targets already.
         """
         if self.has_targets:
             raise InputError("y: the table has its targets already.", source="the argument y", remedy="leave y out")
         self._require_column("y", target)
-        return replace(self, target=target)
+        return replace(self, target=target)._each_of_its_own()
 
     @property
     def has_weights(self) -> bool:
@@ -72,15 +72,25 @@ class FrameReader:
         """The same, with columns that are no features.
 
         Raises:
-            InputError: there is no such column, or one is named twice.
+            InputError: there is no such column, one is named twice, or another was named before.
         """
-        for argument, name in (("sample_weight", weights), ("users", users)):
+        for argument, name, before in (("sample_weight", weights, self.weights), ("users", users, self.users)):
             if name is not None:
                 self._require_column(argument, name)
-        named = [name for name in (self.target, weights, users) if name is not None]
+                if before not in (None, name):  # which would become a feature
+                    raise InputError(
+                        f"{argument}: got {name!r}; the table has {before!r} as such already.",
+                        source=f"the argument {argument}",
+                        remedy="leave it out, or give the table without with_beside",
+                    )
+        weights, users = (self.weights if weights is None else weights, self.users if users is None else users)
+        return replace(self, weights=weights, users=users)._each_of_its_own()
+
+    def _each_of_its_own(self) -> Self:
+        named = [name for name in (self.target, self.weights, self.users) if name is not None]
         if len(set(named)) < len(named):
             raise InputError(f"y, sample_weight, users: got {named}; each needs a column of its own.", source="the arguments of fit")
-        return replace(self, weights=weights, users=users)
+        return self
 
     def _require_column(self, argument: str, name: Any) -> None:
         if not isinstance(name, str) or name not in self.names:
@@ -169,6 +179,16 @@ class OuterReader(WithoutNames):
     def has_targets(self) -> bool:
         """Whether the other has targets."""
         return self.read.has_targets
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the other has weights: they stay in the blocks."""
+        return self.read.has_weights
+
+    @property
+    def has_users(self) -> bool:
+        """Whether the other has users: they stay in the blocks."""
+        return self.read.has_users
 
     def with_target(self, target: Any) -> Self:
         """As the other does it."""

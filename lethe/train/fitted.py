@@ -34,8 +34,9 @@ class Report:
         steps: executed.
         left_over: records that a pass of fixed batches leaves out (the same ones every pass, except for shuffled batches).
         projected: rows whose features were longer than the bound and were projected on it; 0 of a network, whose features nobody projects.
-        contributed: of a network, False where no record of any step had a gradient that could be measured (all held NaN, or overflowed):
-            what was trained is then the start and noise. None where no step had records, and for linear models. How many is not said.
+        contributed: of a network, False where no record of any step had a gradient that could be measured (all held NaN, or overflowed) and
+            was not 0 (as where no label counts): what was trained is then the start and noise. None where no step had records, and for
+            linear models. How many is not said.
         gradients: of a network, how its records' gradients were formed: "per layer", of a whole batch at once; "record by record", which is
             slower; or "per layer and record by record". All are exact. None where no step had records, and for linear models.
     """

@@ -18,6 +18,7 @@ from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import HypothesisError
 from lethe.run.noise import LowerTriangular
 from lethe.theorems.correlated.bins import CorrelatedBinsTheorem, bins_apart
+from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
@@ -130,6 +131,19 @@ def test_one_band_is_balls_in_bins_and_many_bands_get_no_credit() -> None:
         CorrelatedBinsTheorem().bound(many)
     with pytest.raises(HypothesisError, match="batches are shuffled_once"):  # the other records say which place is left
         CorrelatedBinsTheorem().bound(few.replace(batches=lethe.ShuffledOnce(size=10)))
+
+
+def test_it_needs_a_secret_and_a_bound_on_each_gradient_by_itself() -> None:
+    """A large term common to all records tells which of them a batch holds, and so the record's bin, or its coins."""
+    bins, sampled = CorrelatedBinsTheorem(), CorrelatedSampledTheorem()
+    groups = run_of(8).replace(batches=lethe.CyclicPoisson(size=10, groups=2))
+    for theorem, run in ((bins, run_of(8)), (sampled, groups)):
+        assert "secrecy" in {finding.name for finding in theorem.examine(run)}
+        loss = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0}
+        common = run.replace(loss=loss, clip_norm=None, regulariser={"kind": "ball", "radius": 100.0}, neighbours="replace_one")
+        assert common.bounds_differences_only
+        with pytest.raises(HypothesisError, match="it needs a bound on each record's gradient"):
+            theorem.bound(common)
 
 
 def test_a_pass_that_the_run_does_not_end_has_bins_that_cost_nothing() -> None:

@@ -56,6 +56,7 @@ def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("momentum", [None, 0.9])
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
     """A loss without gradient: the model walks by the correlated noise alone, over b, as SGD takes it."""
     run, model = run_of(step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3] if momentum is None else 0.2), nn.Linear(3, 2, bias=False).double()

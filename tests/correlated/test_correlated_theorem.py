@@ -218,6 +218,10 @@ def test_a_matrix_is_known_by_its_hash(tmp_path: Path) -> None:
     (tmp_path / "other.npy").write_bytes((tmp_path / "tree.npy").read_bytes()[:-8] + b"12345678")
     with pytest.raises(InputError, match="hash"):
         LowerTriangular(file=str(tmp_path / "other.npy"), sha256=noise.sha256)
+    with (tmp_path / "archive.npy").open("wb") as archive:
+        np.savez(archive, C=binary_tree(50))
+    with pytest.raises(InputError, match="cannot be read"):
+        LowerTriangular.at(tmp_path / "archive.npy")
     for wrong in (np.triu(np.ones((4, 4))), np.eye(4) - np.eye(4), np.ones(4)):
         with pytest.raises(InputError):
             LowerTriangular.saved(wrong, tmp_path / "wrong.npy")

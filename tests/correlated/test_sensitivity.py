@@ -100,6 +100,11 @@ def test_known_values() -> None:
         np.array([[1.0, 0.0], [math.nan, 1.0]]),
         np.zeros((0, 0)),
         np.eye(4097),
+        np.eye(2) * 1j,
+        np.ma.array(np.eye(2), mask=np.eye(2, k=-1)),
+        np.eye(2, dtype=bool),
+        [["1", "0"], ["0", "1"]],
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
     ],
 )
 def test_what_is_no_strategy_is_refused(strategy: object) -> None:

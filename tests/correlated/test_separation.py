@@ -58,6 +58,16 @@ def test_it_is_never_below_what_any_steps_reach_and_exact_of_few_bands() -> None
     assert np.median(ratios) < 1.05
 
 
+@pytest.mark.parametrize("column", [(1.0, 0.0, 1.0, 0.0, 0.0), (1.0, 0.2, 0.7, 0.0, 0.6)])
+def test_of_a_column_that_rises_on_its_way_the_first_steps_are_not_the_worst(column: tuple[float, ...]) -> None:
+    """It falls at its end, and two steps further apart than they must be meet each other where it is high again."""
+    matrix, first = as_matrix(np.array(column)), np.zeros(5)
+    first[:2] = 1.0
+    exact = reached(matrix, 1, 2)
+    assert float(np.linalg.norm(matrix @ first)) < 0.97 * exact
+    assert exact <= separated_sensitivity(column, 1, 2) <= 1.2 * exact
+
+
 def test_fixed_slots_are_such_steps() -> None:
     for slots in (1, 3, 5):
         for column in (square_root(40), square_root(40, 8)):

@@ -167,6 +167,7 @@ def test_bad_arguments_are_refused() -> None:
         lambda: dense(5000, 5),
         lambda: dense(10, 5, workload=np.zeros(10)),
         lambda: dense(10, 5, workload=np.ones(9)),
+        lambda: dense(10, 5, workload=1j * np.ones(10)),
         lambda: blt_column((0.1,), (1.0,), 5),
         lambda: blt_column((0.1,), (0.5, 0.1), 5),
         lambda: blt_column((-0.1,), (0.5,), 5),

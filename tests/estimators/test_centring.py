@@ -26,7 +26,7 @@ from lethe.run.losses import Logistic
 from lethe.run.run import Neighbours
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
-COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-5}
+COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-5, "whiten": False}
 FACTS = PublicFacts(records=5000, columns=20, loss=Logistic(feature_norm=1.0), release="all")
 
 
@@ -153,12 +153,19 @@ def test_the_rule_looks_at_public_facts_alone() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("records", "released"), [(2000, "mean and second moments"), (330, "mean of 20 columns")])
+def test_rows_are_whitened_only_where_their_covariance_can_be_told(records: int, released: str) -> None:
+    model = LogisticRegression(release="all", **(COMMON | {"whiten": "auto", "neighbours": "zero_out"}))
+    assert released in model.fit(*two_blobs(records, 20)).statement_.name
+
+
+@pytest.mark.slow
 def test_where_rows_share_much_less_noise_is_seen() -> None:
     rng = np.random.default_rng(6)
     labels = rng.integers(0, 10, size=3000)
     own = 0.6 * rng.standard_normal((10, 40))[labels] + rng.standard_normal((3000, 40))
     rows = 0.6 * own / np.linalg.norm(own, axis=1, keepdims=True) + 0.8 * np.eye(40)[0]
-    given: dict[str, Any] = {"release": "all", "epsilon": 0.5, "delta": 1e-5, "feature_norm": 1.0, "C": math.inf, "passes": 30}
+    given: dict[str, Any] = {"release": "all", "epsilon": 0.5, "delta": 1e-5, "feature_norm": 1.0, "C": math.inf, "passes": 30, "whiten": False}
 
     def reached(centre: bool | str) -> float:
         fits = (SoftmaxRegression(centre=centre, random_state=seed, seed_noise=True, **given) for seed in range(3))

@@ -112,10 +112,12 @@ def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_co
 
 
 @pytest.mark.slow
-def test_the_choice_looks_at_public_facts_only() -> None:
+@pytest.mark.parametrize("options", [{"whiten": False}, {"C": np.inf}])  # how strong a ridge is on whitened rows follows from their release
+def test_the_choice_looks_at_public_facts_only(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
     X, y = two_blobs()
-    models = [LogisticRegression(feature_norm=4.0, classes=[0, 1]).fit(*data) for data in ((X, y), (rng.random((400, 3)), y[::-1] * 0))]
+    given: dict[str, Any] = {"feature_norm": 4.0, "classes": [0, 1], **options}
+    models = [LogisticRegression(**given).fit(*data) for data in ((X, y), (rng.random((400, 3)), y[::-1] * 0))]
     why = [model.privacy_report_.split("Why this mechanism")[1] for model in models]
     assert why[0] == why[1]
     assert models[0].mechanism_ == models[1].mechanism_

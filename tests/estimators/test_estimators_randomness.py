@@ -76,6 +76,7 @@ def test_nothing_but_what_was_released_or_is_public_is_kept() -> None:
         "privacy_report_",
         "run_",
         "statement_",
+        "whitened_",
     }
 
 

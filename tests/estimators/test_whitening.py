@@ -76,6 +76,14 @@ def test_channels_that_are_only_scaled_keep_to_themselves() -> None:
     np.testing.assert_allclose(found, (before - before.mean(axis=0)) / before.std(axis=0), atol=1e-6)
 
 
+@pytest.mark.parametrize("told", ["no", "False", 0, 1, None, np.array([True])])
+def test_a_switch_is_true_or_false_and_no_text_is_taken_for_true(told: Any) -> None:
+    with pytest.raises(InputError, match="it needs True or False"):
+        PublicWhitening.of_public_data(table(10), channels=3, scale_only=told)
+    with pytest.raises(InputError, match="it needs True or False"):
+        PublicWhitening.of_synthetic_images(ScatteringFeatures(), (8, 8), channels=1, images=10**9, scale_only=told)
+
+
 def test_what_noise_alone_could_have_made_is_not_whitened() -> None:
     """With so little privacy budget every direction is, and all are scaled by one number."""
     rows = RecordNormalizer().fit_transform(table(400))

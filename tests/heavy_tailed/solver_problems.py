@@ -33,6 +33,7 @@ TEACHER = np.full(10, 0.5 / np.sqrt(10))
 
 
 def regression_gradient(parameters: Array, records: Records) -> Array:
+    assert isinstance(records, tuple)
     features, targets = (np.asarray(column, dtype=np.float64) for column in records)
     return (features @ parameters - targets)[:, None] * features
 

@@ -43,6 +43,7 @@ def distances(parameters: Array, records: Records) -> Array:
 
 
 def absolute_deviations(parameters: Array, records: Records) -> Array:
+    assert isinstance(records, tuple)
     features, targets = (np.asarray(column, dtype=np.float64) for column in records)
     return np.sign(features @ parameters - targets)[:, None] * features
 

@@ -129,14 +129,18 @@ def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(by_day="test_training_to_which_nothing_contributed_says_so_and_not_how_many_did")
 @pytest.mark.slow
-def test_records_that_are_all_nan_are_told_of_loudly(tmp_path: Path) -> None:
-    trainer = private(tmp_path, classifier(), numbers(tuple(range(RECORDS))), run=run_of(steps=12, noise_multiplier=1.0))
+@pytest.mark.parametrize(("bad", "why"), [(RECORDS, "no gradient was finite"), (0, "every gradient was 0")])
+def test_records_that_are_all_nan_or_without_labels_are_told_of_loudly(bad: int, why: str, tmp_path: Path) -> None:
+    records = numbers(tuple(range(bad)))
+    if not bad:
+        records = [{**record, "labels": torch.tensor(-100)} for record in records]
+    trainer = private(tmp_path, classifier(), records, run=run_of(steps=12, noise_multiplier=1.0))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         trainer.train()
     said = [str(one.message) for one in told]
-    assert sum("no record contributed to any of the first 10 steps" in one for one in said) == 1
-    assert sum("no record contributed to any step of this training" in one for one in said) == 1
+    for when in ("of the first 10 steps", "step of this training"):
+        assert sum(f"no record contributed to any {when}, since {why}" in one for one in said) == 1
 
 
 def each(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:

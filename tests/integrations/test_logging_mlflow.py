@@ -81,6 +81,7 @@ def test_certificate_and_report_are_artefacts(store: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_nothing_private_is_in_the_store_unless_asked_and_then_marked(store: str, tmp_path: Path, private: bool) -> None:
     def recognisable(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.sum(dim=1) * 0.0 + RECOGNISABLE

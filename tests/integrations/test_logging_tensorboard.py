@@ -106,6 +106,7 @@ def test_texts_and_hyperparameters(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("private", [False, True])
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, release: str, private: bool) -> None:
     """Every record's loss is one number that is looked for in all bytes and values, and so is the real size of a batch."""
 

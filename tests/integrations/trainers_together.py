@@ -74,7 +74,7 @@ def trained(folder: Path, number: int, rank: int, how: str, kill: int) -> None:
     torch.save(found, folder / f"told-{number}-{rank}.pt")
 
 
-def sharded(model: nn.Module) -> nn.Module:
+def sharded(model: Any) -> nn.Module:
     """The model in shards over all processes, layer by layer and the rest."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard

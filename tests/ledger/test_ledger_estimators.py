@@ -118,7 +118,7 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
 
 @pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
-    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0)
+    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0, whiten=False)
     fitted, line = spent_on(estimator, LABELS, ledger)
     assert fitted.mechanism_ != "objective_perturbation"
     assert "objective_perturbation" in fitted.privacy_report_

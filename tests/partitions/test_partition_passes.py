@@ -25,6 +25,22 @@ from lethe.partitions.totals import total
 from lethe.run.losses import Logistic
 
 
+@pytest.mark.parametrize("width", [1, 5])
+@pytest.mark.parametrize("count", [40, 3000, 40_000])
+def test_records_that_change_places_show_however_near_they_are(width: int, count: int) -> None:
+    """A record that goes over the edge between two batches would be in both of them in one pass."""
+    rows = np.random.default_rng(0).standard_normal((count, width))
+    before, here = (Block(name="", columns=tuple(range(width)), features=held) for held in (rows, np.asfortranarray(rows)))
+    assert before.fingerprint() == before.fingerprint()
+    halves = np.roll(np.arange(count), count // 2)
+    for one in (0, 1, count // 2, count - 2):
+        order = np.arange(count)
+        order[[one, one + 1]] = one + 1, one
+        for there in (order, halves):
+            assert replace(before, features=rows[there]).fingerprint() != before.fingerprint()
+            assert replace(here, features=np.asfortranarray(rows[there])).fingerprint() != here.fingerprint()
+
+
 class Shuffling:
     """Gives the answers backwards, some of them twice with another value the second time, and one of no block of the pass."""
 

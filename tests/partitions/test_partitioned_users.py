@@ -15,13 +15,16 @@ from sklearn.pipeline import Pipeline
 
 import lethe
 from lethe.errors import InputError, LetheError
-from lethe.estimators import Lasso, LogisticRegression, PrivateStandardScaler, Ridge
+from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.partitioned import beside
 from lethe.estimators.partitioned.beside import looked_beside
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers, nothing_else
+from lethe.estimators.partitioned.transformed import Standardised, transformed
 from lethe.partitions import dask_table
+from lethe.partitions.chosen_records import chosen_records
 from lethe.run.losses import Logistic
+from lethe.train import fit_linear
 
 BOUNDED: dict[str, Any] = {"feature_norm": 2.0, **SETTINGS}
 
@@ -86,6 +89,8 @@ def test_all_rows_of_a_user_together_move_the_sum_by_no_more_than_one_record() -
         loss = Logistic(feature_norm=1.0)
         prepared = PreparedRows(targets=as_numbers, loss=loss, feature_norm=1.0, intercept=False, beside=looked_beside(blocks, 1.0))
         found = BlockRecords(blocks, prepared, norm=1.0)
+        with pytest.raises(LetheError, match="a batch of some users"):
+            found.gradient_sum(np.zeros((5, 1)), slice(0, 100))
         return found.gradient_sum(np.zeros((5, 1)), slice(0, len(found))), len(found)
 
     (whole, users), (without, fewer) = gradient(people), gradient(people[~hers])
@@ -146,6 +151,63 @@ def test_weights_and_users_that_cannot_be_used_are_refused_by_name(case: str) ->
     attempt, words = REFUSED[case]
     with pytest.raises((InputError, LetheError), match=words):
         attempt(table("amount"))
+
+
+def named(**columns: str) -> Any:
+    """A table whose weights or users were named where it was made."""
+    return dask_table(dd.from_pandas(table("label"), npartitions=2), workers=1).with_target("label").with_beside(**columns)
+
+
+RUN = lethe.Run(
+    records=1500, batches=lethe.Full(), steps=1, step_size=0.5, noise_multiplier=1.0, loss=Logistic(feature_norm=1.0), release="last"
+)
+TAKES_NONE: dict[str, Callable[[Any], Any]] = {
+    "search": lambda given: PrivateSearch(LogisticRegression(feature_norm=2.0), {"C": [1.0]}, tries=2.0, **SETTINGS).fit(given, None),
+    "step": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(given),
+    "transform": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(frame()[["age"]]).transform(given),
+    "mean": lambda given: PrivateMean(solver="multi_pass", passes=2, centre=[0.0] * 5, moment=3.0, **SETTINGS).fit(given),
+    "fit_linear": lambda given: fit_linear(RUN, given),
+}
+
+
+@pytest.mark.parametrize("fit", TAKES_NONE)
+def test_weights_and_users_of_a_table_are_not_left_out_in_silence(fit: str) -> None:
+    """Behind a search, or a step, weights scaled what a record does without bound."""
+    for column, what in (("weights", "weights"), ("users", "users")):
+        with pytest.raises(InputError, match=f"X: the table in blocks has {what}; only fit of the linear models"):
+            TAKES_NONE[fit](named(**{column: "weight_of"}))
+
+
+def test_weights_stay_known_where_records_are_chosen_or_transformed() -> None:
+    given = named(weights="weight_of", users="person")
+    found, _ = given.examined(nothing_else)
+    same = Standardised(low=np.zeros(5), high=np.ones(5), mean=np.zeros(5), scale=np.ones(5))
+    for made in (chosen_records(found, np.arange(1500) % 2 == 0), transformed(given, same, COLUMNS)):
+        assert made.read.has_weights
+        assert made.read.has_users
+        with pytest.raises(InputError, match="it needs a number from 0 to max_weight = 1"):
+            looked_beside(made.examined(nothing_else)[0], 1.0)
+
+
+@pytest.mark.parametrize(("kind", "bound"), [(np.float32, 0.1), (np.float16, 0.3)])
+def test_a_weight_is_compared_with_its_bound_as_it_is_divided_by_it(kind: Any, bound: float) -> None:
+    """Of a narrower type NumPy rounds the bound to it: .3 in half precision is above .3 by 1.6e-4 of it."""
+    people = table("label")[["age", "label"]].assign(weight_of=np.full(1500, bound, kind))
+    found, _ = (
+        dask_table(dd.from_pandas(people, npartitions=2)).with_target("label").with_beside(weights="weight_of").examined(nothing_else)
+    )
+    with pytest.raises(InputError, match=r"row 0 holds 0\.[13]000[\d]+; it needs a number from 0 to max_weight"):
+        looked_beside(found, bound)
+
+
+def test_what_a_table_was_told_of_its_columns_stands() -> None:
+    given = named(weights="weight_of").with_beside(users="person")
+    assert (given.read.has_weights, given.read.has_users, given.columns) == (True, True, COLUMNS)
+    with pytest.raises(InputError, match="sample_weight: got 'age'; the table has 'weight_of' as such already"):
+        given.with_beside(weights="age")
+    unnamed = dask_table(dd.from_pandas(table("label"), npartitions=2)).with_beside(weights="label")
+    with pytest.raises(InputError, match="each needs a column of its own"):
+        unnamed.with_target("label")
 
 
 def test_more_users_than_go_to_every_worker_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

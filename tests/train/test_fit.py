@@ -140,6 +140,7 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "secure"), [("last", False), ("all", False), ("all", True)])
 @pytest.mark.parametrize("given_optimizer", [False, True])
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_the_noise_of_a_run_is_the_planned_noise(release: str, given_optimizer: bool, secure: bool) -> None:
     """A layer of zeros whose gradient vanishes: it ends at the sum of the noises."""
     model = nn.Linear(400, 250, bias=False)
@@ -155,6 +156,7 @@ def test_the_noise_of_a_run_is_the_planned_noise(release: str, given_optimizer: 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_the_noise_at_a_pass_end_is_not_averaged_away() -> None:
     model = nn.Linear(400, 250, bias=False)
     nn.init.zeros_(model.weight)

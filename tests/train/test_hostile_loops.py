@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from networks import CROSS_ENTROPY, one_thread
@@ -56,18 +57,19 @@ def clipped(model: nn.Module, losses: Callable[[Tensor, Tensor], Tensor], rows: 
     return total
 
 
-def in_a_loop(between: Callable[[Tensor], Tensor]) -> None:
-    untrained = network()
+def in_a_loop(between: Callable[[Tensor], Tensor], *, rows: Tensor | None = None, run: lethe.Run = RUN, calls: int = 1) -> None:
+    records = numbers()[0] if rows is None else rows
+    untrained = nn.Sequential(nn.Flatten(), network(records[0].numel()))
     optimizer, given = standing(untrained)
-    engine = PrivacyEngine(RUN)
-    model, _, loader = engine.make_private(module=untrained, optimizer=optimizer, data=numbers())
-    for rows, labels in loader:
+    engine = PrivacyEngine(run)
+    model, _, loader = engine.make_private(module=untrained, optimizer=optimizer, data=(records, numbers()[1]))
+    for some, labels in loader:
         with engine.recording():
-            outputs = model(between(rows))
+            outputs = torch.stack([model(between(some)) for _ in range(calls)]).sum(0)
             told = engine.losses(CROSS_ENTROPY, outputs, labels)
         engine.backward(told)
         optimizer.step()
-    assert len(given) == RUN.total_steps
+    assert len(given) == run.total_steps
 
 
 def cut_and_mixed(rows: Tensor) -> Tensor:
@@ -85,6 +87,19 @@ MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "standardised": lambda rows: (rows - rows.mean()) / rows.std(),
     "standardised by columns": lambda rows: (rows - rows.mean(0)) / rows.std(0),
     "over the largest": lambda rows: rows / rows.abs().max(),
+    "mixup in place": lambda rows: rows.mul_(0.7).add_(rows.flip(0)),
+    "rolled in place": lambda rows: rows.copy_(rows.roll(1, 0)),
+    "standardised in place": lambda rows: rows.sub_(rows.mean(0)).div_(rows.std(0)),
+    "over the largest in place": lambda rows: rows.div_(rows.abs().max()),
+    "in place through NumPy": lambda rows: torch.from_numpy(np.subtract(rows.numpy(), rows.numpy().mean(0), out=rows.numpy())),
+    "mixup in another shape": lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).view(len(rows), 4, -1),
+}
+PICTURES = torch.rand(RECORDS, 4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+BYTES = (torch.arange(1, 1 + RECORDS)[:, None, None, None] * PICTURES * 10).to(torch.uint8)
+MIXING_PICTURES: dict[str, tuple[Tensor, Callable[[Tensor], Tensor]]] = {
+    "mixup": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
+    "mixup of bytes": (BYTES, lambda rows: 0.7 * rows.double() + 0.3 * rows.flip(0)),
+    "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
     "scaled and shifted": lambda rows: 2 * rows + 1,
@@ -94,6 +109,16 @@ OWN: dict[str, Callable[[Tensor], Tensor]] = {
     "its own norm": lambda rows: rows / rows.norm(dim=1, keepdim=True),
     "its own deviation": lambda rows: (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True),
     "public numbers": lambda rows: (rows - torch.arange(WIDE)) / 2,
+    "public numbers, in place": lambda rows: rows.sub_(torch.arange(WIDE)).div_(2),
+}
+SMALL = RUN.replace(batches=lethe.Cyclic(size=3), steps=12)
+TOSSES = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], *[[0.0, 1.0, 0.0]] * 10])
+WORDS = torch.eye(WIDE, dtype=torch.float64)[torch.arange(RECORDS) % 5 * 3] + torch.eye(WIDE, dtype=torch.float64)[torch.arange(RECORDS)]
+TOSSED: dict[str, tuple[Tensor | None, Callable[[Tensor, Tensor], Tensor]]] = {
+    "inverted by a toss of its own": (None, lambda rows, tosses: torch.where(tosses > 0.5, rows, 1.0 - rows)),
+    "words that few records have, some left out": (WORDS, lambda rows, _: nn.functional.dropout(rows, 0.3)),
+    "words that few records have, scaled": (WORDS, lambda rows, _: rows * (1.0 + torch.rand(len(rows), 1))),
+    "numbers of no column left": (WORDS, lambda rows, _: rows * (torch.rand_like(rows) > 0.2)),
 }
 
 
@@ -104,9 +129,43 @@ def test_records_that_a_loop_mixes_before_the_model_are_refused(kind: str) -> No
         in_a_loop(MIXING[kind])
 
 
+@pytest.mark.parametrize("kind", MIXING_PICTURES)
+def test_pictures_that_a_loop_mixes_are_refused_in_another_order_of_memory_and_of_bytes(kind: str) -> None:
+    rows, between = MIXING_PICTURES[kind]
+    with pytest.raises(LetheError, match="recording: the model is given"):
+        in_a_loop(between, rows=rows)
+
+
+@pytest.mark.parametrize("kind", TOSSED)
+def test_what_is_drawn_for_each_record_of_a_small_batch_is_no_number_of_the_batch(kind: str) -> None:
+    """All three of a batch may be inverted, and all three of the next may not; and one record alone has most words."""
+    torch.manual_seed(0)
+    rows, between = TOSSED[kind]
+    tosses = iter(TOSSES)
+    in_a_loop(lambda some: between(some, next(tosses)[:, None]), rows=rows, run=SMALL)
+
+
+def test_a_loop_that_gives_the_model_its_records_in_two_sizes_is_taken() -> None:
+    sizes = iter([1.0, 2.0] * RUN.total_steps)
+    in_a_loop(lambda rows: rows * next(sizes), calls=2)
+
+
 @pytest.mark.parametrize("kind", OWN)
 def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
     in_a_loop(OWN[kind])
+
+
+@pytest.mark.parametrize("replayed", [SIZE, 1])
+def test_rows_of_the_batch_before_are_refused(replayed: int) -> None:
+    """One kept for later, or some of it: its records would take part in two steps of a pass, and others in none."""
+    kept = [torch.empty(0)]
+
+    def between(rows: Tensor) -> Tensor:
+        before, kept[0] = kept[0], rows.clone()
+        return torch.cat([before[:replayed], rows[replayed:]]) if len(before) else rows
+
+    with pytest.raises(LetheError, match=r"given record 0 of the loader's batch before"):
+        in_a_loop(between)
 
 
 def test_tokens_that_are_another_record_s_labels_are_no_mixture() -> None:

@@ -127,7 +127,7 @@ def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line
     assert path.read_text(encoding="utf-8") == content
 
 
-def started(work: Callable[[Path, Connection], None], path: Path) -> tuple[Any, Connection]:
+def started(work: Callable[[Path, Connection], None], path: Path) -> tuple[Any, Any]:
     """A process that does so, and the end of its pipe."""
     mine, theirs = forking().Pipe()
     process = forking().Process(target=work, args=(path, theirs), daemon=True)

@@ -230,8 +230,17 @@ def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() ->
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):
         done = fit(make_network(), CROSS_ENTROPY, (torch.full_like(features, torch.nan), targets), RUN, verify=False)
     assert done.report.contributed is False
-    features[1:] = torch.nan
-    assert fit(make_network(), CROSS_ENTROPY, (features, targets), RUN, verify=False).report.contributed is True
+    nan = features.clone()
+    nan[1:] = torch.nan
+    assert fit(make_network(), CROSS_ENTROPY, (nan, targets), RUN, verify=False).report.contributed is True
+    masked = torch.full_like(targets, -100)  # PyTorch's label of what does not count: the loss is 0
+    for way in ({}, {"physical_size": 1}):
+        with pytest.warns(UserWarning, match="private: no record contributed to any step .* every gradient was 0.* all masked") as said:
+            done = fit(make_network(), CROSS_ENTROPY, (features, masked), RUN, verify=False, **way)
+        assert done.report.contributed is False
+        assert not any(str(len(masked)) in str(one.message) for one in said)
+    masked[0] = targets[0]
+    assert fit(make_network(), CROSS_ENTROPY, (features, masked), RUN, verify=False).report.contributed is True
     loop = Loop(RUN, verify=False)
     assert loop.engine.report is None
     loop.whole()

@@ -48,7 +48,7 @@ def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
         return Loop(make_network_run("cyclic", noise_multiplier=0.0), ema=0.5, checkpoints=kept, batch_generator=None, noise_generator=None)
 
     whole, cut = begun("whole"), begun("cut")
-    assert whole.engine.averaged is None
+    assert not whole.engine.averaged
     whole.whole()
     for inputs, targets in cut.loader:
         cut.use(inputs, targets)

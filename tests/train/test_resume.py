@@ -68,6 +68,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
 @pytest.mark.slow
 @settings(max_examples=20 if by_night() else 3)
 @given(name=st.sampled_from([*DESIGNS]), kills=kills_of_a_run, every=st.integers(1, 8))
+@pytest.mark.filterwarnings("ignore:private. no record contributed")
 def test_last_released_the_chain_is_the_run_s(
     tmp_path_factory: pytest.TempPathFactory, name: str, kills: list[tuple[int, bool]], every: int
 ) -> None:

@@ -144,7 +144,7 @@ class MadeUpNoise(CorrelatedNoise):
     def strategy(self, steps: int) -> Any:
         return np.full(steps, 1e-9)
 
-    def stream(self) -> Any:
+    def stream(self, *, product: bool = False) -> Any:
         raise NotImplementedError
 
 

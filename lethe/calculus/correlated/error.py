@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from lethe.calculus.correlated.matrices import as_matrix, require_strategy
+from lethe.calculus.correlated.matrices import as_matrix, real_array, require_strategy
 from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.domains import FloatArray, outside, require_vector
 from lethe.calculus.rounding import as_bound
@@ -19,7 +19,7 @@ def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
         workload: A: the first column of a Toeplitz matrix, shape (T,), or a matrix, shape (T, T).
         steps: T.
     """
-    given = np.asarray(workload, dtype=np.float64)
+    given = real_array("workload", workload)
     if given.shape not in ((steps,), (steps, steps)) or not np.isfinite(given).all() or not given.any():
         raise outside("workload", f"shape {given.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
     return given

@@ -26,10 +26,7 @@ def require_strategy(strategy: ArrayLike) -> FloatArray:
         strategy: C: the first column of a Toeplitz matrix, shape (T,), with no negative entry, the first > 0; or a lower-triangular
             matrix, shape (T, T) with T <= 4096, with a positive diagonal.
     """
-    try:
-        given = np.asarray(strategy, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise outside("strategy", strategy, "an array of numbers") from None
+    given = real_array("strategy", strategy)
     if given.ndim == 1:
         given = require_vector("strategy", given, low=0.0)
         diagonal = given[:1]
@@ -39,6 +36,22 @@ def require_strategy(strategy: ArrayLike) -> FloatArray:
     if not (diagonal.min() >= _LEAST and np.abs(given).max() <= _MOST):
         raise outside("strategy", f"a diagonal from {diagonal.min():g} and entries up to {np.abs(given).max():g}", "1e-60 to 1e60")
     return given
+
+
+def real_array(name: str, values: ArrayLike) -> FloatArray:
+    """Numbers as float64, or raise InputError: text, dates, complex and masked numbers would become others without a word.
+
+    Args:
+        name: what the error calls them.
+        values: of any shape.
+    """
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind in "iufO" and not np.ma.is_masked(values):
+            return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise outside(name, values, "an array of real numbers")
 
 
 def _require_triangular(given: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 
-from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.domains import outside, require_positive, require_switch
 from lethe.errors import InputError
 from lethe.estimators.features.image_features import ImageFeatures
 from lethe.estimators.features.synthetic_images import synthetic_images
@@ -51,11 +51,12 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             scale_only: each channel is divided by its own standard deviation, and none are mixed: before a `PrivateWhitening`, which mixes
                 them by what the records are like.
         Raises:
-            InputError: no finite table, or channels that do not divide its columns.
+            InputError: no finite table, channels that do not divide its columns, or a switch that is neither True nor False.
         """
+        scaled = require_switch("scale_only", scale_only)
         table = read_table(PublicWhitening(0.0, 0.0), features, dtype=[np.float64, np.float32])
         mean, covariance = moments_of(table, channels)
-        return cls(mean, np.diag(np.diag(covariance)) if scale_only else covariance, floor=floor)
+        return cls(mean, np.diag(np.diag(covariance)) if scaled else covariance, floor=floor)
 
     @classmethod
     def of_synthetic_images(
@@ -82,6 +83,7 @@ class PublicWhitening(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Raises:
             InputError: an argument cannot be used.
         """
+        require_switch("scale_only", scale_only)  # before the images, which take a while
         if not isinstance(features, ImageFeatures):
             raise outside("features", features, "ScatteringFeatures or RandomConvolutionFeatures")
         table = features.transform(synthetic_images(image_shape, images=images, seed=seed))

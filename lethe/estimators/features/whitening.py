@@ -7,6 +7,7 @@ with $\Sigma = V\,\mathrm{diag}(\lambda)V^\top$. The square root that is symmetr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,3 +57,15 @@ def whitening_of(mean: Array, covariance: Array, *, least: float) -> Whitening:
     """
     values, vectors = np.linalg.eigh(covariance)
     return Whitening(mean=mean, matrix=(vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
+
+
+def noise_floor(covariance: Array, noise_std: float, *, share: float) -> float:
+    r"""f, the smallest eigenvalue that is whitened as what it is: the larger of a share of the mean eigenvalue and of $\sqrt{2C}\,\tau$.
+
+    Args:
+        covariance: as released, shape (C, C).
+        noise_std: $\tau$, of the noise of a diagonal entry; $\sqrt{2C}\,\tau$ is about the largest eigenvalue of the noise.
+        share: of the mean eigenvalue.
+    """
+    channels = len(covariance)
+    return max(share * max(float(np.trace(covariance)), 0.0) / channels, math.sqrt(2.0 * channels) * noise_std)

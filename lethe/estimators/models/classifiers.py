@@ -11,12 +11,16 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
+from lethe.errors import InputError
+from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.models.whitened_rows import MOST_COLUMNS, covariance_told, worth_whitening
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
@@ -33,18 +37,42 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         centre: whether to take a private mean off the rows first, for three hundredths of the budget (in squared mu): what all rows share
             tells no class from another, and takes its part of the norm that noise is in proportion to. "auto": of a dense table with an
             intercept, where every iterate is released, if the mean can be told from its noise; then `certificate_` is the statement of
-            both releases. Only an intercept makes up for what is taken off.
+            both releases. Only an intercept makes up for what is taken off. Whitened rows are centred already.
+        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
+            squared mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table
+            is a dense one in memory of at most 1024 columns, each row a record, an intercept is fitted, and the mean is expected to be told
+            from its noise; where every iterate is released and `centre` is not False, if the covariance is too.
     """
 
     C: float = 1.0
     classes: Any = None
     centre: bool | str = "auto"
+    whiten: bool | str = "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # Of a few hundred records nobody learns much in private.
         tags.classifier_tags.poor_score = True
         return tags
+
+    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
+        """By public facts: the form of the table, records, columns, the budget.
+
+        Raises:
+            InputError: it is asked for and cannot be had.
+        """
+        against = _against_whitening(table, by_users=by_users, intercept=self.fit_intercept)
+        if isinstance(self.whiten, str) and self.whiten == "auto":
+            if self.mechanism != "auto" or against is not None or table.shape[1] > MOST_COLUMNS:
+                return False
+            records, columns = table.shape
+            told = covariance_told(records, columns, budget, neighbours=self.neighbours)
+            if self.release == "all" and self.centre is not False and not told:
+                return False  # the mean alone is
+            return worth_whitening(records, columns, budget, neighbours=self.neighbours)
+        if self._switch("whiten") and against is not None:
+            raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
+        return bool(self.whiten)
 
     @abstractmethod
     def _loss(self, classes: int) -> LinearLoss:
@@ -63,7 +91,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks = table_in_blocks(X, y, weights=sample_weight, users=users)
+        blocks = table_in_blocks(X, y, beside=(sample_weight, users))
         if blocks is None:
             table, labels = table_and_targets(self, X, y, numeric=False)
             classes, targets, how = public_labels(self.classes, labels)
@@ -106,6 +134,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """The class of the largest score, shape (n,)."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def _against_whitening(table: Any, *, by_users: bool, intercept: bool) -> str | None:
+    """Why rows cannot be whitened within a fit, None where they can."""
+    if not intercept:
+        return "fit_intercept = False, and only an intercept makes up for the mean that is taken off"
+    if by_users:
+        return "the moments are released from single rows, of which one user may have many"
+    if isinstance(table, ExaminedTable):
+        return "the table is in blocks; make PrivateWhitening a step before this one"
+    return None if isinstance(table, np.ndarray) else "the table is sparse, and its zeros would not stay zeros"
 
 
 class _Probabilistic(PrivateClassifier):

@@ -22,6 +22,7 @@ from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.models.centring import CENTRE_SHARE, centre_cost, private_centre, wants_centring
+from lethe.estimators.models.whitened_rows import WHITENING_SHARE, WhitenedRows, whitened_rows, whitening_cost
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -44,6 +45,7 @@ class Planned(NamedTuple):
         weighted: whether rows have weights.
         records: n, or the number of users.
         centred: whether a private mean is taken off the rows.
+        whitened: whether rows are whitened before they are trained on.
     """
 
     choice: Choice
@@ -52,6 +54,7 @@ class Planned(NamedTuple):
     weighted: bool
     records: int
     centred: bool
+    whitened: bool
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -90,6 +93,8 @@ class PrivateLinearModel(PrivateEstimator):
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
     n_averaged_: int = field(init=False)
+    feature_norm_: float = field(init=False)
+    whitened_: WhitenedRows | None = field(init=False)
     _keeps_loss = False  # whether its name says which loss is trained on
 
     def __sklearn_tags__(self) -> Tags:
@@ -139,6 +144,9 @@ class PrivateLinearModel(PrivateEstimator):
         if radius is None:
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
+        whole = budget
+        if whitened := self._whitens(table, budget, by_users=users is not None):
+            budget = budget.with_spent(whitening_cost(budget, neighbours=self.neighbours))
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
@@ -147,7 +155,7 @@ class PrivateLinearModel(PrivateEstimator):
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            ridge=0.0 if radius is None else asked.ridge,
+            ridge=0.0 if radius is None or whitened else asked.ridge,
             l1=asked.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
@@ -159,15 +167,19 @@ class PrivateLinearModel(PrivateEstimator):
             in_blocks=in_blocks,
             release=self.release,  # pyright: ignore[reportArgumentType]
         )
-        centred = wants_centring(centre, facts, budget, dense=isinstance(table, np.ndarray))
-        whole = budget
+        centred = not whitened and wants_centring(centre, facts, budget, dense=isinstance(table, np.ndarray))
         if centred:
             budget = budget.with_spent(centre_cost(records, budget, neighbours=self.neighbours))
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
-        if choice.plan.name == "zeros":  # they look at no row, wherever it lies
-            budget, centred = whole, False
+        if choice.plan.name == "zeros":  # for which no row is looked at
+            budget, centred, whitened = whole, False, False
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, centred=centred)
+        how = {"weighted": weighted, "centred": centred, "whitened": whitened}
+        return Planned(choice=choice, radius=radius, weights=weights, records=records, **how)
+
+    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
+        """Whether rows are to be whitened, by public facts."""
+        return False
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -216,18 +228,18 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
-        centre = None
-        if planned.centred:
-            assert norms is not None
-            rows = Records(table, targets, loss=loss, feature_norm=radius, intercept=False, norms=norms).dense()
+        why, whitened, centre, feature_norm, size = choice.lines(), None, None, radius, 1.0
+        if planned.whitened:
+            settings: dict[str, Any] = {"budget": budget, "neighbours": self.neighbours, "generator": chance.norm}
+            table, whitened, cost = whitened_rows(table, feature_norm=radius, **settings)
+            budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
+            why.append(f"rows are centred and whitened before, for {WHITENING_SHARE:.0%} of the budget (in squared mu)")
+        elif planned.centred:
+            rows = Records(table, targets, loss=loss, feature_norm=radius, intercept=False).dense()
             centre, cost = private_centre(rows, budget, neighbours=self.neighbours, generator=chance.norm)
-            budget = budget.with_spent(cost)
-            table, norms = centre.applied(rows), None
-        size = 1.0 if centre is None else centre.size
+            budget, table, size, norms = budget.with_spent(cost), centre.applied(rows), centre.size, None
+            why.append(f"a private mean of the rows is taken off, for {CENTRE_SHARE:.0%} of the squared mu; then they are {size:.3g} long")
         penalties = self._penalties_on(radius * size, alpha, l1, weighted=planned.weighted)
-        why = choice.lines()
-        if centre is not None:
-            why.append(f"a private mean of the rows is taken off, for {CENTRE_SHARE:g} of the squared mu; then they are {size:.3g} long")
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius if centre is None else 1.0, "intercept": intercept}
@@ -243,13 +255,19 @@ class PrivateLinearModel(PrivateEstimator):
             given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
             data = UserRecords(users, table, targets, **given) if isinstance(users, UserRows) else Records(table, targets, **given)
         outcome = choice.plan.train(data, chance.draws, penalties)
-        self.mechanism_, self.feature_norm_ = choice.plan.name, radius
+        self.mechanism_, self.feature_norm_, self.whitened_ = choice.plan.name, feature_norm, whitened
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
         self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
         self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-        weights: Array = outcome.weights[:columns] / size
-        intercepts: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
-        return weights / radius, intercepts if centre is None else intercepts - centre.mean @ weights
+        scaled: Array = outcome.weights[:columns] / size
+        constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
+        if centre is not None:
+            constant = constant - centre.mean @ scaled
+        scaled = scaled / radius
+        if whitened is None:
+            return scaled, constant
+        of_features, offset = whitened.of_features(scaled, feature_norm)
+        return of_features, constant + offset
 
     def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
         """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.

@@ -82,7 +82,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
         """
-        blocks, targets = table_in_blocks(X, y, weights=sample_weight, users=users), None
+        blocks, targets = table_in_blocks(X, y, beside=(sample_weight, users)), None
         if blocks is None:
             table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
             grouped, chance = self._grouped(users, len(targets))

@@ -65,8 +65,9 @@ class Beside:
     def weights(self, block: Block) -> Array | None:
         """Of the rows of a block, in [0, 1]; None: all 1."""
         weights = None if block.weights is None else block.weights.astype(np.float64) / self.max_weight
-        if self.users is None or block.users is None:
+        if self.users is None:
             return weights
+        assert block.users is not None  # without shares a user would count once a row
         shares = self.users.shares(block.users)
         return shares if weights is None else shares * weights
 
@@ -117,12 +118,13 @@ def _counted_users(block: Block, bound: float) -> tuple[Ids, Any] | None:
 def _refuse_weights(block: Block, weights: Any, bound: float) -> None:
     if weights.dtype.kind not in "biuf":
         raise refused(block.name, "sample_weight", f"it holds {weights.dtype}; it needs numbers", "write weights as numbers before")
-    wrong = ~((weights >= 0) & (weights <= bound))  # nan as well
+    wide = weights.astype(np.float64)  # in which they are divided by the bound; NumPy would round the bound to the type of narrower ones
+    wrong = ~((wide >= 0.0) & (wide <= bound))  # nan as well
     if wrong.any():
         row = int(np.argmax(wrong))
         raise refused(
             block.name,
             "sample_weight",
-            f"row {row} holds {weights[row]:g}; it needs a number from 0 to max_weight = {bound:g}",
+            f"row {row} holds {wide[row]:.10g}; it needs a number from 0 to max_weight = {bound:g}",
             "set max_weight to a bound known without looking at the data; noise grows with it",
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.errors import LetheError
 from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import Index, Records
 from lethe.estimators.partitioned.beside import Beside
@@ -123,11 +124,15 @@ class BlockRecords:
         Args:
             parameters: shape (D, k).
             batch: consecutive records, or their numbers, of which there may be none.
+        Raises:
+            LetheError: a batch of some users, whose numbers are none of rows.
         """
         if not isinstance(batch, slice) and len(batch) == 0:
             self.table.nothing_drawn()
             return np.zeros_like(parameters)
         whole = isinstance(batch, slice) and batch.start == 0 and batch.stop == len(self)
+        if not whole and len(self) != self.table.shape[0]:
+            raise LetheError("a batch of some users: their rows may lie in every block; nothing was released.", source="what draws batches")
         return self.table.sum(_gradients, self.prepared, self._envelope, parameters, records=None if whole else batch)[0]
 
 

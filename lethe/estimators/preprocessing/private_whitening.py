@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import field
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_positive
-from lethe.estimators.features.whitening import Whitening, whitening_of
+from lethe.estimators.features.whitening import Whitening, noise_floor, whitening_of
 from lethe.estimators.inputs.norms import private_norm
 from lethe.estimators.inputs.validation import declared_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
@@ -77,11 +75,9 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
             records=records,
             generator=start.generator,
         )
-        covariance = found.covariance
-        average = max(float(np.trace(covariance)), 0.0) / channels
-        least = max(floor * average, math.sqrt(2.0 * channels) * found.noise_std)
-        self.mean_, self.covariance_, self.feature_norm_ = found.mean, covariance, radius
-        self.whitening_ = whitening_of(found.mean, covariance, least=least).matrix
+        self.mean_, self.covariance_, self.feature_norm_ = found.mean, found.covariance, radius
+        least = noise_floor(found.covariance, found.noise_std, share=floor)
+        self.whitening_ = whitening_of(found.mean, found.covariance, least=least).matrix
         self._state([*budget.spent, found.statement], budget, records, why=[f"noisy moments of rows of norm {radius:.3g}"], public=public)
         return self
 

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
+from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.preprocessing.bounds import ordered_bounds
@@ -77,9 +78,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return rows * half + middle
 
     def _clips(self) -> bool:
-        if not isinstance(self.clip, bool | np.bool_):
-            raise InputError(f"clip = {self.clip!r}; it needs True or False.", source="the parameter clip")
-        return bool(self.clip)
+        return require_switch("clip", self.clip)
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         if not self.keeps_zeros and sparse.issparse(X):

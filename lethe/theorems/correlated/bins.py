@@ -105,7 +105,7 @@ def _bands(run: Run) -> Finding:
     slots, bins = run.steps_per_pass, _bins(run)
     bands = band_count(run.noise.strategy(run.total_steps))
     if bins >= 2:
-        return holds("strategy", f"{run.noise.summary}: {bands} bands, so that of {slots} bins {bins} are told apart by no row")
+        return holds("strategy", f"{run.noise.summary}: {bands} bands: no row holds two of {bins} bins spread evenly over {slots}")
     return fails(
         "strategy",
         f"it needs at most half as many bands as there are bins, {slots}; the strategy has {bands}",

@@ -1,4 +1,4 @@
-"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's."""
+"""Check of what a user's loop gives the model: rows that are mixtures of several records of the loader's, or another batch's."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
+from lethe.train.checks.scalings import Scalings
 from lethe.train.core.comparison import chance, sample
+from lethe.train.data.sources.padding import same
 
 _FIRST = 3  # micro-batches that are all looked at
 _ODDS = 16  # one in so many is looked at, besides powers of two
 _COLUMNS = 2048  # numbers of a record that are compared, at most, where there are no more than half as many records
 _LEAST = 16  # numbers in which a row must differ from its record, and agree with another
 _DISTINCT = 8  # different ones among these: black corners of pictures agree, too
-_ALLOWED = {torch.float64: 1e-9, torch.float32: 1e-4}  # of what a sum of records leaves unexplained; of coarser numbers nothing is told
 _SHARE = 1e-3  # of another record, that counts
-_CHANGED = 1e-3  # of a scale or a shift, from batch to batch
+_ALLOWED, _ALLOWED_IN_DOUBLE = 1e-4, 1e-9  # of what a sum of records leaves unexplained; of coarser numbers than float32 nothing is told
+
+Place = tuple[int, int, int]
+"""A call of the model in its micro-batch, a tensor that it is given, and one of the loader's."""
 
 
 class LoopInputs:
-    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation), or pieces of them (cutmix); and
-    columns that are scaled or shifted otherwise than in the batch before, as by a batch's own mean and deviation.
+    """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation; one of the batch before that was
+    kept), or pieces of them (cutmix); and columns that are scaled or shifted otherwise than in a batch before, as by a batch's own mean
+    and deviation.
 
-    A row may be made of its own record in any other way; and what mixes records in any other way is declared, not seen.
+    A row may be made of its own record in any other way, in place too; and what mixes records in any other way is declared, not seen.
 
     Args:
         model: that the loop calls.
@@ -35,34 +40,65 @@ class LoopInputs:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._batches = self._depth = 0
-        self._columns: dict[tuple[int, int], list[int]] = {}
-        self._affine: dict[tuple[int, int], Tensor] = {}
+        self._batches, self._depth, self._calls = 1, 0, 0
+        self._due = True  # whether the next micro-batch is looked at
+        self._looks = False
+        self._delivered: Sequence[Tensor] = ()
+        self._kept: list[Tensor] | None = None
+        self._earlier: Sequence[Tensor] = ()
+        self._before: Sequence[Tensor] = ()
+        self._columns: dict[Place, list[int]] = {}
+        self._scalings: dict[Place, Scalings] = {}
 
-    @contextmanager
-    def watched(self, delivered: Sequence[Tensor], wanted: bool) -> Generator[None]:
-        """Within: the tensors that the model is given are compared with those of the loader, in some micro-batches.
+    def keep(self, delivered: tuple[Tensor, ...], *, wanted: bool, needed: bool) -> tuple[Tensor, ...]:
+        """The same, of which in some micro-batches a copy is kept: the loop may write into what it is given.
 
         Args:
             delivered: of the loader, shapes (B, ...).
             wanted: False: nothing is looked at.
+            needed: whether `written` is going to be asked, too.
+        """
+        self._delivered, self._earlier, self._before, self._looks = delivered, self._before, (), False
+        if wanted and len(delivered[0]) > 1:
+            self._looks, self._due = self._due, self._is_next_due()
+            self._before = delivered if self._due else ()  # held for as long as it takes
+        self._kept = [entry.clone() for entry in delivered] if self._looks or needed else None
+        return delivered
+
+    def written(self, rows: Tensor) -> bool:
+        """Whether the loop wrote into the present micro-batch.
+
+        Args:
+            rows: which of them are records.
+        """
+        assert self._kept is not None
+        return not all(same(now[rows], before[rows]) for now, before in zip(self._delivered, self._kept, strict=True))
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Within: the tensors that the model is given are compared with those of the loader, in some micro-batches.
+
         Raises:
             InputError: see the class.
         """
-        self._depth = 0
-        if not (wanted and len(delivered[0]) > 1 and self._due()):
+        self._depth = self._calls = 0
+        kept, earlier = self._kept, self._earlier
+        if kept is None or not self._looks:
             yield
             return
 
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._depth += 1
             if self._depth == 1:  # the self-check calls the model within the loop's call
-                own = {(entry.data_ptr(), entry.shape) for entry in delivered}
-                given = (entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor))
-                # The loader's own are what they are, and may be alike: labels that repeat a prompt, and the tokens of another record.
-                tensors = [entry for entry in given if (entry.data_ptr(), entry.shape) not in own]
-                for place in [(one, other) for one in range(len(tensors)) for other in range(len(delivered))]:
-                    self._require_own(tensors[place[0]], delivered[place[1]], place)
+                self._calls += 1
+                given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+                for one, entry in enumerate(given):
+                    # The loader's own may be like one another: labels that repeat a prompt, and the tokens of another record.
+                    own = [place for place, there in enumerate(self._delivered) if _where(there) == _where(entry)]
+                    for other in own or range(len(kept)):
+                        self._require_own(entry, kept[other], (self._calls, one, other))
+                    for records, before in zip(kept, () if own else earlier, strict=False):
+                        _refuse_earlier(entry, records, before)
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             self._depth -= 1
@@ -75,62 +111,78 @@ class LoopInputs:
             before.remove()
             after.remove()
 
-    def _due(self) -> bool:
+    def _is_next_due(self) -> bool:
         self._batches += 1
         return self._batches <= _FIRST or self._batches & (self._batches - 1) == 0 or chance.randrange(_ODDS) == 0
 
     @torch.no_grad()
-    def _require_own(self, given: Tensor, records: Tensor, place: tuple[int, int]) -> None:
-        if records.shape != given.shape or records.device != given.device or records.dim() < 2:
+    def _require_own(self, given: Tensor, records: Tensor, place: Place) -> None:
+        own = _as_given(records, given)
+        if own is None:
             return
-        rows, own = given.flatten(1), records.flatten(1)
+        rows = given.flatten(1)
         known = self._columns.setdefault(place, sorted(sample(range(own.shape[1]), max(_COLUMNS, 4 * len(own)))))
         columns = [column for column in known if column < own.shape[1]]
         rows, own = rows[:, columns], own[:, columns]
+        if torch.equal(rows, own):
+            return
         if (found := _pieces(rows, own) or _sums(rows, own)) is not None:
             raise _mixed(f"a row that is made of records {found[0]} and {found[1]} of the loader's batch")
-        affine, before = _affine(rows, own), self._affine.get(place)
-        if affine is None:
-            return
-        self._affine[place] = affine
-        if before is not None and before.shape == affine.shape:
-            both = (before.isfinite() & affine.isfinite()).all(0)
-            if not torch.allclose(affine[:, both], before[:, both], rtol=_CHANGED, atol=_CHANGED * float(before[:, both].abs().max())):
-                raise _mixed("columns of the loader's batch that are scaled and shifted by other numbers than those of the batch before")
+        if (allowed := _allowed(rows, own)) is not None and self._scalings.setdefault(place, Scalings(allowed)).differ(rows, own):
+            raise _mixed("columns of the loader's batch that are scaled and shifted by other numbers than those of a batch before")
+
+
+def _where(entry: Tensor) -> tuple[int, torch.Size]:
+    return entry.data_ptr(), entry.shape
+
+
+@torch.no_grad()
+def _refuse_earlier(given: Tensor, records: Tensor, earlier: Tensor) -> None:
+    """Refuse rows that hold, wherever they have not their own record's numbers, those of a record of the batch before."""
+    if not (records.shape == given.shape and records.shape[1:] == earlier.shape[1:]) or records.device != given.device or records.dim() < 2:
+        return
+    if (found := _pieces(given.flatten(1), records.flatten(1), earlier.flatten(1))) is not None:
+        raise InputError(
+            f"recording: the model is given record {found[1]} of the loader's batch before in place of record {found[0]} of this one.",
+            source="what the loop does between the loader and the model: batches that are kept, replayed or fetched in advance",
+            remedy="give the model each batch in its own step, once: a record may meet no steps but those that the design gives it.",
+        )
 
 
 def _mixed(what: str) -> InputError:
     return InputError(
         f"recording: the model is given {what}.",
         source="what the loop does between the loader and the model: mixup, cutmix, another order, a mean or a size of the batch",
-        remedy="let each row be made of its own record, as by augmentation in dataset[i], and scale by public constants: a mixture of "
-        "records is no record, and the sum moves by more than C when one of them does.",
+        remedy="let each row be made of its own record, as by augmentation in dataset[i], and scale by public constants, or by a number "
+        "drawn for each record: a mixture of records is no record, and the sum moves by more than C when one of them does.",
     )
 
 
-def _affine(rows: Tensor, own: Tensor) -> Tensor | None:
-    """Scale and shift of each column, shape (2, columns), nan where it is the same in all records; None: the rows are no such thing."""
-    if rows.dtype not in _ALLOWED or own.dtype != rows.dtype:
+def _as_given(records: Tensor, given: Tensor) -> Tensor | None:
+    """The loader's records as rows in the order of what the model is given; None: that has another shape."""
+    if records.dim() < 2 or given.dim() < 2 or len(records) != len(given) or records.device != given.device or records.is_complex():
         return None
-    allowed, (rows, own) = _ALLOWED[rows.dtype], (rows.double(), own.double())
-    rows, own = rows[(there := own.abs().amax(1) > 0)], own[there]
-    if len(own) < 3 or not bool(torch.isfinite(rows).all() & torch.isfinite(own).all()):
-        return None
-    means, told = own.mean(0), rows.mean(0)
-    spread = (own - means).square().sum(0)
-    varied = spread > (allowed * own.abs().amax(0)).square() * len(own)
-    scales = torch.where(varied, ((own - means) * (rows - told)).sum(0) / spread, torch.nan)
-    fits = torch.where(varied, (told + scales * (own - means) - rows).abs().amax(0) <= allowed * rows.abs().amax(0), True)
-    return torch.stack([scales, told - scales * means]) if bool(fits.all()) and bool(varied.any()) else None
+    if records.shape != given.shape:  # pictures whose channels come last
+        records = next((moved for ends in ((-1, 1), (1, -1)) if (moved := records.movedim(*ends)).shape == given.shape), records)
+    own = records.flatten(1)
+    return own if own.shape[1] == given[0].numel() else None
 
 
-def _pieces(rows: Tensor, own: Tensor) -> tuple[int, int] | None:
-    """A record whose row has another record's numbers wherever it has not its own."""
+def _allowed(rows: Tensor, own: Tensor) -> float | None:
+    """What may be left unexplained: of rows that are made of whole numbers as much as of float32."""
+    if rows.dtype not in (torch.float64, torch.float32):
+        return None
+    return _ALLOWED_IN_DOUBLE if rows.dtype == own.dtype == torch.float64 else _ALLOWED
+
+
+def _pieces(rows: Tensor, own: Tensor, others: Tensor | None = None) -> tuple[int, int] | None:
+    """A record whose row has another record's numbers wherever it has not its own; the other is one of the same batch, or of `others`."""
     differs = rows != own
     for record in (differs.sum(1) >= _LEAST).nonzero()[:, 0].tolist():
         there = differs[record]
-        same = (own[:, there] == rows[record, there]).all(1)
-        same[record] = False
+        same = ((own if others is None else others)[:, there] == rows[record, there]).all(1)
+        if others is None:
+            same[record] = False
         if bool(same.any()) and len(rows[record, there].unique()) >= _DISTINCT:
             return record, int(same.nonzero()[0, 0])
     return None
@@ -138,9 +190,10 @@ def _pieces(rows: Tensor, own: Tensor) -> tuple[int, int] | None:
 
 def _sums(rows: Tensor, own: Tensor) -> tuple[int, int] | None:
     """A record whose row is a weighted sum of records, another one's among them, and nothing that its own makes when scaled and shifted."""
-    if rows.dtype not in _ALLOWED or own.dtype != rows.dtype or own.shape[1] < 2 * len(own):
+    allowed = _allowed(rows, own)
+    if allowed is None or own.shape[1] < 2 * len(own):
         return None
-    allowed, (rows, own) = _ALLOWED[rows.dtype], (rows.double().cpu(), own.double().cpu())
+    rows, own = rows.double().cpu(), own.double().cpu()
     own, rows = own[(there := own.abs().amax(1) > 0)], rows[there]  # without padding
     places = there.nonzero()[:, 0].tolist()
     if len(own) < 2 or not bool(torch.isfinite(rows).all() & torch.isfinite(own).all()):

@@ -118,8 +118,13 @@ class Clipper:
         return ALONE if self._alone.records and self._check.verdict is None else self._check.verdict
 
     @property
-    def contributed(self) -> bool | None:
+    def measured(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
+        return self._sums.measured
+
+    @property
+    def contributed(self) -> bool | None:
+        """The same, of gradients that were not 0 either."""
         return self._sums.contributed
 
     @property

@@ -32,7 +32,10 @@ USERS = (
     "records; and the list of ids stays as it is when one user's data are others"
 )
 WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
-LOOP = "what the loop does between the loader and the model, and between the model and the losses, keeps records apart"
+LOOP = (
+    "what the loop does between the loader and the model, and between the model and the losses, keeps records apart, and gives the model "
+    "each batch in its own step alone: none is kept, or replayed, for another"
+)
 ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
 UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
 UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from lethe.train.checks.padding import AloneCheck, among_others
 from lethe.train.clipping.checks.replaced_batch import has_rows
 
-_OTHERS = "the model or the loss is given other tensors than the loader's own"
+_OTHERS = "the model or the loss is given other tensors than the loader's own, or these with what the loop wrote into them"
 _LONG = "the model's outputs are as long as the batch is padded, and the loss was computed beside engine.losses"
 
 
@@ -68,13 +68,14 @@ class LoopAlone:
         if self._depth == 0:  # the self-check calls the model within the loop's call
             self._calls.append((args, kwargs, output))
 
-    def require(self, delivered: Sequence[Tensor], alone: Mapping[int, Sequence[Tensor]], asked: LossCall | None) -> None:
+    def require(self, delivered: Sequence[Tensor], alone: Mapping[int, Sequence[Tensor]], asked: LossCall | None, *, written: bool) -> None:
         """Refuse records whose gradients depend on how far their batch is padded.
 
         Args:
             delivered: the tensors that the loader gave.
-            alone: some of its records alone, on the same device.
+            alone: some of its records alone.
             asked: where `engine.losses` computed the losses.
+            written: whether the loop wrote into them, which nobody did into the records alone.
         Raises:
             InputError: see AloneCheck.
         """
@@ -86,10 +87,11 @@ class LoopAlone:
         args, kwargs, output = calls[0]
         loss = asked if asked is not None and asked.outputs is output else None
         given = (args, kwargs, None if loss is None else loss.targets)
-        if any(has_rows(entry, rows) and _place(entry, delivered) is None for entry in tree_flatten(given)[0]):
+        if written or any(has_rows(entry, rows) and _place(entry, delivered) is None for entry in tree_flatten(given)[0]):
             self.missing = self.missing or _OTHERS
             return
-        lone = {record: tree_map(lambda entry, own=own: _own(entry, delivered, own), given) for record, own in alone.items()}
+        here = {record: [tensor.to(delivered[0].device) for tensor in own] for record, own in alone.items()}
+        lone = {record: tree_map(lambda entry, own=own: _own(entry, delivered, own), given) for record, own in here.items()}
 
         def called(given: Any) -> list[Tensor]:
             outputs = self._model(*given[0], **given[1])

@@ -74,8 +74,9 @@ class PrivacyEngine(LoopProgress):
     says, statement by statement, what the certificate rests on and nobody checked: where training begins, too (the model's weights and the
     optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
 
-    Not seen from here: inputs that are mixed before the model is given them; an optimiser that looks at private data besides its gradients,
-    or whose state somebody writes to; and what else a loop computes from the data and tells (a training loss printed is not certified).
+    Not seen from here: inputs that are mixed before the model in other ways than the usual ones; an optimiser that looks at private data
+    besides its gradients, or whose state somebody writes to; and what else a loop computes from the data and tells (a training loss that
+    is printed is not certified).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.

@@ -150,7 +150,8 @@ class LoopState:
             for batch in self._stream:
                 tensors, counted = with_a_row(batch)
                 self._batch, self._used, self._counted = batch, False, counted.to(self._device)
-                self._delivered = tuple(tensor.to(self._device) for tensor in tensors)
+                given = tuple(tensor.to(self._device) for tensor in tensors)
+                self._delivered = self._inputs.keep(given, wanted=self._verify, needed=bool(batch.alone))
                 yield self._delivered
                 self._refuse_unused()
                 if batch.last:
@@ -169,7 +170,7 @@ class LoopState:
             self._held.refuse_changes(f"before step {self.steps + 1}")
             self._untouched.look()
             self.placement.gather()
-            looked_at = self._inputs.watched(self._delivered, self._verify), self._alone.watched(self._verify and bool(batch.alone))
+            looked_at = self._inputs.watched(), self._alone.watched(self._verify and bool(batch.alone))
             with self._clipper.recording(records=len(self.counted)), looked_at[0], looked_at[1]:
                 yield
 
@@ -229,8 +230,7 @@ class LoopState:
         self._used = True
         try:
             if self._verify and batch.alone:
-                alone = {record: [tensor.to(self._device) for tensor in own] for record, own in batch.alone.items()}
-                self._alone.require(self._delivered, alone, asked)
+                self._alone.require(self._delivered, batch.alone, asked, written=self._inputs.written(self.counted))
             self._callbacks.add_losses(losses, self._counted)
             self._complete(batch)
         except BaseException:

@@ -9,6 +9,7 @@ from lethe.train.clipping import Clipper
 from lethe.train.fitted import Report
 
 _EARLY = 10  # steps after which it is said already, while there is time
+_UNSAID = "This message, unlike the model, is covered by no certificate."
 
 
 def warn_early(clipper: Clipper, *, step: int) -> None:
@@ -19,9 +20,9 @@ def warn_early(clipper: Clipper, *, step: int) -> None:
         step: that was just taken; step 10 is the one that is looked at.
     """
     if step == _EARLY and clipper.contributed is False:
+        why, look = _reason(clipper)
         warnings.warn(
-            f"private: no record contributed to any of the first {_EARLY} steps, since no gradient was finite and measurable: the model "
-            "learns nothing. Look for NaN and huge numbers in the data. This message, unlike the model, is covered by no certificate.",
+            f"private: no record contributed to any of the first {_EARLY} steps, since {why}: the model learns nothing. {look} {_UNSAID}",
             stacklevel=3,
         )
 
@@ -38,9 +39,16 @@ def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
     """
     contributed = clipper.contributed
     if contributed is False:
+        why, look = _reason(clipper)
         warnings.warn(
-            "private: no record contributed to any step of this training, since no gradient was finite and measurable: the model is its "
-            "start and noise. Look for NaN and huge numbers in the data. This message, unlike the model, is covered by no certificate.",
+            f"private: no record contributed to any step of this training, since {why}: the model is its start and noise. {look} {_UNSAID}",
             stacklevel=3,
         )
     return Report.of(run, steps=steps, contributed=contributed, gradients=clipper.formed)
+
+
+def _reason(clipper: Clipper) -> tuple[str, str]:
+    """Why none did, and where to look."""
+    if clipper.measured:
+        return "every gradient was 0", "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
+    return "no gradient was finite and measurable", "Look for NaN and huge numbers in the data."

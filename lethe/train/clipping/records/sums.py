@@ -29,13 +29,19 @@ class ClippedSums:
     def __init__(self, groups: Sequence[Group], method: Method) -> None:
         self._groups, self._method = groups, method
         self._sums: dict[nn.Parameter, Tensor] = {}
-        self._contributed: Tensor | None = None
+        self._measured: Tensor | None = None
+        self._moved: Tensor | None = None
         self.last_norms: Tensor | None = None
 
     @property
-    def contributed(self) -> bool | None:
+    def measured(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records."""
-        return None if self._contributed is None else bool(self._contributed)
+        return None if self._measured is None else bool(self._measured)
+
+    @property
+    def contributed(self) -> bool | None:
+        """Whether any had one that was not 0 either."""
+        return None if self._moved is None else bool(self._moved)
 
     def add_none(self, losses: Tensor) -> None:
         """Note an empty batch."""
@@ -64,14 +70,17 @@ class ClippedSums:
             members[group_of(names[parameter], self._groups)].append(parameter)
         with full_precision():
             squares = [_squared([parts[parameter] for parameter in group], losses) for group in members]
-            kept = torch.stack(squares).sum(0).isfinite()
+            whole = torch.stack(squares).sum(0)
+            kept = whole.isfinite()
             kept = kept if unsteady is None else kept & ~unsteady
             kept = kept if counted is None else kept & counted
             added = self._weighed(parts, members, squares, kept)
         # All at once: a step that failed half-way and is tried again must not count a record twice.
         self._sums = {**self._sums, **added}
         if counted is None or bool(counted.any()):
-            self._contributed = kept.any() if self._contributed is None else self._contributed | kept.any()
+            measured, moved = kept.any(), (kept & (whole > 0)).any()
+            self._measured = measured if self._measured is None else self._measured | measured
+            self._moved = moved if self._moved is None else self._moved | moved
         norms = torch.stack(squares, dim=1).sqrt()
         self.last_norms = norms[:, 0] if len(self._groups) == 1 else norms
 
