@@ -165,7 +165,7 @@ def test_where_rows_share_much_less_noise_is_seen() -> None:
     labels = rng.integers(0, 10, size=3000)
     own = 0.6 * rng.standard_normal((10, 40))[labels] + rng.standard_normal((3000, 40))
     rows = 0.6 * own / np.linalg.norm(own, axis=1, keepdims=True) + 0.8 * np.eye(40)[0]
-    given: dict[str, Any] = {"release": "all", "epsilon": 0.5, "delta": 1e-5, "feature_norm": 1.0, "C": math.inf, "passes": 30, "whiten": False}
+    given = COMMON | {"release": "all", "epsilon": 0.5, "feature_norm": 1.0, "C": math.inf, "passes": 30}
 
     def reached(centre: bool | str) -> float:
         fits = (SoftmaxRegression(centre=centre, random_state=seed, seed_noise=True, **given) for seed in range(3))
