@@ -15,11 +15,11 @@ EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5
 SETS = ("digits", "MNIST 4000")
 METHODS: dict[str, dict[str, Any]] = {
     "`auto`, every iterate": {"release": "all"},
-    "`correlated`, 20 passes, every iterate": {"release": "all", "mechanism": "correlated", "passes": 20},
-    "`cyclic` (independent noise), 20 passes, every iterate": {"release": "all", "mechanism": "cyclic", "passes": 20},
-    "`poisson`, 20 passes, every iterate": {"release": "all", "mechanism": "poisson", "passes": 20},
+    "`correlated`, 20 passes, every iterate": {"release": "all", "mechanism": "correlated", "passes": 20, "whiten": True},
+    "`cyclic` (independent noise), 20 passes, every iterate": {"release": "all", "mechanism": "cyclic", "passes": 20, "whiten": True},
+    "`poisson`, 20 passes, every iterate": {"release": "all", "mechanism": "poisson", "passes": 20, "whiten": True},
     "`pass_ends`, last iterate": {"mechanism": "pass_ends"},
-    "`pass_ends`, last iterate, `centre=True`": {"mechanism": "pass_ends", "centre": True},
+    "`pass_ends`, last iterate, `whiten=True`": {"mechanism": "pass_ends", "whiten": True},
 }
 RIVAL = "not by the rule: banded Toeplitz, clipped, tuned on the test records, every iterate"
 

@@ -21,8 +21,7 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.models.centring import CENTRE_SHARE, centre_cost, private_centre, wants_centring
-from lethe.estimators.models.whitened_rows import WHITENING_SHARE, WhitenedRows, whitened_rows, whitening_cost
+from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -44,8 +43,7 @@ class Planned(NamedTuple):
         weights: of the rows, over their bound; None: all 1, or those of blocks.
         weighted: whether rows have weights.
         records: n, or the number of users.
-        centred: whether a private mean is taken off the rows.
-        whitened: whether rows are whitened before they are trained on.
+        whitening: what is released first, to whiten rows by; None: they are trained on as they are.
     """
 
     choice: Choice
@@ -53,8 +51,7 @@ class Planned(NamedTuple):
     weights: Array | None
     weighted: bool
     records: int
-    centred: bool
-    whitened: bool
+    whitening: PlannedWhitening | None
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -114,7 +111,6 @@ class PrivateLinearModel(PrivateEstimator):
         range_cost: Statement | None = None,
         sample_weight: Any = None,
         users: UserRows | BlockUsers | None = None,
-        centre: object = False,
     ) -> Planned:
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
@@ -128,7 +124,6 @@ class PrivateLinearModel(PrivateEstimator):
             range_cost: what the range of the targets is going to cost; None: it is public.
             sample_weight: at most max_weight each.
             users: whose rows are whose; None: each row is a record by itself.
-            centre: whether to take a private mean off: True, False or "auto".
         """
         intercept = self._switch("fit_intercept")
         rows, columns = table.shape
@@ -145,8 +140,9 @@ class PrivateLinearModel(PrivateEstimator):
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
         whole = budget
-        if whitened := self._whitens(table, budget, by_users=users is not None):
-            budget = budget.with_spent(whitening_cost(budget, neighbours=self.neighbours))
+        whitening = self._whitening(table, budget, by_users=users is not None)
+        if whitening is not None:
+            budget = budget.with_spent(whitening.cost)
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
@@ -155,7 +151,7 @@ class PrivateLinearModel(PrivateEstimator):
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            ridge=0.0 if radius is None or whitened else asked.ridge,
+            ridge=0.0 if radius is None or whitening is not None else asked.ridge,
             l1=asked.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
@@ -167,19 +163,15 @@ class PrivateLinearModel(PrivateEstimator):
             in_blocks=in_blocks,
             release=self.release,  # pyright: ignore[reportArgumentType]
         )
-        centred = not whitened and wants_centring(centre, facts, budget, dense=isinstance(table, np.ndarray))
-        if centred:
-            budget = budget.with_spent(centre_cost(records, budget, neighbours=self.neighbours))
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
         if choice.plan.name == "zeros":  # for which no row is looked at
-            budget, centred, whitened = whole, False, False
+            budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        how = {"weighted": weighted, "centred": centred, "whitened": whitened}
-        return Planned(choice=choice, radius=radius, weights=weights, records=records, **how)
+        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
 
-    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
-        """Whether rows are to be whitened, by public facts."""
-        return False
+    def _whitening(self, table: Any, budget: Budget, *, by_users: bool) -> PlannedWhitening | None:
+        """What rows are whitened by, by public facts."""
+        return None
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -228,21 +220,16 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(cost)
         else:
             known.append(f"feature_norm = {radius:g}")
-        why, whitened, centre, feature_norm, size = choice.lines(), None, None, radius, 1.0
-        if planned.whitened:
+        why, whitened, feature_norm = choice.lines(), None, radius
+        if planned.whitening is not None:
             settings: dict[str, Any] = {"budget": budget, "neighbours": self.neighbours, "generator": chance.norm}
-            table, whitened, cost = whitened_rows(table, feature_norm=radius, **settings)
+            table, whitened, cost = whitened_rows(table, planned.whitening, feature_norm=radius, **settings)
             budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
-            why.append(f"rows are centred and whitened before, for {WHITENING_SHARE:.0%} of the budget (in squared mu)")
-        elif planned.centred:
-            rows = Records(table, targets, loss=loss, feature_norm=radius, intercept=False).dense()
-            centre, cost = private_centre(rows, budget, neighbours=self.neighbours, generator=chance.norm)
-            budget, table, size, norms = budget.with_spent(cost), centre.applied(rows), centre.size, None
-            why.append(f"a private mean of the rows is taken off, for {CENTRE_SHARE:.0%} of the squared mu; then they are {size:.3g} long")
-        penalties = self._penalties_on(radius * size, alpha, l1, weighted=planned.weighted)
+            why.append(planned.whitening.why)
+        penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")
-        given: dict[str, Any] = {"loss": loss, "feature_norm": radius if centre is None else 1.0, "intercept": intercept}
+        given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
         if in_blocks:
             known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
             if secret_design(self.mechanism, self.batches) is not None:  # pyright: ignore[reportArgumentType]
@@ -259,11 +246,8 @@ class PrivateLinearModel(PrivateEstimator):
         self._state([*budget.spent, outcome.statement], budget, planned.records, why=why, public=known)
         self.run_, self.n_iter_, self.n_averaged_ = outcome.run, outcome.passes, outcome.averaged
         self._run_alone, self._in_passes = outcome.run is not None and not budget.spent, in_blocks
-        scaled: Array = outcome.weights[:columns] / size
+        scaled: Array = outcome.weights[:columns] / radius
         constant: Array = CONSTANT * outcome.weights[-1] if intercept else np.zeros(loss.outputs)
-        if centre is not None:
-            constant = constant - centre.mean @ scaled
-        scaled = scaled / radius
         if whitened is None:
             return scaled, constant
         of_features, offset = whitened.of_features(scaled, feature_norm)
