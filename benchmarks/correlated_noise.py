@@ -36,10 +36,12 @@ def strategy_of(kind: str, passes: int, batches: int) -> lethe.noise.CorrelatedN
     return lethe.correlate(run_of(None, passes, batches, 1.0, 1.0), kind, path=path).noise  # pyright: ignore[reportArgumentType]
 
 
-def run_of(noise: lethe.noise.CorrelatedNoise | None, passes: int, batches: int, clip: float, step: float) -> lethe.Run:
+def run_of(
+    noise: lethe.noise.CorrelatedNoise | None, passes: int, batches: int, clip: float, step: float, records: int = RECORDS
+) -> lethe.Run:
     """Not planned yet."""
     return lethe.Run(
-        records=RECORDS, batches=lethe.Cyclic(size=RECORDS // batches), passes=passes, step_size=step, clip_norm=clip, noise=noise,
+        records=records, batches=lethe.Cyclic(size=records // batches), passes=passes, step_size=step, clip_norm=clip, noise=noise,
         loss=lethe.losses.Softmax(feature_norm=1.0, evidence="enforced"), release="all", neighbours="zero_out",
     )  # fmt: skip
 

@@ -152,6 +152,7 @@ def channel_moments(
     scale = math.sqrt(weight) * radius  # a
     if scale < 1e-150 or not sensitivity < math.inf:
         raise outside("norm", norm, "a number whose square neither vanishes nor overflows")
+    what, how = ("columns", "") if positions == 1 else ("channels", f", averaged over its {positions} positions,")
     if isinstance(table, ExaminedTable):
         sums, squares = table.sum(_sums_of_block, channels, norm)
     else:
@@ -165,15 +166,14 @@ def channel_moments(
         noise_std=noise_std / count,
         mean_noise_std=noise_std / scale / count,
         statement=Statement(
-            name=f"mean and second moments of {channels} channels",
+            name=f"mean and second moments of {channels} {what}",
             guarantee=gaussian_guarantee(sensitivity, noise_std),
             neighbours=neighbours,
             findings=(
                 projected(norm),
                 holds(
                     "sensitivity",
-                    f"one record, averaged over its {positions} positions, moves mean and second moments together by at most "
-                    f"{sensitivity:.6g}",
+                    f"one record{how} moves mean and second moments together by at most {sensitivity:.6g}",
                     evidence="enforced",
                 ),
             ),

@@ -28,6 +28,7 @@ def refuse_users(run: Run, where: str) -> None:
         raise InputError(
             f"unit: {run.unit}; {where} knows no users: each record would count by itself, and a user as often as it has records.",
             source="run.unit",
-            remedy="train a torch.nn.Module by lethe.train.fit(..., users=ids), by PrivateTrainer(..., users=ids), or in a loop of your "
-            "own by PrivacyEngine(run).make_private(..., users=ids); or state unit: record.",
+            remedy="train a torch.nn.Module by lethe.train.fit(..., users=ids), PrivateTrainer(..., users=ids) or Lightning's "
+            "PrivateTraining(..., users=ids), or in a loop of your own by PrivacyEngine(run).make_private(..., users=ids); or state unit: "
+            "record.",
         )

@@ -1,5 +1,6 @@
 """Classifiers whose rows are whitened within their fit: what it costs, what is trained on, when it is done, and what it gains."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.estimators import LinearSVC, LogisticRegression, SoftmaxRegression
 from lethe.estimators.budget import Budget
-from lethe.estimators.models.whitened_rows import WHITENING_SHARE, WhitenedRows, whitened_rows
+from lethe.estimators.models.whitened_rows import COVARIANCE_SHARE, WhitenedRows, planned_whitening, whitened_rows
 
 DELTA = 1e-5
 
@@ -38,7 +39,7 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
     assert "whitened" in fitted.privacy_report_
     assert 2.0 * 0.98 <= fitted.epsilon_ <= 2.0
     if mechanism == "pass_ends":  # both are Gaussian: squares add up, so that the run has what the moments leave
-        moments, run = Budget(epsilon=2.0, delta=DELTA).share(WHITENING_SHARE).mu, lethe.certify(fitted.run_, DELTA).guarantee
+        moments, run = Budget(epsilon=2.0, delta=DELTA).share(COVARIANCE_SHARE).mu, lethe.certify(fitted.run_, DELTA).guarantee
         assert isinstance(run, GDP)
         assert isinstance(fitted.statement_.guarantee, GDP)
         assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, run.mu), rel=1e-9)
@@ -48,9 +49,12 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
 def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, moved: float) -> None:
     budget = Budget(epsilon=1.0, delta=DELTA)
     settings: dict[str, Any] = {"feature_norm": 3.0, "budget": budget, "neighbours": neighbours}
+    planned = planned_whitening(2000, 4, budget, neighbours=neighbours)
+    assert planned is not None
+    assert planned.covariance
     rows = np.full((2000, 4), 0.9)  # of norm .6 R, so that hardly anything of the mean is given up
-    found = [whitened_rows(rows, **settings, generator=np.random.default_rng(seed))[1].mean for seed in range(300)]
-    wanted = moved / (budget.share(WHITENING_SHARE).mu * np.sqrt(0.5) * 2000)
+    found = [whitened_rows(rows, planned, **settings, generator=np.random.default_rng(seed))[1].mean for seed in range(300)]
+    wanted = moved / (budget.share(COVARIANCE_SHARE).mu * np.sqrt(0.5) * 2000)
     assert float(np.std(found)) == pytest.approx(wanted, rel=4.0 / np.sqrt(2 * 1200))
     assert float(np.mean(found)) == pytest.approx(0.3, rel=0.01)
 
@@ -58,6 +62,7 @@ def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, m
 def by_hand(rows: Any, made: WhitenedRows, feature_norm: float) -> np.ndarray[Any, Any]:
     wide = np.asarray(rows, dtype=np.float64)
     projected = wide * np.minimum(1.0, feature_norm / np.linalg.norm(wide, axis=1))[:, None]
+    assert made.matrix is not None
     return (projected / feature_norm - made.mean) @ made.matrix
 
 
@@ -66,6 +71,7 @@ def test_predictions_are_those_of_whitened_rows() -> None:
     fitted = model(whiten=True, epsilon=5.0, feature_norm=1.5).fit(rows, labels)
     made = fitted.whitened_
     assert made is not None
+    assert made.matrix is not None
     long = np.vstack([rows[:50], 7.0 * rows[50:60]])
     weights = 1.5 * np.linalg.solve(made.matrix, fitted.coef_.T)
     constant = fitted.intercept_ + 1.5 * made.mean @ fitted.coef_.T
@@ -79,8 +85,10 @@ def test_each_row_is_made_by_itself_and_projected_before(dtype: Any) -> None:
     table[0] *= 1e6
     table[1] = 0.0
     before = table.copy()
-    budget = Budget(epsilon=5.0, delta=DELTA)
-    rows, made, _ = whitened_rows(table, feature_norm=0.8, budget=budget, neighbours="replace_one", generator=np.random.default_rng(0))
+    settings: dict[str, Any] = {"feature_norm": 0.8, "budget": Budget(epsilon=5.0, delta=DELTA), "neighbours": "replace_one"}
+    planned = planned_whitening(300, 6, settings["budget"], neighbours="replace_one")
+    assert planned is not None
+    rows, made, _ = whitened_rows(table, replace(planned, covariance=True), **settings, generator=np.random.default_rng(0))
     assert rows.dtype == dtype
     np.testing.assert_array_equal(table, before)
     tolerance = 1e-9 if dtype == np.float64 else 2e-3

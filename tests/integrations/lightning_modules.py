@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lightning.pytorch as L
 import torch
@@ -15,6 +19,15 @@ from lethe.integrations.lightning import PrivateTraining
 from lethe.train import PrivacyEngine
 
 RECORDS, COLUMNS, CLASSES, DELTA = 23, 4, 3, 1e-3
+
+
+@contextmanager
+def left_as_it_was() -> Iterator[None]:
+    """Within: a Trainer of several devices leaves what it tells its processes in the environment, and a process group."""
+    with patch.dict(os.environ):
+        yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -59,6 +72,11 @@ def loader(batch_size: int = 5) -> DataLoader[Any]:
 def dict_loader() -> DataLoader[Any]:
     features, labels = data()
     return DataLoader([{"features": one, "label": two} for one, two in zip(features, labels, strict=True)], batch_size=5)  # pyright: ignore
+
+
+def users() -> list[str]:
+    """Whose each record is: six users, with 2 to 6 records."""
+    return [f"person {place * place % 7 + place % 2}" for place in range(RECORDS)]
 
 
 def run_of(**changes: Any) -> lethe.Run:

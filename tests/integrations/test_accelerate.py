@@ -1,10 +1,14 @@
 """accelerate beside the engine, in either order."""
 
+import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from forked import forking
 from torch import nn
 
 import lethe
@@ -26,8 +30,8 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
         run = run.replace(records=20, batches=lethe.Cyclic(size=4), unit="user")
     kept = None if folder is None else Checkpoints(folder=folder)
     generators: dict[str, Any] = {} if folder else {"noise_generator": np.random.default_rng(0)}
+    accelerator = accelerate.Accelerator(cpu=True)  # which initialises the process group
     engine = PrivacyEngine(run, physical_size=4, checkpoints=kept, **generators)
-    accelerator = accelerate.Accelerator(cpu=True)
     if order == "before":
         model, optimizer = accelerator.prepare(model, optimizer)
     given = optimizer
@@ -56,6 +60,56 @@ def test_both_orders_train_as_without_it(users: Any) -> None:
     ends = [trained(order, users=users)[0].weight.detach() for order in ("without", "before", "after")]
     assert torch.equal(ends[0], ends[1])
     assert torch.equal(ends[0], ends[2])
+
+
+def together(folder: Path, rank: int, port: int) -> None:
+    """One of two processes, as a launcher starts it."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    for order in ("before", "after"):
+        model, _ = trained(order)
+        assert isinstance(model, nn.parallel.DistributedDataParallel)
+        torch.save(model.module.weight.detach(), folder / f"{order}-{rank}.pt")
+
+
+@pytest.mark.nightly(by_day="test_both_orders_train_as_without_it")
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")
+def test_two_processes_of_accelerate_train_as_one(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = [forking().Process(target=together, args=(tmp_path, rank, port)) for rank in range(2)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+        assert process.exitcode == 0
+    alone = trained("without")[0].weight.detach()
+    for found in tmp_path.iterdir():
+        assert torch.allclose(torch.load(found), alone, rtol=0, atol=1e-6)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
+    """A prepared DataLoader draws by itself, and `accumulate` leaves steps out."""
+    data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = accelerator.prepare(torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
+    told: dict[str, Any] = {"target_epsilon": 3.0, "target_delta": 1e-3, "max_grad_norm": 1.0, "epochs": 1}
+    with pytest.raises(InputError, match=r"as it was before accelerator\.prepare"):
+        PrivacyEngine().make_private_with_epsilon(module=model, optimizer=optimizer, data_loader=loader, **told)
+    run = lethe.Run(records=40, batches=lethe.Cyclic(size=8), steps=5, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0, release="all")
+    engine = PrivacyEngine(run, verify=False)
+    _, _, batches = engine.make_private(module=model, optimizer=optimizer, data=data)
+    given = iter(batches)
+    inputs, targets = next(given)
+    with engine.recording():
+        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+    engine.backward(losses)  # and no step, as within accumulate
+    with pytest.raises(InputError, match=r"(?s)step 1 was not taken.*accelerator\.accumulate.*physical_size="):
+        next(given)
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")

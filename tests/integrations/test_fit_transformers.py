@@ -77,6 +77,8 @@ def test_a_model_of_another_kind_has_no_known_loss() -> None:
         record_losses(nn.Linear(2, 2))
     with pytest.raises(InputError, match="label_smoothing: got 1"):
         record_losses(classifier(), label_smoothing=1)
+    with pytest.raises(InputError, match=r"got a Tensor; it needs the batch(?s:.*)engine\.losses\(criterion, model\(\*\*batch\), batch\)"):
+        record_losses(classifier())(None, torch.zeros(2))  # pyright: ignore[reportArgumentType]
     model = classifier()
     with pytest.raises(InputError, match=r"of the labels .* it has none"):
         fit(model, record_losses(model), [{key: record[key] for key in ("input_ids", "attention_mask")} for record in sentences()], RUN)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ pytest.importorskip("lightning")
 
 import lightning.pytorch as L
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, LearningRateFinder, ModelCheckpoint, StochasticWeightAveraging
-from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, loader, run_of, trainer
+from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, left_as_it_was, loader, run_of, trainer
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lethe.errors import CalibrationError, InputError
@@ -31,11 +29,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """A Trainer of several devices leaves what it tells its processes in the environment, and a process group."""
-    with patch.dict(os.environ):
+    with left_as_it_was():
         yield
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 def private(**changes: Any) -> PrivateTraining:
@@ -95,7 +90,6 @@ class Endless(IterableDataset[Any]):
         ({"limit_train_batches": 1}, "limit_train_batches: got 1,"),
         ({"limit_train_batches": 0.5}, "limit_train_batches: got 0.5"),
         ({"reload_dataloaders_every_n_epochs": 1}, "reload_dataloaders_every_n_epochs: got 1"),
-        ({"strategy": "ddp"}, "strategy: got DDPStrategy"),
         ({"max_epochs": -1}, "max_epochs: got -1, max_steps: -1"),
         ({"max_epochs": 3}, "max_steps: the Trainer takes 15 steps; the run says 10"),
         ({"accumulate_grad_batches": 3}, "accumulate_grad_batches: got 3, with batches of 5; the run says 5"),

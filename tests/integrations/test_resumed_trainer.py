@@ -1,10 +1,7 @@
 """A Trainer that was killed goes on from Lethe's journal: every noisy step is counted once, and schedule and log go on."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
+from forked_processes import told_by
 from helpers import with_fresh_noise
 from small_models import DELTA, classifier, flat, private, run_of, sentences
 
@@ -25,21 +23,11 @@ pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.m
 SCRIPT = Path(__file__).with_name("killed_trainer.py")
 
 
-def ended(folder: Path, *words: str) -> list[int]:
-    """The exit statuses of trainings in processes of their own, one after another."""
-    paths = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), str(SCRIPT.parents[2])])
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), *words]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    last = next(line for line in done.stdout.splitlines() if line.startswith("ended "))
-    return [int(word) for word in last.split()[1:]]
-
-
-@pytest.mark.nightly(by_day="test_stopped_in_the_middle_it_ends_where_it_would_have_ended")
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
 @pytest.mark.slow
 def test_killed_twice_and_finished(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert ended(out, "begin:6", "resume:9", "resume:0") == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert told_by(SCRIPT, str(out), "begin:6", "resume:9", "resume:0") == [-signal.SIGKILL, -signal.SIGKILL, 0]
     assert [path.name for path in sorted(out.iterdir())] == ["checkpoint-12", "checkpoint-4", "checkpoint-8"]
     drawn = [int(line) for line in (tmp_path / "drawn").read_text().split()]
     assert drawn == [1, 2, 3, 4, 5, 7, 8, 10, 11, 12]  # 6 and 9 were journaled and may have been seen; none is drawn twice

@@ -11,7 +11,7 @@ pytest.importorskip("accelerate")
 from small_models import DELTA, arguments, classifier, private, run_of, sentences
 from transformers import TrainingArguments
 
-from lethe.errors import InputError
+from lethe.errors import InputError, UnknownArgumentError
 from lethe.integrations.transformers import PrivateTrainer
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
@@ -49,6 +49,14 @@ def test_arguments_that_are_not_honoured_are_refused_by_name(name: str, value: A
 
 def test_options_of_fit_are_answered_by_the_line_that_takes_them(tmp_path: Path) -> None:
     told: dict[str, Any] = {"unit": "user"}
+    named = {
+        "target_epsilon": "did you mean 'epsilon'",
+        "learning_rate": r"TrainingArguments\(learning_rate",
+        "clip_norm": "max_grad_norm=",
+    }
+    for name, said in named.items():
+        with pytest.raises(UnknownArgumentError, match=f"(?s){name}: PrivateTrainer.*no such.*{said}"):
+            private(tmp_path, classifier(), sentences(), told={name: 1.0})
     with pytest.raises(InputError, match=r"(?s)unit: PrivateTrainer has no such option.*PrivateTrainer\(.*users="):
         PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), epsilon=1.0, delta=DELTA, **told)
 

@@ -190,9 +190,10 @@ def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
     assert any("epsilon=" in line for line in new)
 
 
-@pytest.mark.nightly(by_day="test_the_certificate_is_that_of_the_planned_run")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fine_tune", "fine_tune_privately"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("fine_tune", marks=pytest.mark.nightly(by_day="test_the_examples_run")), "fine_tune_privately"]
+)
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("datasets")
     pytest.importorskip("sklearn")

@@ -1,10 +1,6 @@
 """PrivateTrainer in several processes: the training of one, with one noise; saved by process 0, and taken up again after a kill."""
 
-import ast
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
+from forked_processes import told_by
 from helpers import with_fresh_noise
 from small_models import DELTA, arguments, classifier, padded, private, run_of, sentences
 from transformers import AutoModelForSequenceClassification
@@ -32,15 +29,6 @@ SCRIPT = Path(__file__).with_name("trainers_together.py")
 RUN = run_of(steps=6, noise_multiplier=1.0, clip_norm=0.3)
 
 
-def ended(folder: Path, *words: str) -> list[list[int]]:
-    """How the processes of each training ended."""
-    paths = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[1]), str(SCRIPT.parents[2])])
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(folder), *words]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return ast.literal_eval(next(line for line in done.stdout.splitlines() if line.startswith("ended "))[6:])
-
-
 def told(folder: Path, number: int, rank: int) -> dict[str, Any]:
     return torch.load(folder / f"told-{number}-{rank}.pt", weights_only=True)
 
@@ -51,10 +39,11 @@ def logged(found: dict[str, Any]) -> list[dict[str, float]]:
     return [{name: entry[name] for name in names if name in entry} for entry in found["history"]]
 
 
-def compared(folder: Path, *words: str) -> None:
-    """Each training is the first one, in one process, and each of its processes tells the same."""
+def compared(folder: Path, *words: str, then: tuple[str, ...] = ()) -> list[list[int]]:
+    """Each training is the first one, in one process, and each of its processes tells the same; how those ended that were made then."""
     folder.mkdir(exist_ok=True)
-    assert ended(folder, *words) == [[0] * int(word.split(":")[1]) for word in words]
+    ended = told_by(SCRIPT, str(folder), *words, *then)
+    assert ended[: len(words)] == [[0] * int(word.split(":")[1]) for word in words]
     alone = told(folder, 0, 0)
     assert float(alone["model"].std()) > 0
     for number, word in enumerate(words):
@@ -75,33 +64,40 @@ def compared(folder: Path, *words: str) -> None:
         saved: Any = AutoModelForSequenceClassification.from_pretrained(out / "checkpoint-6", dtype=torch.float64)
         flat = torch.cat([parameter.detach().reshape(-1) for parameter in saved.parameters()])
         assert float((flat - alone["model"]).abs().max()) < 1e-6
+    return ended[len(words) :]
 
 
-@pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    compared(tmp_path, "train:1", "train:2")
-
-
-@pytest.mark.nightly(by_day="test_two_processes_train_as_one")
-@pytest.mark.slow
-def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
-    compared(tmp_path / "whole", "train:1", "train:3")
-    compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
-
-
-@pytest.mark.nightly(by_day="test_two_processes_train_as_one")
-@pytest.mark.slow
-def test_a_killed_training_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
-    killed, *resumed = ended(tmp_path, "kill:2:5", "resume:3")
-    assert killed == [-signal.SIGKILL, 1]  # the other process is told, and ends
-    assert resumed == [[0, 0, 0]]
-    ends = [told(tmp_path, 1, rank) for rank in range(3)]
+def gone_on(folder: Path, number: int, processes: int) -> None:
+    """The training that was killed at step 5 went on to its end as training `number`."""
+    ends = [told(folder, number, rank) for rank in range(processes)]
     for end in ends:
         assert torch.equal(end["model"], ends[0]["model"])
         assert with_fresh_noise(lethe.Run.from_document(end["run"])) == RUN
         assert end["epsilon"] == lethe.certify(RUN, DELTA).epsilon
         # The noise of step 5 may have been seen: it counts and is not drawn again.
         assert [entry["step"] for entry in end["history"] if "learning_rate" in entry] == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_go_on_after_sigkill(tmp_path: Path) -> None:
+    """In one call of the script, which imports for longer than it trains."""
+    killed, resumed = compared(tmp_path, "train:1", "train:2", then=("kill:2:5", "resume:1"))
+    assert (killed, resumed) == ([-signal.SIGKILL, 1], [0])  # the other process is told, and ends
+    gone_on(tmp_path, 3, 1)
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
+@pytest.mark.slow
+def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
+    compared(tmp_path / "whole", "train:1", "train:3")
+    compared(tmp_path / "shards", "plain:1", "shards:2", "shards:3")
+
+
+@pytest.mark.nightly(by_day="test_two_processes_train_as_one_and_go_on_after_sigkill")
+@pytest.mark.slow
+def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
+    assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
+    gone_on(tmp_path, 1, 3)
 
 
 @pytest.mark.parametrize("accumulated", [1, 3])

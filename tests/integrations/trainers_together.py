@@ -9,18 +9,14 @@ FOLDER/told-n-r.pt: parameters, run, epsilon and log.
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
+from forked_processes import forked, killed_at
 from small_models import classifier, padded, private, run_of, sentences
 from torch import nn
-
-from lethe.train.checkpoints.journal import Journal
 
 STEPS, SEED = 6, 3
 
@@ -29,14 +25,7 @@ def trained(folder: Path, number: int, rank: int, how: str, kill: int) -> None:
     """Train in this process, and leave what there is to tell."""
     torch.set_num_threads(1)
     if how == "kill" and rank == 0:
-        release = Journal.release
-
-        def watched(self: Journal, step: int) -> None:
-            release(self, step)
-            if step == kill:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        Journal.release = watched  # type: ignore[method-assign]
+        killed_at(kill)
     kept = how in ("kill", "resume")
     told: dict[str, Any] = {
         "data_collator": padded,
@@ -97,29 +86,13 @@ def whole(model: Any) -> torch.Tensor:
 def together(folder: Path, number: int, word: str) -> list[int]:
     """The exit statuses of the processes of one training."""
     how, processes, *steps = word.split(":")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = []
-    for rank in range(int(processes)):
-        if (process := os.fork()) == 0:
-            status = 1
-            try:
-                if int(processes) > 1:
-                    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-                    os.environ.update({name: str(value) for name, value in place.items()})
-                if how == "shards":
-                    torch.distributed.init_process_group("gloo")
-                trained(folder, number, rank, how, int(steps[0]) if steps else 0)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
-        started.append(process)
-    return [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started]
+
+    def work(rank: int) -> None:
+        if how == "shards":
+            torch.distributed.init_process_group("gloo")
+        trained(folder, number, rank, how, int(steps[0]) if steps else 0)
+
+    return forked(work, int(processes))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.models.whitened_rows import MOST_COLUMNS, worth_whitening
+from lethe.estimators.models.whitened_rows import MOST_COLUMNS, PlannedWhitening, planned_whitening
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
@@ -35,9 +35,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
         whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
-            squared mu); C then is of whitened features, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table
-            is a dense one in memory of at most 1024 columns, each row a record, an intercept is fitted, and the mean is expected to be told
-            from its noise.
+            squared mu); or, where a covariance would drown in its noise, centred alone, for .03. C then is of such rows, as behind a
+            StandardScaler. "auto": where mechanism = "auto" may choose, the table is a dense one in memory of at most 1024 columns, each
+            row a record, and an intercept is fitted. In both cases not where nothing could be told from noise, by public facts.
     """
 
     C: float = 1.0
@@ -50,21 +50,22 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         tags.classifier_tags.poor_score = True
         return tags
 
-    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
+    def _whitening(self, table: Any, budget: Budget, *, by_users: bool) -> PlannedWhitening | None:
         """By public facts: the form of the table, records, columns, the budget.
 
         Raises:
             InputError: it is asked for and cannot be had.
         """
+        automatic = isinstance(self.whiten, str) and self.whiten == "auto"
+        if not automatic and not self._switch("whiten"):
+            return None
         against = _against_whitening(table, by_users=by_users, intercept=self.fit_intercept)
-        if isinstance(self.whiten, str) and self.whiten == "auto":
-            if self.mechanism != "auto" or against is not None or table.shape[1] > MOST_COLUMNS:
-                return False
-            records, columns = table.shape
-            return worth_whitening(records, columns, budget, neighbours=self.neighbours)
-        if self._switch("whiten") and against is not None:
+        records, columns = table.shape
+        if automatic and (self.mechanism != "auto" or against is not None or columns > MOST_COLUMNS):
+            return None
+        if against is not None:
             raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
-        return bool(self.whiten)
+        return planned_whitening(records, columns, budget, neighbours=self.neighbours)
 
     @abstractmethod
     def _loss(self, classes: int) -> LinearLoss:

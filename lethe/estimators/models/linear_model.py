@@ -21,7 +21,7 @@ from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
-from lethe.estimators.models.whitened_rows import WHITENING_SHARE, WhitenedRows, whitened_rows, whitening_cost
+from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -43,7 +43,7 @@ class Planned(NamedTuple):
         weights: of the rows, over their bound; None: all 1, or those of blocks.
         weighted: whether rows have weights.
         records: n, or the number of users.
-        whitened: whether rows are whitened before they are trained on.
+        whitening: what is released first, to whiten rows by; None: they are trained on as they are.
     """
 
     choice: Choice
@@ -51,7 +51,7 @@ class Planned(NamedTuple):
     weights: Array | None
     weighted: bool
     records: int
-    whitened: bool
+    whitening: PlannedWhitening | None
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -140,8 +140,9 @@ class PrivateLinearModel(PrivateEstimator):
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
         whole = budget
-        if whitened := self._whitens(table, budget, by_users=users is not None):
-            budget = budget.with_spent(whitening_cost(budget, neighbours=self.neighbours))
+        whitening = self._whitening(table, budget, by_users=users is not None)
+        if whitening is not None:
+            budget = budget.with_spent(whitening.cost)
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
         asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
@@ -150,7 +151,7 @@ class PrivateLinearModel(PrivateEstimator):
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            ridge=0.0 if radius is None or whitened else asked.ridge,
+            ridge=0.0 if radius is None or whitening is not None else asked.ridge,
             l1=asked.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
@@ -164,13 +165,13 @@ class PrivateLinearModel(PrivateEstimator):
         )
         choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
         if choice.plan.name == "zeros":  # for which no row is looked at
-            budget, whitened = whole, False
+            budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitened=whitened)
+        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
 
-    def _whitens(self, table: Any, budget: Budget, *, by_users: bool) -> bool:
-        """Whether rows are to be whitened, by public facts."""
-        return False
+    def _whitening(self, table: Any, budget: Budget, *, by_users: bool) -> PlannedWhitening | None:
+        """What rows are whitened by, by public facts."""
+        return None
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -220,11 +221,11 @@ class PrivateLinearModel(PrivateEstimator):
         else:
             known.append(f"feature_norm = {radius:g}")
         why, whitened, feature_norm = choice.lines(), None, radius
-        if planned.whitened:
+        if planned.whitening is not None:
             settings: dict[str, Any] = {"budget": budget, "neighbours": self.neighbours, "generator": chance.norm}
-            table, whitened, cost = whitened_rows(table, feature_norm=radius, **settings)
+            table, whitened, cost = whitened_rows(table, planned.whitening, feature_norm=radius, **settings)
             budget, radius, released, norms = budget.with_spent(cost), whitened.norm, True, row_norms(table)
-            why.append(f"rows are centred and whitened before, for {WHITENING_SHARE:.0%} of the budget (in squared mu)")
+            why.append(planned.whitening.why)
         penalties = self._penalties_on(radius, alpha, l1, weighted=planned.weighted)
         if released and penalties.ridge > 0.0:
             why.append(f"the ridge asked for is {penalties.ridge:.3g} on rows of norm 1; the larger of the two is taken")

@@ -1,9 +1,20 @@
 r"""Whitened rows: what a classifier trains on where a share of its budget pays for the mean and the covariance of its features.
 
-$$u = \hat\Sigma_f^{-1/2}(\tilde x - \hat m),\qquad \tilde x = x\min(1, R/\|x\|),$$
+What all rows share tells no class from another, and takes its part of the norm that noise is in proportion to; and columns that vary little
+hardly move a model of bounded rows, whatever they tell. With $v = \tilde x/R$, $\tilde x = x\min(1, R/\|x\|)$, a model is trained on
 
-as `PrivateWhitening` with one channel a column, then projected on a ball whose radius $R'$ follows from what was released. Features that
-vary little about a mean that is far from 0 hardly move a model of bounded rows, whatever they tell of the classes; whitened they count.
+$$u = S(v - m)\quad\text{projected on a ball of radius } R',$$
+
+each record by itself. What is released follows from public facts:
+
+- **mean and covariance** where the noise of a covariance leaves something to be seen: $S = \hat\Sigma_f^{-1/2}$ as `PrivateWhitening`
+  has it, $R'^2 = \mathrm{tr}(S\hat\Sigma S)$;
+- else **the mean alone**, if it can be told from its noise, for less: S = 1 and, with $\sigma$ the noise of an entry of $\hat m$,
+  $R'^2 = 1 - s + e$, $s = (\|\hat m\|^2 - d\sigma^2)_+$ about the squared length of the true mean, $e = d\sigma^2s/(s + d\sigma^2)$
+  the squared error of m; else nothing.
+
+In both $m = \hat m\,(1 - d\sigma^2/\|\hat m\|^2)_+$, which is nearer to the true mean than $\hat m$ is (James and Stein): of rows that
+share nothing nothing is taken off.
 """
 
 from __future__ import annotations
@@ -13,65 +24,134 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.calculus.guarantees import GDP
 from lethe.estimators.budget import Budget
 from lethe.estimators.features.whitening import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.paying import planned_statement
-from lethe.estimators.preprocessing.transformer import gaussian_cost
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
+from lethe.mechanisms.row_mean import noisy_mean
 from lethe.run.run import Neighbours
 
-WHITENING_SHARE = 0.1  # of the total squared mu
+COVARIANCE_SHARE, MEAN_SHARE = 0.1, 0.03  # of the total squared mu
 MOST_COLUMNS = 1024  # of a covariance that a default asks for
 _FLOOR = 0.1  # of the mean eigenvalue
 _MEAN_WEIGHT = 0.5  # of the mean beside the second moments, as `channel_moments` has it
-_MOST_NOISE = 0.5  # of the bound on rows, in the mean that is taken off
+_SHORTEST = 0.1  # R' at least: rows that are all alike are noise in the end
+# The largest eigenvalue of the covariance's noise, beside a trace of at most 1; and the length of the mean's, beside rows of norm 1.
+_MOST_OF_COVARIANCE, _MOST_OF_MEAN = 0.1, 0.3
 _ENTRIES = 2**20  # of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WhitenedRows:
-    r"""How rows are made of features, each record by itself: $u = S(\tilde x/R - m)$, to be projected on a ball of radius R'.
+    """How rows are made.
 
     Args:
-        mean: $m = \hat m/R$, shape (d,).
-        matrix: $S = R\,\hat\Sigma_f^{-1/2}$, shape (d, d), symmetric.
-        norm: $R'$.
+        mean: m, shape (d,).
+        matrix: S, shape (d, d), symmetric; None: 1.
+        norm: R'.
     """
 
     mean: Array
-    matrix: Array
+    matrix: Array | None
     norm: float
 
     def whiten(self, rows: Array) -> None:
-        r"""$\tilde x/R \mapsto u$, in place, a block at a time.
+        r"""$v \mapsto u$, in place, a block at a time; not projected.
 
         Args:
             rows: from `unit_rows`, shape (n, d).
         """
-        mean, matrix = self.mean.astype(rows.dtype), self.matrix.astype(rows.dtype)
+        mean = self.mean.astype(rows.dtype)
+        matrix = None if self.matrix is None else self.matrix.astype(rows.dtype)
         size = max(1, _ENTRIES // rows.shape[1])
         for first in range(0, len(rows), size):
             part = rows[first : first + size]
-            part[:] = (part - mean) @ matrix
+            part -= mean
+            if matrix is not None:
+                part[:] = part @ matrix
 
     def of_features(self, weights: Array, feature_norm: float) -> tuple[Array, Array]:
-        """Weights of the features as they came, and what they are to be added to by the mean.
+        """Weights of the features as they came, shape (d, k), and what is to be added to intercepts, shape (k,).
 
         Args:
             weights: of u, shape (d, k).
             feature_norm: R.
-        Returns:
-            Shapes (d, k) and (k,).
         """
-        unit = self.matrix @ weights
+        unit = weights if self.matrix is None else self.matrix @ weights
         return unit / feature_norm, -(self.mean @ unit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWhitening:
+    """What is going to be released.
+
+    Args:
+        covariance: whether it is more than the mean.
+        cost: planned.
+    """
+
+    covariance: bool
+    cost: Statement
+
+    @property
+    def why(self) -> str:
+        """A line for the report."""
+        what, share = ("centred and whitened", COVARIANCE_SHARE) if self.covariance else ("centred", MEAN_SHARE)
+        return f"rows are {what} first, for {share:.0%} of the budget (in squared mu)"
+
+
+def planned_whitening(records: int, columns: int, budget: Budget, *, neighbours: Neighbours) -> PlannedWhitening | None:
+    """What is worth its price, by public facts; None: nothing.
+
+    Args:
+        records: n.
+        columns: d.
+        budget: the total.
+        neighbours: replace_one or zero_out.
+    """
+    sensitivity = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT)
+    noise_std = gaussian_noise_std(sensitivity, budget.share(COVARIANCE_SHARE))
+    covariance = math.sqrt(2.0 * columns) * noise_std <= _MOST_OF_COVARIANCE * records
+    if not covariance:
+        sensitivity, noise_std = require_swap(neighbours), records * _mean_noise_std(records, budget, neighbours)
+        if math.sqrt(columns) * noise_std > _MOST_OF_MEAN * records:
+            return None
+    cost = planned_statement("moments of the rows", gaussian_guarantee(sensitivity, noise_std), neighbours=neighbours)
+    return PlannedWhitening(covariance=covariance, cost=cost)
+
+
+def whitened_rows(
+    table: Array,
+    planned: PlannedWhitening,
+    *,
+    feature_norm: float,
+    budget: Budget,
+    neighbours: Neighbours,
+    generator: np.random.Generator | None,
+) -> tuple[Array, WhitenedRows, Statement]:
+    """Release what was planned, and whiten the rows by it.
+
+    Args:
+        table: shape (n, d), dense, n public; it is left as it is.
+        planned: what is released.
+        feature_norm: R.
+        budget: the total.
+        neighbours: replace_one or zero_out.
+        generator: None where privacy matters.
+    Returns:
+        The whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
+    """
+    rows = unit_rows(table, feature_norm)
+    release = _by_covariance if planned.covariance else _by_mean
+    made, statement = release(rows, budget, neighbours, generator)
+    made.whiten(rows)
+    return rows, made, statement
+
+
 def unit_rows(table: Array, feature_norm: float) -> Array:
-    r"""$\tilde x/R$, of the table's own floating-point type: rows of norm at most 1, but for rounding.
+    r"""$v = \tilde x/R$, of the table's own floating-point type: rows of norm at most 1, but for rounding.
 
     Args:
         table: shape (n, d), dense.
@@ -82,67 +162,43 @@ def unit_rows(table: Array, feature_norm: float) -> Array:
     return table * factors.astype(table.dtype)[:, None]
 
 
-def worth_whitening(records: int, columns: int, budget: Budget, *, neighbours: Neighbours) -> bool:
-    """Whether the mean is expected to be told from its noise, whose length is at most half the bound on rows.
-
-    Args:
-        records: n.
-        columns: d.
-        budget: the total.
-        neighbours: replace_one or zero_out.
-    """
-    noise_std = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT) / _target(budget).mu / math.sqrt(_MEAN_WEIGHT)
-    return noise_std * math.sqrt(columns) <= _MOST_NOISE * records
-
-
-def whitening_cost(budget: Budget, *, neighbours: Neighbours) -> Statement:
-    """What `whitened_rows` will cost, before it looks at a record.
-
-    Args:
-        budget: the total.
-        neighbours: replace_one or zero_out.
-    """
-    cost = gaussian_cost(_target(budget))
-    return planned_statement("mean and second moments of the features", cost, neighbours=neighbours)
-
-
-def whitened_rows(
-    table: Array, *, feature_norm: float, budget: Budget, neighbours: Neighbours, generator: np.random.Generator | None
-) -> tuple[Array, WhitenedRows, Statement]:
-    """Release mean and second moments of rows, and whiten the rows by them.
-
-    Args:
-        table: shape (n, d), n public; it is left as it is.
-        feature_norm: R, on which longer rows are projected.
-        budget: the total.
-        neighbours: replace_one or zero_out.
-        generator: None where privacy matters.
-    Returns:
-        The whitened rows, shape (n, d), how they were made, and what that costs, which does not depend on R.
-    """
-    rows = unit_rows(table, feature_norm)
-    columns = table.shape[1]
+def _by_covariance(
+    rows: Array, budget: Budget, neighbours: Neighbours, generator: np.random.Generator | None
+) -> tuple[WhitenedRows, Statement]:
+    records, columns = rows.shape
     found = channel_moments(
         rows,
         channels=columns,
         norm=1.0,
-        target=_target(budget),
+        target=budget.share(COVARIANCE_SHARE),
         neighbours=neighbours,
-        records=len(table),
+        records=records,
         mean_weight=_MEAN_WEIGHT,
         generator=generator,
     )
-    # Less of a noisy mean is nearer to the true one (James and Stein); the second moments are then about what is taken off.
-    kept = max(1.0 - columns * found.mean_noise_std**2 / max(float(found.mean @ found.mean), 1e-300), 0.0)
+    kept = _kept(found.mean, columns * found.mean_noise_std**2)
     mean = kept * found.mean
-    spread = found.second_moment - kept * (2.0 - kept) * np.outer(found.mean, found.mean)
+    spread = found.second_moment - kept * (2.0 - kept) * np.outer(found.mean, found.mean)  # about what is taken off
     matrix = whitening_of(mean, spread, least=noise_floor(spread, found.noise_std, share=_FLOOR)).matrix
-    # The mean square of a row's length, as released: at most d, and less where noise covers directions.
     square = float(np.einsum("ij,jk,ki->", matrix, spread, matrix))
-    made = WhitenedRows(mean=mean, matrix=matrix, norm=math.sqrt(max(square, 1.0)))
-    made.whiten(rows)
-    return rows, made, found.statement
+    return WhitenedRows(mean=mean, matrix=matrix, norm=math.sqrt(max(square, 1.0))), found.statement
 
 
-def _target(budget: Budget) -> GDP:
-    return budget.share(WHITENING_SHARE)
+def _by_mean(rows: Array, budget: Budget, neighbours: Neighbours, generator: np.random.Generator | None) -> tuple[WhitenedRows, Statement]:
+    records, columns = rows.shape
+    mean, statement = noisy_mean(rows, norm=1.0, target=budget.share(MEAN_SHARE), neighbours=neighbours, generator=generator)
+    noise = columns * _mean_noise_std(records, budget, neighbours) ** 2
+    shared = max(float(mean @ mean) - noise, 0.0)
+    left = 1.0 - shared + noise * shared / (shared + noise)
+    norm = min(max(math.sqrt(max(left, 0.0)), _SHORTEST), 1.0)
+    return WhitenedRows(mean=_kept(mean, noise) * mean, matrix=None, norm=norm), statement
+
+
+def _kept(mean: Array, noise: float) -> float:
+    """The share of a noisy mean that is taken off: all but what its noise, of the squared length given, is expected to be."""
+    return max(1.0 - noise / max(float(mean @ mean), 1e-300), 0.0)
+
+
+def _mean_noise_std(records: int, budget: Budget, neighbours: Neighbours) -> float:
+    """Of an entry of a mean that is released alone."""
+    return gaussian_noise_std(require_swap(neighbours), budget.share(MEAN_SHARE)) / records

@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning.package import Callback
+from lethe.integrations.lightning.patches import Patches
 from lethe.integrations.lightning.planning import planned
+from lethe.integrations.lightning.processes import without_reducer
 from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_shown, refuse_trainer
 from lethe.integrations.lightning.step_model import StepModel, gives_losses_of_records
 from lethe.integrations.lightning.steps import PrivateSteps
@@ -29,6 +31,7 @@ from lethe.train.data.sources.base import fetched
 from lethe.train.data.sources.fields import fields_of
 from lethe.train.data.sources.loaders import refuse_own_batches
 from lethe.train.data.sources.recognise import records_of
+from lethe.train.data.user_ids import ids_of
 
 
 class PrivateTraining(RecordedTraining, Callback):
@@ -39,17 +42,21 @@ class PrivateTraining(RecordedTraining, Callback):
         trainer.fit(module, loader)
         private.certificate_
 
-    Each step takes a Poisson batch of the loader's batch_size x accumulate_grad_batches records (expected), of which the first factor are
-    on the device at once; clips each record's gradient; adds noise; and lets the module's optimiser and schedule do the rest, once each
-    step. Data set and collate function of the train loader are used; its sampler is not. max_epochs and max_steps say how many steps the
-    run has. A Trainer that ends earlier is certified for all of them. gradient_clip_val clips the *noisy* gradient, which costs nothing.
+    Each step takes a Poisson batch of the loader's batch_size x accumulate_grad_batches records a process (expected), of which the first
+    factor are on its device at once (with `users`, both count users); clips each record's gradient; adds noise; and lets the module's
+    optimiser and schedule do the rest, once each step. Data set and collate function of the train loader are used; its sampler is not.
+    max_epochs and max_steps say how many steps the run has. A Trainer that ends earlier is certified for all of them. gradient_clip_val
+    clips the *noisy* gradient, which costs nothing.
 
     `training_step` returns one loss a record, shape (B,): `reduction="none"`. If it returns one number, as most do, it is asked of each
     record alone, which is as exact and slower. What it logs is not logged, since it is computed of private records. `epsilon`, what is
     spent so far, is logged in its place. What validation shows is covered as far as its data are not private.
 
-    Refused, by name and with the reason: several devices or processes, float16 with loss scaling, manual optimisation, compiled modules,
-    callbacks that change parameters, trial runs on the private records, and whatever else would break privacy.
+    In several processes, one for each device (`strategy="ddp"`), each clips its share of every batch, and process 0 adds the noise, once.
+    No DistributedDataParallel is made; all processes begin with the weights of process 0, as under it.
+
+    Refused, by name and with the reason: other strategies, float16 with loss scaling, manual optimisation, compiled modules, callbacks that
+    change parameters, trial runs on the private records, and whatever else would break privacy.
 
     Args:
         epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
@@ -57,6 +64,10 @@ class PrivateTraining(RecordedTraining, Callback):
         clip_norm: the norm that each record's gradient is clipped to.
         run: instead of epsilon and clip_norm: any run that `PrivacyEngine` takes; the Trainer must take as many steps.
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
+        users: the unit of privacy is then a user: the id of each record's user, or the name of the column that holds them, which the
+            module is not given (where a collate function reads it, take it out there). A user's gradient is that of the mean loss of its
+            records, clipped once; batch sizes and epochs count users. The unit of a `run` is then user.
+        records_per_user: at most so many of a user's records, at random, take part in a step; None: all of them.
         checkpoints: a folder, as private as the data, in which training is kept whenever the Trainer saves a checkpoint; needed to go on
             with `trainer.fit(module, ckpt_path=...)`. Steps whose noise may have been drawn count, and are not taken again.
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
@@ -80,6 +91,8 @@ class PrivateTraining(RecordedTraining, Callback):
         clip_norm: float | None = None,
         run: Run | None = None,
         neighbours: Neighbours = "add_or_remove",
+        users: Any = None,
+        records_per_user: int | None = None,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         log_private: bool = False,
         declared_apart: bool = False,
@@ -101,6 +114,7 @@ class PrivateTraining(RecordedTraining, Callback):
             )
         self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
         self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "clip_norm": clip_norm, "neighbours": neighbours}
+        self._users, self._records_per_user, self._patches = users, records_per_user, Patches()
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
@@ -132,6 +146,7 @@ class PrivateTraining(RecordedTraining, Callback):
         if self.engine is not None:
             raise InputError("PrivateTraining: this one has trained; another training is another run, and its cost adds up.")
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
+        without_reducer(self._patches, trainer.strategy)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Put the run's logical batches in the place of the train loader."""
@@ -144,8 +159,10 @@ class PrivateTraining(RecordedTraining, Callback):
                 remedy="give DataLoader(dataset, batch_size=..., collate_fn=...) of all private records.",
             )
         refuse_own_batches(loader)
-        self._source: Source = records_of(loader, declared_apart=self._declared_apart)
-        self._plan = planned(trainer, loader, len(self._source), **self._target)
+        column = (self._users,) if isinstance(self._users, str) else ()
+        self._source: Source = records_of(loader, leave_out=column, declared_apart=self._declared_apart)
+        self._ids = ids_of(self._users, loader, self._source)
+        self._plan = planned(trainer, loader, len(self._source), users=self._ids, **self._target)
         refuse_optimizers(trainer, self._plan.run, log_private=self._log_private)
         refuse_shown(trainer, pl_module, self._plan.run)
         self._batches = LogicalBatches(cast(Any, self._source), self._plan.steps_per_epoch)
@@ -169,13 +186,14 @@ class PrivateTraining(RecordedTraining, Callback):
         physical = self._plan.physical_size
         first = self._first_records(trainer, pl_module)
         with trainer.precision_plugin.train_step_context():
-            if not gives_losses_of_records(model, first) or len(first[0]) == 1:
+            if not gives_losses_of_records(model, first, of_users=self._ids is not None) or len(first[0]) == 1:
                 physical = 1
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         every = self._plan.run.total_steps if not self._own_rhythm else None
         kept = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
         engine = PrivacyEngine(self._plan.run, physical_size=physical, checkpoints=kept, **self._options)
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=self._source)
+        read = {"users": self._ids, "records_per_user": self._records_per_user}
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=self._source, **read)
         self.engine = engine
         if engine.steps and not done:
             raise InputError(
@@ -240,6 +258,7 @@ class PrivateTraining(RecordedTraining, Callback):
             trainer, pl_module: of Lightning.
             stage: not used.
         """
+        self._patches.take_off()
         if self._steps is not None:
             self._steps.take_off()
         if self.engine is not None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from lethe.accounting.plan import plan
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned
-from lethe.run.batches import Poisson
+from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
+from lethe.train.data.user_ids import owners_of
 
 
 def planned(
@@ -26,11 +26,13 @@ def planned(
     run: Run | None,
     clip_norm: float | None,
     neighbours: Neighbours,
+    users: Any = None,
 ) -> Planned:
     r"""The run of a Trainer.
 
-    A logical batch is the loader's batch_size x accumulate_grad_batches records (expected), of which the first factor are on the device at
-    once. An epoch has as many steps as without privacy, and T is max_steps, or max_epochs of them, whichever is fewer.
+    A logical batch is the loader's batch_size x accumulate_grad_batches records (expected) in each process, of which the first factor are
+    on its device at once. An epoch has as many steps as without privacy, and T is max_steps, or max_epochs of them, whichever is fewer.
+    With users, all of these numbers count users.
 
     Args:
         trainer: checked already.
@@ -41,39 +43,38 @@ def planned(
         run: instead of epsilon; batches and clip norm are its own, and the Trainer must take as many steps.
         clip_norm: with epsilon.
         neighbours: of a run that is made here.
+        users: the id of each record's user; None: a record is the unit.
     Raises:
         InputError: arguments that contradict one another, or training without an end.
         CalibrationError: no noise meets the target.
     """
     physical, accumulated = int(loader.batch_size or 1), int(trainer.accumulate_grad_batches)
+    units = records if users is None else owners_of(users).users
+    logical = physical * accumulated * trainer.world_size
     if run is None:
         if clip_norm is None:
             raise InputError(
                 "clip_norm: none was given; it needs the norm that each record's gradient is clipped to.",
                 remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0).",
             )
-        batches = records // physical if loader.drop_last else math.ceil(records / physical)
-        per_epoch = max(1, math.ceil(batches / accumulated))
-        made = Run(
-            records=records,
-            batches=Poisson(size=min(physical * accumulated, records)),
-            steps=_steps(trainer, per_epoch),
-            step_size=_rate(trainer),
-            clip_norm=clip_norm,
-            release="all",
-            neighbours=neighbours,
-        )
+        per_epoch = steps_per_epoch(units, physical * trainer.world_size, accumulated, drop_last=loader.drop_last)
+        told: dict[str, Any] = {"clip_norm": clip_norm, "neighbours": neighbours, "of_users": users is not None}
+        made = poisson_run(units, logical, _steps(trainer, per_epoch), _rate(trainer), **told)
         return Planned(plan(made, epsilon=epsilon, delta=delta), physical, per_epoch)
     require_run(run, correlated=True)
+    if users is None:
+        refuse_users(run, "PrivateTraining without users=")
     if clip_norm is not None and clip_norm != run.clip_norm:
         raise InputError(f"clip_norm: got {clip_norm!r}; the run says {run.clip_norm!r}.", remedy="leave it out: the run's is used.")
-    if accumulated != 1 and physical * accumulated != run.batch_size:
+    if accumulated != 1 and logical != run.batch_size:
+        several = "" if trainer.world_size == 1 else f" in each of {trainer.world_size} processes"
         raise InputError(
-            f"accumulate_grad_batches: got {accumulated}, with batches of {physical}; the run says {run.batch_size} records a step.",
+            f"accumulate_grad_batches: got {accumulated}, with batches of {physical}{several}; the run says {run.batch_size} {run.unit}s a "
+            "step.",
             source="Trainer, run.batches",
             remedy="leave it at 1: the run says how many records a step has; the loader's batch_size, how many are on the device at once.",
         )
-    per_epoch = max(1, math.ceil(records / run.batch_size))
+    per_epoch = steps_per_epoch(units, run.batch_size, 1, drop_last=False)
     steps = _steps(trainer, per_epoch)
     if steps != run.total_steps:
         raise InputError(
@@ -96,7 +97,5 @@ def _steps(trainer: Any, per_epoch: int) -> int:
     return min(limits)
 
 
-def _rate(trainer: Any) -> float:
-    """The first learning rate, which the certificate of every iterate does not depend on."""
-    rate = trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else 1.0
-    return float(rate) if isinstance(rate, float | int) and 0 < rate < math.inf else 1.0
+def _rate(trainer: Any) -> Any:
+    return trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else None

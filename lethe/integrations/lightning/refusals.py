@@ -10,6 +10,7 @@ import torch
 
 from lethe.errors import InputError
 from lethe.integrations.lightning.package import is_a, overrides
+from lethe.integrations.lightning.processes import refuse_strategy
 from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run; leave it at its default"
@@ -47,13 +48,7 @@ def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
         InputError: the first thing that is not honoured, by name.
     """
     _refuse_precision(trainer)
-    strategy = trainer.strategy
-    if not is_a(strategy, "SingleDeviceStrategy") or is_a(strategy, "ParallelStrategy") or trainer.world_size != 1:
-        raise _refused(
-            "strategy",
-            type(strategy).__name__,
-            "several processes or devices are not trained through Lightning yet: devices=1; lethe.train.fit trains in several processes",
-        )
+    refuse_strategy(trainer)
     told = {
         "fast_dev_run": (trainer.fast_dev_run, (False, 0), "a trial on the private records is a training, and costs"),
         "overfit_batches": (trainer.overfit_batches, (0, 0.0), _DESIGN),

@@ -165,16 +165,26 @@ class StepModel(nn.Module):
         )
 
 
-def gives_losses_of_records(model: StepModel, tensors: tuple[Tensor, ...]) -> bool:
+def gives_losses_of_records(model: StepModel, tensors: tuple[Tensor, ...], *, of_users: bool) -> bool:
     """Whether training_step gives one loss a record; if it gives one number for its batch, it is asked of each record alone.
 
     Args:
         model: is asked once, and is afterwards as it was.
         tensors: of two records, on the model's device.
+        of_users: whether a batch has several records of one unit, whose losses are needed.
+    Raises:
+        InputError: it gives one number, and a unit has several records.
     """
     devices = [tensors[0].device] if tensors[0].device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices), undisturbed(model):
         several = model(*tensors).dim() == 1
+    if not several and of_users:
+        raise InputError(
+            "training_step: gives one number for its batch; with users it needs one loss a record, of which the mean over each user's is "
+            "clipped.",
+            source="the LightningModule",
+            remedy=_FASTER,
+        )
     if not several:
         warnings.warn(
             "training_step gives one number for its batch, so each record passes through it alone, as exact and slower: " + _FASTER,

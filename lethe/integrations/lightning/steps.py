@@ -11,6 +11,7 @@ from torch import Tensor
 from lethe.integrations.lightning.package import overrides
 from lethe.integrations.lightning.patches import Patches, step_after_its_closure
 from lethe.integrations.lightning.step_model import StepModel
+from lethe.integrations.recorded_training import MeanLoss
 from lethe.train import PrivacyEngine
 from lethe.train.data.logical_batches import LogicalBatch
 
@@ -48,7 +49,7 @@ class PrivateSteps:
         """
         put = self._patches.put
         put(module, "training_step", self._note)
-        put(module, "backward", lambda loss, *others, **options: self._noisy_gradient(trainer.precision_plugin))
+        put(module, "backward", lambda loss, *others, **options: self._noisy_gradient(trainer))
         clip: Any = None
         if trainer.gradient_clip_val is not None or overrides(module, "configure_gradient_clipping"):
             clip = put(module, "configure_gradient_clipping", self._note_clipping)
@@ -68,10 +69,10 @@ class PrivateSteps:
         self._model.begin(batch_idx)
         return torch.zeros(())
 
-    def _noisy_gradient(self, precision: Any) -> None:
+    def _noisy_gradient(self, trainer: Any) -> None:
         if self._lost or self._batch is None:
             return
-        engine, total, records = self._engine, 0.0, 0
+        engine, precision, strategy, mean = self._engine, trainer.precision_plugin, trainer.strategy, MeanLoss()
         for micro_batch in self._batch:
             parts = precision.convert_input(tuple(micro_batch.values()) if isinstance(micro_batch, dict) else tuple(micro_batch))
             self._model.refresh()
@@ -82,9 +83,10 @@ class PrivateSteps:
             self._model.refresh()
             engine.backward(losses)
             if self._log_private:
-                total += float(losses.detach()[engine.counted].double().sum())
-                records += int(engine.counted.sum())
-        self.mean_loss = torch.tensor(total / max(records, 1)) if self._log_private else None
+                mean.add(losses, engine.counted)
+        if self._log_private:
+            add_up = None if trainer.world_size == 1 else lambda told: strategy.reduce(told, reduce_op="sum")
+            self.mean_loss = mean.over(add_up, strategy.root_device)
 
     def _was_lost(self) -> bool:
         lost = self._lost > 0

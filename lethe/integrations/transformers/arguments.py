@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
 
-from lethe.errors import InputError
+from lethe.documents.synonyms import did_you_mean
+from lethe.errors import InputError, UnknownArgumentError
 from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
@@ -44,7 +46,11 @@ HONOURED = frozenset(_HONOURED.split())
 """Fields that mean what they always mean, or only speed things up: pinning and prefetching are Lethe's own business."""
 
 
-_OF_FIT = {"unit": "PrivateTrainer(..., users=ids), where a user is the unit"}
+_OF_FIT = {
+    "unit": "PrivateTrainer(..., users=ids), where a user is the unit",
+    "clip_norm": "TrainingArguments(max_grad_norm=...), the norm that each record's gradient is clipped to",
+    "physical_size": "TrainingArguments(per_device_train_batch_size=...), how many records are on the device at once",
+}
 
 
 class Needs(NamedTuple):
@@ -141,20 +147,25 @@ def refuse_arguments(args: TrainingArguments, known: Known = TRAINING) -> None:
         )
 
 
-def refuse_options_of_fit(given: Iterable[str]) -> None:
-    """Refuse options of `lethe.train.fit` that the Trainer has no place for.
+def refuse_unknown(kind: type, given: Iterable[str]) -> None:
+    """Refuse arguments that neither a Trainer nor what it derives from takes, with what may be meant.
 
     Args:
-        given: names of arguments that are neither this Trainer's nor, perhaps, transformers'.
+        kind: of the Trainer.
+        given: names of arguments.
     Raises:
-        InputError: one of them is such an option.
+        UnknownArgumentError: the first of them.
     """
+    takes = [inspect.signature(vars(one)["__init__"]).parameters for one in kind.__mro__ if "__init__" in vars(one) and one is not object]
+    known = {name for taken in takes for name, one in taken.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     for name in given:
         if name in _OF_FIT:
-            raise InputError(
-                f"{name}: PrivateTrainer has no such option.",
-                remedy=f"{_OF_FIT[name]}.",
-            )
+            raise UnknownArgumentError(f"{name}: {kind.__name__} has no such option.", remedy=f"{_OF_FIT[name]}.")
+        if name not in known:
+            of_training = name in {field.name for field in dataclasses.fields(TrainingArguments)}
+            meant = "" if of_training else did_you_mean(name, sorted(known))
+            remedy = f"TrainingArguments({name}=...)." if of_training else None
+            raise UnknownArgumentError(f"{name}: {kind.__name__} takes no such argument{meant and f';{meant}'}.", remedy=remedy)
 
 
 def refuse_surroundings(trainer: Any) -> None:

@@ -58,8 +58,13 @@ class BatchLosses:
         """The losses.
 
         Raises:
-            InputError: no labels in the batch, or outputs or labels of another shape.
+            InputError: no batch, no labels in it, or outputs or labels of another shape.
         """
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                f"record_losses: got a {type(batch).__name__}; it needs the batch, whose labels it finds by their name.",
+                remedy="losses = engine.losses(criterion, model(**batch), batch), with criterion = record_losses(model).",
+            )
         return self.criterion(outputs, labels_of(batch, self.names)[1])
 
 

@@ -17,7 +17,7 @@ from transformers.trainer_utils import TrainOutput
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned
+from lethe.integrations.recorded_training import MeanLoss, Planned
 from lethe.integrations.transformers.batches import NamedBatches
 from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
 from lethe.integrations.transformers.planning import planned
@@ -86,17 +86,18 @@ class PrivateLoop(Trainer):
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             cast(Any, self.optimizer).train()
-        told = torch.zeros(2, dtype=torch.float64)  # of this process: the sum of the losses, and of how many records
+        mean = MeanLoss()
         for micro_batch in inputs:
             with engine.recording(), self._own_losses():
                 losses: Any = self.compute_loss(model, micro_batch)
             engine.backward(losses)
             if self._log_private:
-                counted = losses.detach()[engine.counted].double()
-                told += torch.stack([counted.sum(), counted.new_tensor(len(counted))]).cpu()
-        if self._log_private and self.args.world_size > 1:
-            told = cast(Tensor, self.accelerator.reduce(told.to(self.args.device), "sum")).cpu()
-        return (told[0] / told[1].clamp(min=1)).to(self.args.device, torch.float32)
+                mean.add(losses, engine.counted)
+        device = cast(torch.device, self.args.device)
+        if not self._log_private:
+            return torch.zeros((), device=device)
+        several = self.args.world_size > 1
+        return mean.over((lambda told: cast(Tensor, self.accelerator.reduce(told, "sum"))) if several else None, device)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         """In training one loss a record, shape (B,); in evaluation the Trainer's.

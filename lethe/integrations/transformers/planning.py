@@ -11,25 +11,12 @@ from transformers import TrainingArguments
 
 from lethe.accounting.plan import plan
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned
-from lethe.run.batches import Poisson
+from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.data.user_ids import ids_in, owners_of
-
-
-def ids_of(users: Any, dataset: Any) -> Any:
-    """The id of each record's user, as `lethe.train.fit` takes them; None: a record is the unit.
-
-    Args:
-        users: the ids, the name of a column, or None.
-        dataset: that has the column.
-    Raises:
-        InputError: it has no such column.
-    """
-    return ids_in(dataset, None, users) if isinstance(users, str) else users
+from lethe.train.data.user_ids import owners_of
 
 
 def planned(
@@ -76,28 +63,15 @@ def planned(
     units = len(dataset) if users is None else owners_of(users).users
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
     logical = physical * accumulated * args.world_size if run is None else run.batch_size
-    per_epoch = _steps_per_epoch(units, physical * args.world_size, accumulated, args) if run is None else max(1, -(-units // logical))
     if run is None:
+        per_epoch = steps_per_epoch(units, physical * args.world_size, accumulated, drop_last=args.dataloader_drop_last)
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
-        made = Run(
-            records=units,
-            batches=Poisson(size=min(logical, units)),
-            steps=steps,
-            step_size=args.learning_rate if 0 < args.learning_rate < math.inf else 1.0,
-            clip_norm=_clip_norm(args),
-            release="all",
-            neighbours=neighbours,
-            unit="record" if users is None else "user",
-        )
+        told: dict[str, Any] = {"clip_norm": _clip_norm(args), "neighbours": neighbours, "of_users": users is not None}
+        made = poisson_run(units, logical, steps, args.learning_rate, **told)
         return Planned(plan(made, epsilon, delta), physical, per_epoch)
+    per_epoch = steps_per_epoch(units, logical, 1, drop_last=False)
     _refuse_other_words(args, run, per_epoch)
     return Planned(run, min(physical, logical), per_epoch)
-
-
-def _steps_per_epoch(records: int, physical: int, accumulated: int, args: TrainingArguments) -> int:
-    """As the Trainer counts them, of batches in all processes."""
-    batches = records // physical if args.dataloader_drop_last else math.ceil(records / physical)
-    return max(1, math.ceil(batches / accumulated))
 
 
 def _clip_norm(args: TrainingArguments) -> float:

@@ -18,21 +18,22 @@ from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
     refuse_arguments,
-    refuse_options_of_fit,
     refuse_shown,
     refuse_surroundings,
+    refuse_unknown,
 )
 from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
 from lethe.integrations.transformers.loop import PRIVATE, PrivateLoop
-from lethe.integrations.transformers.planning import ids_of, planned
+from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
+from lethe.train.data.user_ids import ids_of
 
 _DATASET = 3  # the place of train_dataset among the arguments of a Trainer
 
@@ -117,7 +118,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         noise_corrected: bool = False,
         **others: Any,
     ) -> None:
-        refuse_options_of_fit(others)
+        refuse_unknown(type(self), others)
         given = others.get("args", args[1] if len(args) > 1 else None)
         if given is not None:
             refuse_arguments(given, self._KNOWN)

@@ -314,7 +314,8 @@ class Clipper:
             got = f"shape {tuple(losses.shape)}, {losses.dtype}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(
                 f"losses: got {got}; it needs shape (B,), one loss a record: a mean hides the records.",
-                remedy='compute the loss with reduction="none", and average over positions within a record only.',
+                remedy='compute the loss with reduction="none", and average over positions within a record only; of a model of '
+                "transformers: lethe.integrations.transformers.record_losses(model).",
             )
         if records is not None and len(losses) != records:
             alone = self.way == RECORD_BY_RECORD

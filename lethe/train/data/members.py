@@ -14,7 +14,7 @@ from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.core.tensors import contents
 from lethe.train.data.sources.base import Source, require_whole
-from lethe.train.data.user_ids import Owners, ids_in, owners_of
+from lethe.train.data.user_ids import Owners, ids_of, owners_of
 
 _STREAM = 0x75736572  # tells the choice of records under a seed from batches and noise
 
@@ -124,7 +124,7 @@ def members_of(
             raise InputError("records_per_user: given without users.", remedy="give users=ids, and a run of unit user.")
         _refuse_scalar(run, views)
         return None if views == 1 else Members(Owners(torch.arange(len(source)), len(source)), views=views)
-    owners = owners_of(ids_in(data, source, users) if isinstance(users, str) else users)
+    owners = owners_of(ids_of(users, data, source))
     if len(owners.places) != len(source):
         raise InputError(
             f"users: got {len(owners.places)} ids for {len(source)} records.", remedy="give one for each record, in their order."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from lethe.errors import InputError
 from lethe.train.data.sources.base import Source
@@ -58,23 +59,34 @@ def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
     return listed
 
 
-def ids_in(data: Any, source: Source | None, column: str) -> Any:
-    """The ids in a column of the data.
+def ids_of(users: Any, data: Any, source: Source | None = None) -> Any:
+    """The id of each record's user, as it was given or as a column of the data has it.
 
     Args:
-        data: as it was given.
+        users: the ids, the name of a column, or None, which is returned.
+        data: as they were given; of a DataLoader its data set has the column.
         source: made of it: one with a method `column`, such as a ParquetSource; None: there is none yet.
-        column: its name.
     Raises:
         InputError: the data have no columns with names, or not this one.
     """
+    if not isinstance(users, str):
+        return users
     if callable(found := getattr(source, "column", None)):
-        return found(column)
-    if isinstance(data, Mapping) and column in data:
-        return data[column]
-    names = list(map(str, data)) if isinstance(data, Mapping) else getattr(data, "column_names", None)
+        return found(users)
+    return _in_column(data.dataset if isinstance(data, DataLoader) else data, users)
+
+
+def _in_column(data: Any, column: str) -> Any:
+    if isinstance(data, Mapping):
+        names: Any = list(map(str, cast(Mapping[Any, Any], data)))
+    else:
+        names = getattr(data, "column_names", None)
     if isinstance(names, list | tuple) and column in names:
-        return list(data[column])
+        return data[column] if isinstance(data, Mapping) else list(data[column])
+    if isinstance(data, list):
+        records = cast(list[Any], data)
+        if records and all(isinstance(record, Mapping) and column in record for record in records):
+            return [record[column] for record in records]
     raise InputError(
         f"users: {column!r} names a column, and these data, a {type(data).__name__}, {_has(names)}.",
         source="users",

@@ -57,7 +57,9 @@ def facts_of(loader: Any) -> LoaderFacts:
         raise InputError(
             f"data_loader: it draws by {type(drawn).__name__}, for which no batch design stands.",
             source=_DESIGN,
-            remedy="give DataLoader(dataset, batch_size=..., shuffle=True), or a Run with its batches and the data set as data=...",
+            remedy="give the DataLoader as it was before accelerator.prepare; the private one that you get for it may be prepared."
+            if type(loader).__module__.startswith("accelerate")
+            else "give DataLoader(dataset, batch_size=..., shuffle=True), or a Run with its batches and the data set as data=...",
         )
     for name in ("generator", "worker_init_fn"):
         if getattr(loader, name) is not None:

@@ -36,6 +36,16 @@ def nothing_spent_yet(run: Run, steps: int) -> HypothesisError:
     )
 
 
+def not_taken(steps: int) -> InputError:
+    """The error of asking for the next batch before a noisy gradient was used."""
+    return InputError(
+        f"loader: step {steps + 1} was not taken.",
+        source="a loop that left optimizer.step() out, or accelerate, which skips it within accelerator.accumulate(model)",
+        remedy="call optimizer.step() after every engine.backward(losses); in the place of accumulate, physical_size= of the engine says "
+        "how many records are on the device at once.",
+    )
+
+
 def over(steps: int) -> InputError:
     """The error of going on after the last iterate was recorded."""
     return InputError(

@@ -23,7 +23,7 @@ from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone, LossCall
-from lethe.train.engine.refusals import ALONE, over, torn
+from lethe.train.engine.refusals import ALONE, not_taken, over, torn
 from lethe.train.engine.rows import add_clipped, with_a_row
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
@@ -341,7 +341,7 @@ class LoopState:
                 remedy="use every batch, empty ones too.",
             )
         if self._guard.pending:
-            raise InputError(f"loader: step {self.steps + 1} was not taken.", remedy="call optimizer.step() after engine.backward(losses).")
+            raise not_taken(self.steps)
 
     def _refuse_broken(self) -> None:
         if self._ended:

@@ -13,7 +13,7 @@ from how_many import by_night
 from lethe.errors import InputError
 from lethe.train.data import ParquetSource
 from lethe.train.data.members import Members
-from lethe.train.data.user_ids import Owners, ids_in, owners_of
+from lethe.train.data.user_ids import Owners, ids_of, owners_of
 
 
 @pytest.mark.parametrize(
@@ -90,23 +90,32 @@ def test_ids_come_from_a_column(tmp_path: Path) -> None:
     for number, names in enumerate((["b", "a"], ["b"])):
         parquet.write_table(arrow.table({"x": [1.0] * len(names), "who": names}), tmp_path / f"{number}.parquet")
     source = ParquetSource(tmp_path, ["x"])
-    assert ids_in(source, source, "who") == ["b", "a", "b"]
+    assert ids_of("who", source, source) == ["b", "a", "b"]
     with pytest.raises(InputError, match="no column 'whom'"):
-        ids_in(source, source, "whom")
+        ids_of("whom", source, source)
 
 
 @pytest.mark.slow
 def test_ids_come_from_a_data_set_with_columns() -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": [1, 2], "who": ["b", "a"]})
-    assert ids_in(data, data, "who") == ["b", "a"]
+    assert ids_of("who", data, data) == ["b", "a"]
     with pytest.raises(InputError, match="have x, who"):
-        ids_in(data, data, "whom")
+        ids_of("whom", data, data)
+
+
+def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> None:
+    records = [{"x": 1.0, "who": "b"}, {"x": 2.0, "who": "a"}]
+    loader = torch.utils.data.DataLoader(records)  # pyright: ignore[reportArgumentType]
+    assert ids_of("who", records) == ids_of("who", loader) == ["b", "a"]
+    with pytest.raises(InputError, match="'who' names a column"):
+        ids_of("who", [*records, {"x": 3.0}])
+    assert ids_of(None, records) is None
 
 
 def test_data_without_columns_have_no_such_name() -> None:
     with pytest.raises(InputError, match="no columns with names"):
-        ids_in((torch.zeros(2),), (torch.zeros(2),), "who")
+        ids_of("who", (torch.zeros(2),), (torch.zeros(2),))
 
 
 def test_another_users_records_leave_everybodys_place() -> None:

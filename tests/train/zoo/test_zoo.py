@@ -1,4 +1,4 @@
-"""The zoo: every architecture trains exactly, or is refused with its reason; the table of docs/architectures.md says which."""
+"""The zoo: every architecture trains exactly, or is refused with its reason; docs/architectures.md and docs/train.md say which."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from lethe.train.network.micro_batches import add_batch
 TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
 GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}
 ZOO = {name: member for members in GROUPS.values() for name, member in members.items()}
-PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
+DOCS = Path(__file__).parents[3] / "docs"
+WAYS = ("per layer", FOLDED, "record by record", "refused")
+# What people ask for by name.
+NAMED = (
+    "GPT-2|OPT|DeBERTa|XLNet|Longformer|Swin|Mamba|BEiT|MVit|Mixtral|IA3|AdaLoRA|VeRA|LoHa|BERT|RoBERTa|DistilBERT|ALBERT|"
+    "Llama|Mistral|Qwen|Gemma|Phi|NeoX|Bloom|T5|BART|Whisper|ViT|ConvNeXt|LoRA|DoRA|prefix|prompt|experts|siamese"
+)
 
 
 class Outcome(NamedTuple):
@@ -138,12 +144,29 @@ def table() -> str:
     return "\n".join(parts)
 
 
-def test_the_page_shows_the_zoo() -> None:
-    """If this fails: python tests/train/zoo/test_zoo.py writes the page anew."""
+def summary() -> str:
+    """The short table of docs/train.md: which architectures train in which way; of those that do not, why."""
+    rows = []
+    for how in WAYS:
+        members = {name: member for name, member in ZOO.items() if member.how == how}
+        names = [f"{name} ({member.why})" if how == "refused" else name for name, member in members.items()]
+        rows.append(f"| {how} | {len(members)} | {' · '.join(names)} |")
+    return "\n".join([f"| how | of {len(ZOO)} | which |", "|---|---|---|", *rows, ""])
+
+
+# The page, and what stands in it between two comments.
+PAGES = {"architectures.md": table, "train.md": summary}
+
+
+def test_the_pages_show_the_zoo() -> None:
+    """If this fails: python tests/train/zoo/test_zoo.py writes the pages anew."""
     assert len(ZOO) >= 60
+    assert {member.how for member in ZOO.values()} == set(WAYS)
+    assert all(any(re.search(rf"\b{name}\b", member, re.IGNORECASE) for member in ZOO) for name in NAMED.split("|"))
     assert sum(len(members) for members in GROUPS.values()) == len(ZOO)
     assert all(member.why and (member.refusal or member.how != "refused") for member in ZOO.values() if member.how != "per layer")
-    assert table() in PAGE.read_text()
+    for page, made in PAGES.items():
+        assert f"<!-- zoo -->\n{made()}<!-- end of the zoo -->\n" in (DOCS / page).read_text()
 
 
 def test_one_per_cent_more_would_be_seen() -> None:
@@ -151,10 +174,11 @@ def test_one_per_cent_more_would_be_seen() -> None:
 
 
 def write() -> None:
-    """Put the tables into the page, between its two headings."""
-    before, _, rest = PAGE.read_text().partition("<!-- zoo -->\n")
-    after = rest.partition("<!-- end of the zoo -->\n")[2]
-    PAGE.write_text(f"{before}<!-- zoo -->\n{table()}<!-- end of the zoo -->\n{after}")
+    """Put the tables into the pages, between their two comments."""
+    for page, made in PAGES.items():
+        before, _, rest = (DOCS / page).read_text().partition("<!-- zoo -->\n")
+        after = rest.partition("<!-- end of the zoo -->\n")[2]
+        (DOCS / page).write_text(f"{before}<!-- zoo -->\n{made()}<!-- end of the zoo -->\n{after}")
 
 
 if __name__ == "__main__":
