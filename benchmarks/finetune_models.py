@@ -1,19 +1,21 @@
 """What people fine-tune, small: models by configuration with random weights, shaped like the real ones, and a batch for each.
 
 The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
-fewer layers and words, so that a step takes a fraction of a second on two cores.
+fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 WORDS, LENGTH, RECORDS = 4000, 128, 16
+ALL_WORDS, FEW_RECORDS = 50_257, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ class Scores(nn.Module):
         return self.model(given, **more).logits
 
 
-def _gpt2(ease: Ease) -> Any:
+def _gpt2(ease: Ease, words: int) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     shape: Shape = {
-        "vocab_size": WORDS,
+        "vocab_size": words,
         "n_positions": LENGTH,
         "n_embd": 256,
         "n_layer": 2,
@@ -76,19 +78,19 @@ def _gpt2(ease: Ease) -> Any:
     return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
 
 
-def gpt2(ease: Ease) -> Built:
+def gpt2(ease: Ease, *, words: int = WORDS, records: int = RECORDS) -> Built:
     """GPT-2 with the Conv1D of transformers and tied embeddings; next words."""
-    words = torch.randint(WORDS, (RECORDS, LENGTH))
-    return Scores(_gpt2(ease), records_get_positions=ease.positions), words, words.roll(-1, 1)
+    given = torch.randint(words, (records, LENGTH))
+    return Scores(_gpt2(ease, words), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
-def lora(ease: Ease) -> Built:
+def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS) -> Built:
     """LoRA of rank 8 on its attention, by peft."""
     from peft import LoraConfig, get_peft_model
 
-    words = torch.randint(WORDS, (RECORDS, LENGTH))
-    adapted = get_peft_model(_gpt2(ease), LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.05))
-    return Scores(adapted, records_get_positions=ease.positions), words, words.roll(-1, 1)
+    given = torch.randint(words, (records, LENGTH))
+    config = LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.05)
+    return Scores(get_peft_model(_gpt2(ease, words), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
 def vit(ease: Ease) -> Built:
@@ -125,7 +127,14 @@ def distilbert(ease: Ease) -> Built:
     return Scores(model), torch.randint(WORDS, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))
 
 
-MODELS: dict[str, Callable[[Ease], Built]] = {"GPT-2": gpt2, "LoRA": lora, "ViT-tiny": vit, "DistilBERT": distilbert}
+MODELS: dict[str, Callable[[Ease], Built]] = {
+    "GPT-2": gpt2,
+    "LoRA": lora,
+    "ViT-tiny": vit,
+    "DistilBERT": distilbert,
+    "GPT-2 (all words)": partial(gpt2, words=ALL_WORDS, records=FEW_RECORDS),
+    "LoRA (all words)": partial(lora, words=ALL_WORDS, records=FEW_RECORDS),
+}
 TIME_TARGETS = {"GPT-2": 1.4, "LoRA": 1.1, "ViT-tiny": 1.3, "DistilBERT": 1.3}
 MEMORY_TARGETS = {"GPT-2": 1.25, "LoRA": 1.1, "ViT-tiny": 1.25, "DistilBERT": 1.25}
 FIRST_STEP_TARGET = 4.0

@@ -288,7 +288,7 @@ class Adapting(nn.Module):
 
 
 def test_a_step_on_the_loss_of_the_batch_within_the_model_is_refused() -> None:
-    with pytest.raises(LetheError, match="in its batch is another than that of the record alone"):
+    with pytest.raises(LetheError, match="depends on the other records of its batch"):
         fit(Adapting(), CROSS_ENTROPY, numbers(4), RUN)
 
 

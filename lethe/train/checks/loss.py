@@ -15,10 +15,11 @@ from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
-from lethe.train.clipping.checks.replaced_batch import few_of, has_rows, with_copies, with_nothing
+from lethe.train.clipping.checks.replaced_batch import with_nothing
 from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
 from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
+from lethe.train.model_state.outputs import has_rows
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 LossFunction = Callable[[Any, Any], Tensor]
@@ -26,6 +27,8 @@ LossFunction = Callable[[Any, Any], Tensor]
 
 _CHANGES = 8  # batches with another shared number of which each is looked at
 _ALONE = 8  # records whose loss is computed alone, which costs little of the batch's
+_AGAIN = 4  # records that a loss is asked of twice, with others in between
+_FEWER = 8  # losses of so few cost nothing to compute in all company
 _ROUNDS = 2  # of other company, where the loss of a record alone tells nothing
 
 
@@ -130,9 +133,10 @@ class CheckedLoss:
 
         The values in the batch are asked for again with other records in it, by `_check`.
         """
-        few = sample(torch.isfinite(told).nonzero()[:, 0].tolist(), few_of(len(told)))
+        few = sample(torch.isfinite(told).nonzero()[:, 0].tolist(), _AGAIN)
         outputs, targets = _mapped((outputs, targets), len(told), lambda entry: entry[few])
-        other = next((company[0] for company in _companies(outputs, targets, told[few], list(range(len(few))))), None)
+        companies = _companies(outputs, targets, told[few], list(range(len(few))), each=False)
+        other = next((company[0] for company in companies), None)
         if other is None:
             return
         rewind()
@@ -187,7 +191,8 @@ class CheckedLoss:
                 break
             if not bool(close(alone.reshape(1), told[record : record + 1], told, ALLOWED, precision).all()):
                 raise _depends(record, "the loss of the record alone against that in the batch")
-        rounds = [_companies(outputs, targets, told, usable) for _ in range(1 if reason is None else _ROUNDS)]
+        told_alone = reason is None and len(told) > _FEWER
+        rounds = [_companies(outputs, targets, told, usable, each=not told_alone) for _ in range(1 if reason is None else _ROUNDS)]
         for other, kept, where in chain.from_iterable(rounds):
             rewind()
             try:
@@ -235,23 +240,35 @@ def _mapped(pair: tuple[Any, Any], records: int, replace: Callable[[Tensor], Ten
     return tree_map(lambda entry: replace(entry) if has_rows(entry, records) else entry, pair)
 
 
-def _companies(outputs: Any, targets: Any, losses: Tensor, usable: list[int]) -> Iterator[tuple[tuple[Any, Any], Tensor, str]]:
-    """Outputs and targets with some records replaced, and who was kept."""
-    records = len(losses)
-    pair = (outputs, targets)
-    for replaced in halves(records, losses.device):
-        gone, values = replaced.tolist(), losses.tolist()
+def _companies(
+    outputs: Any, targets: Any, losses: Tensor, usable: list[int], *, each: bool
+) -> Iterator[tuple[tuple[Any, Any], Tensor, str]]:
+    """Outputs and targets with some records replaced, and who was kept.
+
+    Args:
+        outputs, targets: of the batch.
+        losses: their losses.
+        usable: whose are finite.
+        each: replace either half in both ways; else the one by copies, the other one by NaN.
+    """
+    records, values = len(losses), losses.tolist()
+    poison = losses.device.type == "cpu"  # elsewhere a loss of probabilities may end the process at NaN
+    for place, replaced in enumerate(halves(records, losses.device)):
+        gone = replaced.tolist()
         kept = [record for record in usable if not gone[record]]
         if not kept:
             continue
-        hardest = max(kept, key=lambda record: values[record])
-        for record in (hardest, chance.choice(kept)):
-
-            def copied(entry: Tensor, replaced: Tensor = replaced, record: int = record) -> Tensor:
-                return with_copies(entry, replaced.to(entry.device), record)
-
-            yield _mapped(pair, records, copied), ~replaced, "where others are copies of itself or of another"
-        if losses.device.type == "cpu":  # elsewhere a loss of probabilities may end the process at NaN
+        if each or place == 0 or not poison:
+            # By the hardest of those that are kept and by another one: both at once, where there is room for both.
+            others = [max(kept, key=lambda record: values[record]), chance.choice(kept)]
+            places = replaced.nonzero()[:, 0].tolist()
+            for copies in [others] if len(places) > 1 else [[record] for record in others]:
+                rows = list(range(records))
+                for turn, at in enumerate(sample(places, len(places))):
+                    rows[at] = copies[turn % len(copies)]
+                copied = _mapped((outputs, targets), records, lambda entry, rows=rows: entry[rows])
+                yield copied, ~replaced, "where others are copies of itself or of another"
+        if poison and (each or place == 1):
             poisoned = tree_map(lambda entry, gone=replaced: with_nothing(entry, gone) if has_rows(entry, records) else entry, outputs)
             yield (poisoned, targets), ~replaced, "where others are NaN"
 

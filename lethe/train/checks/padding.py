@@ -11,10 +11,10 @@ from torch.autograd import grad
 
 from lethe.errors import InputError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.forward_checks import precision_of
 from lethe.train.clipping.checks.replaced_batch import few_of
 from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, FAILURES, arithmetic, chance, coarser, first_line, sample
+from lethe.train.model_state.outputs import precision_of
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import undisturbed
 

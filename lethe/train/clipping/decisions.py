@@ -16,7 +16,7 @@ _CALL = nn.Module._call_impl.__code__
 class Decisions:
     """Remembers, for the n-th question of each kind from each call site in a recording, the answer of the first recording that asked it.
 
-    Without this, sixteen positions would pass for sixteen records in a batch of that size. What two batches of other sizes told beforehand
+    Without this, sixteen positions would pass for sixteen records in a batch of that size. What a batch of another size told beforehand
     (`prove`) holds for a first batch of that size as well.
 
     Attributes:
@@ -45,18 +45,13 @@ class Decisions:
         """All answers so far."""
         return self._settled
 
-    def prove(self, told: Sequence[Mapping[Hashable, tuple[bool, ...]]]) -> None:
-        """Take answers from batches of other sizes: what holds the records does so in all of them.
+    def prove(self, told: Mapping[Hashable, tuple[bool, ...]]) -> None:
+        """Take answers from a batch of another size: what holds the records does so in both.
 
         Args:
-            told: what was settled in each.
+            told: what was settled in it.
         """
-        if not told:
-            return
-        for key in set(told[0]).intersection(*told[1:]):
-            answers = [one[key] for one in told]
-            if len({len(answer) for answer in answers}) == 1:
-                self._proved[key] = tuple(all(column) for column in zip(*answers, strict=True))
+        self._proved.update(told)
 
     def settle(self, question: Hashable, fits: Sequence[bool], records: int | None) -> tuple[bool, ...]:
         """Which of the tensors hold records.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.train.checks.padding import AloneCheck, among_others
-from lethe.train.clipping.checks.replaced_batch import has_rows
+from lethe.train.model_state.outputs import has_rows
 
 _OTHERS = "the model or the loss is given other tensors than the loader's own, or these with what the loop wrote into them"
 _LONG = "the model's outputs are as long as the batch is padded, and the loss was computed beside engine.losses"

@@ -1,12 +1,16 @@
-"""The tensors among the outputs of a model."""
+"""The tensors among the outputs of a model, and what its modules computed them in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
+
+from lethe.train.core.comparison import coarser
 
 
 def tensors_of(output: Any) -> list[Tensor]:
@@ -14,3 +18,44 @@ def tensors_of(output: Any) -> list[Tensor]:
     entries = list(output.values()) if isinstance(output, Mapping) else [output]
     leaves = [leaf for entry in entries for leaf in tree_flatten(entry)[0]]
     return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def has_rows(entry: Any, records: int) -> bool:
+    """Whether an argument or a result has one entry a record."""
+    return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
+
+
+def outputs_of_records(output: Any, records: int) -> list[Tensor]:
+    """The real-valued tensors of what a model returns that have one entry a record, detached."""
+    entries = list(output.values()) if isinstance(output, Mapping) else tree_flatten(output)[0]
+    return [entry.detach() for entry in entries if has_rows(entry, records) and entry.is_floating_point()]
+
+
+def shapes_of_a_record(outputs: Sequence[Tensor]) -> list[torch.Size]:
+    """Of each output, without the number of records."""
+    return [output.shape[1:] for output in outputs]
+
+
+def finite_records(outputs: Sequence[Tensor], records: int) -> list[int]:
+    """The records all of whose outputs are finite; none where there are no outputs."""
+    if not outputs:
+        return []
+    finite = torch.stack([torch.isfinite(output).reshape(records, -1).all(1).cpu() for output in outputs])
+    return finite.all(0).nonzero()[:, 0].tolist()
+
+
+@contextmanager
+def precision_of(model: nn.Module, least: torch.dtype) -> Generator[Callable[[], torch.dtype]]:
+    """Within: what is given tells the coarsest type of number that the modules have computed in."""
+    found = [least]
+
+    def looked_at(module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.is_floating_point():
+            found[0] = coarser(found[0], output.dtype)
+
+    handles = [module.register_forward_hook(looked_at) for module in model.modules()]
+    try:
+        yield lambda: found[0]
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.train.clipping.checks.forward_checks import precision_of
 from lethe.train.clipping.engine import Clipper
 from lethe.train.clipping.unfollowed import PER_LAYER, UnfollowedError
 from lethe.train.clipping.units import Units
@@ -25,6 +24,7 @@ from lethe.train.core.comparison import (
     first_line,
     sample,
 )
+from lethe.train.model_state.outputs import precision_of
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 

@@ -58,8 +58,10 @@ def batches(model: Words, given: list[Tensor]) -> Clipper:
     return clipper
 
 
-def test_a_first_batch_with_as_many_records_as_places_is_exact() -> None:
-    assert batches(Words("places"), [tokens(0, 7, 7), tokens(1, 6, 7), tokens(2, 7, 7)]).verified == "checked"
+@pytest.mark.parametrize(("records", "places"), [(7, 7), (4, 4), (6, 6), (12, 12), (6, 12), (4, 12)])
+def test_a_first_batch_with_as_many_records_as_places_is_exact(records: int, places: int) -> None:
+    given = [tokens(0, records, places), tokens(1, records - 1, places), tokens(2, records, places)]
+    assert batches(Words("places"), given).verified == "checked"
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_mixing_of_tokens_is_found() -> None:
                 raise ValueError("one record alone is refused, so that nothing can be compared with it")
             return self.head(hidden - hidden.detach().mean(0))
 
-    with pytest.raises(InputError, match="copies of itself"):
+    with pytest.raises(InputError, match="depends on the other records"):
         clipped(Clipper(Words().double()), torch.randint(9, (5, 3), generator=torch.Generator().manual_seed(2)))
 
 

@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_flatten
 
 from lethe.errors import HypothesisError
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.replaced_batch import Given, careful_numbers, has_rows
+from lethe.train.clipping.checks.replaced_batch import Given, careful_numbers
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, FAILURES, close, first_line
+from lethe.train.model_state.outputs import has_rows
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,20 +10,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
 from lethe.train.clipping.checks.first_batch import FirstBatch
-from lethe.train.clipping.checks.order import Seen, fewer_in_another_order, layers_watched, require_order
+from lethe.train.clipping.checks.order import Seen, among_others, fewer_in_another_order, layers_watched, require_order
 from lethe.train.clipping.checks.replaced_batch import (
     Given,
     careful_numbers,
+    depends_on_others,
     embeddings_of_one_record,
     embeddings_replaced,
     extremes,
-    few_of,
-    has_rows,
     opposed,
+    require_same,
     some_of,
     with_copies,
     with_large_numbers,
@@ -32,15 +31,14 @@ from lethe.train.clipping.checks.replaced_batch import (
 from lethe.train.core.comparison import (
     ALLOWED,
     ALLOWED_IN_SHAPE,
-    BATCH_STATISTICS,
     FAILURES,
     chance,
     close,
-    coarser,
     first_line,
     halves,
     sample,
 )
+from lethe.train.model_state.outputs import finite_records, outputs_of_records, precision_of, shapes_of_a_record
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
@@ -48,6 +46,7 @@ ALIKE = "its records are all alike"
 """Why nothing was learned of a batch of whole numbers; another batch may tell."""
 
 _ALONE = 2  # records that pass through the model alone
+_FEW = 3  # records that are passed through the model right after the batch, which shows what it kept, and in other company
 _LARGE = 32  # a batch of so many records is glanced at by halves
 _RANDOM = "the model's output is random, or holds no tensor with the records first"
 _NAN = "where others are NaN"
@@ -109,12 +108,12 @@ class ForwardChecks:
             except FAILURES as error:
                 return memory, f"the model could not be called again: {first_line(error)}"
             given = replace(given, precision=precision())
-            drew, usable = self._rewind.drew(), _finite(batch, given.records)
+            drew, usable = self._rewind.drew(), finite_records(batch, given.records)
             reasons = [_RANDOM] if drew or not batch else []
             if not usable:
                 reasons += ["no record's output is finite"] if batch else []
                 return memory, "; ".join(reasons)
-            few = self._asked(given, sorted(sample(usable, few_of(given.records))), first)
+            few = self._asked(given, sorted(sample(usable, min(given.records, _FEW))), first)
             memory = None if first is None else first.reason
             try:
                 reasons += self._compared(given, batch, usable, few, seen, drew=drew)
@@ -125,19 +124,19 @@ class ForwardChecks:
         return memory, "; ".join(dict.fromkeys(reasons)) or None
 
     def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> _Few:
-        """A few records in a batch of their own, with gradients enabled as in training, which costs memory for these few only.
+        """A few records in a batch of their own.
 
         They come right after the batch: what a model keeps of it shows in them. And they stand in its order, so that what others are made
         of, from their end, begins with no record that the batch begins with.
         """
         some = given.taken(records)
         try:
-            output = self._output(some, gradients=True)
+            output = self._output(some)
             if first is not None:
                 first.check(some, given, output, self._rewind, self._mode)
         except FAILURES as error:
             return _Few(records, some, [], f"the model does not accept a few of the records: {first_line(error)}")
-        return _Few(records, some, _outputs(output, some.records), None)
+        return _Few(records, some, outputs_of_records(output, some.records), None)
 
     def _repeats(self, given: Given) -> bool:
         """Whether the model, as it was, gives the same outputs twice; asked only where a comparison disagrees."""
@@ -146,62 +145,106 @@ class ForwardChecks:
         return all(bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True))
 
     def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, seen: Seen, *, drew: bool) -> list[str]:
-        """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite."""
+        """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite.
+
+        What one half of the whole batch does to the other is asked by NaN, and what that does to this one by copies and very large numbers.
+        What one place of a batch does to all others is asked of a few records as well, if it is not of the whole batch.
+        """
         first, second = halves(given.records, given.rows()[0].device)
-        reasons = self._smaller(given, None if drew else batch, usable) + self._among_few(few, first, batch, drew=drew)
-        unshown = [reason for half in (first, second) for reason in self._with_others_replaced(given, batch, usable, half, _NAN)]
-        reasons += unshown
+        gone = first.tolist()
+        reasons = self._smaller(given, None if drew else batch, usable)
+        order, places = among_others([record for record in usable if not gone[record]], first.nonzero()[:, 0].tolist())
+        lost = torch.ones(max(1, len(order)), dtype=torch.bool, device=first.device)
+        lost[places] = False
+        reasons += self._among_few(few, lost, second, batch, drew=drew)
+        moved: bool | None = None
+        if batch is not None and not drew and few.reason is None:
+            require_same(few.outputs, few.records, batch, given.precision, "a few records by themselves")
+            moved = self._moved(given, batch, seen, order, places, lost) if places and self._replaceable(given) else None
+        if moved is None:
+            reasons += [reason for half in (first, second) for reason in self._replaced(given, batch, usable, half, _NAN)]
         if batch is None:
             return reasons
         # What a model does to large batches only, at outliers or at copies only, a few records do not show.
-        if refused := self._with_others_replaced(given, batch, usable, second, _FINITE):
-            apart = (self._with_others_replaced(given, batch, usable, second, kind) for kind in (_FAR, _COPIES))
+        kinds = (_FINITE,) if int(second.sum()) > 1 else (_FAR, _COPIES)
+        if refused := [reason for kind in kinds for reason in self._replaced(given, batch, usable, second, kind)]:
+            apart = (self._replaced(given, batch, usable, second, kind) for kind in (_FAR, _COPIES))
             reasons += [*chain.from_iterable(apart)] or refused
-        if not unshown and all(entry.is_floating_point() for entry in given.rows()) and few.reason is None and len(few.records) > 1:
-            everyone, replaced = _finite(few.outputs, len(few.records)), opposed(first, len(few.records))
-            reasons += self._with_others_replaced(few.given, few.outputs, everyone, replaced, _COPIES, gradients=True, names=few.records)
-        if not drew:
-            self._order(given, seen)
+        if not drew and not (self._follow(given, batch, seen) if moved is None else moved):
+            self._follow_few(given)
         return reasons
 
-    def _among_few(self, few: _Few, first: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
-        """What only another model than this one would betray needs no more records than a few: a branch of NaN, or of outliers."""
+    def _among_few(self, few: _Few, lost: Tensor, second: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
+        """What only another model than this one would betray needs no more records than a few: a branch of NaN, or of outliers.
+
+        Args:
+            few: the records, and their outputs.
+            lost, second: places of the whole batch that NaN, and very large numbers, stand in; another half of a few is asked by them.
+            batch, drew: as of `_compared`.
+        """
         if few.reason is not None:
             return [few.reason]
         if len(few.records) < 2:
             return []
-        everyone = _finite(few.outputs, len(few.records))
-        replaced = opposed(first, len(few.records))
-        known = None if drew or batch is None else few.outputs
-        reasons = self._with_others_replaced(few.given, known, everyone, replaced, _NAN, gradients=True, names=few.records)
+        everyone, known = finite_records(few.outputs, len(few.records)), None if drew or batch is None else few.outputs
+        reasons = self._replaced(few.given, known, everyone, opposed(lost, len(few.records)), _NAN, names=few.records)
         if batch is not None:
-            reasons += self._with_others_replaced(few.given, few.outputs, everyone, ~replaced, _FAR, gradients=True, names=few.records)
+            reasons += self._replaced(few.given, few.outputs, everyone, opposed(second, len(few.records)), _FAR, names=few.records)
         return reasons
 
-    def _order(self, given: Given, seen: Seen) -> None:
+    def _moved(self, given: Given, batch: list[Tensor], seen: Seen, order: list[int], places: list[int], lost: Tensor) -> bool | None:
+        """NaN in the place of one half of the records, of which one is left out, and the others among them in another order.
+
+        Args:
+            order, places: see `among_others`.
+            lost: which places are not among `places`.
+        Returns:
+            As `_follow`; None where the model does not accept it.
+        """
+        other = given.taken(order).mapped(lambda entry: with_nothing(entry, lost))
+        inside = embeddings_replaced(self._tokens, len(order), lambda output: with_nothing(output, lost))
+        try:
+            with inside, careful_numbers(self._model, given), layers_watched(self._model) as moved:
+                outputs = self._called(other)
+        except FAILURES:
+            return None
+        if shapes_of_a_record(outputs) != shapes_of_a_record(batch):
+            return None
+        there = [output[places] for output in outputs]
+        require_same(there, [order[place] for place in places], batch, given.precision, f"the record {_NAN}")
+        return require_order(seen, moved, given.records, order, self._names(), given.precision, asked=places)
+
+    def _follow(self, given: Given, batch: list[Tensor], seen: Seen) -> bool:
         """Some of the records in another order: each layer's rows must follow what the layers were given of all of them.
 
-        Where that cannot be compared, since so few are cut or branch otherwise, a few take the place of all.
+        Returns:
+            Whether they could be compared.
         """
-        if self._follow(given, seen):
-            return
-        some = given.few()
-        with suppress(*FAILURES), layers_watched(self._model) as seen:
-            self._called(some)
-        self._follow(some, seen)
-
-    def _follow(self, given: Given, seen: Seen) -> bool:
-        """Whether they could be compared."""
         if given.records < 2:
             return True
         order = fewer_in_another_order(given.records)
         try:
             with layers_watched(self._model) as moved:
-                self._called(given.taken(order))
+                outputs = self._called(given.taken(order))
         except FAILURES:
             return True  # a record alone says as much
-        names = {module: path for path, module in self._model.named_modules()}
-        return require_order(seen, moved, given.records, order, names, given.precision)
+        compared = require_order(seen, moved, given.records, order, self._names(), given.precision)
+        require_same(outputs, order, batch, given.precision, "some records in another order")
+        return compared
+
+    def _follow_few(self, given: Given) -> None:
+        """`_follow` where so few are cut or branch otherwise that it could not be compared: a few take the place of all."""
+        some, batch = given.few(), list[Tensor]()
+        with suppress(*FAILURES), layers_watched(self._model) as seen:
+            batch = self._called(some)
+        self._follow(some, batch, seen)
+
+    def _names(self) -> dict[nn.Module, str]:
+        return {module: path for path, module in self._model.named_modules()}
+
+    def _replaceable(self, given: Given) -> bool:
+        """Whether there is anything among what the model is given that NaN, or a very large number, may stand for."""
+        return bool(self._tokens) or any(entry.is_floating_point() for entry in given.rows())
 
     def glance(self, given: Given) -> None:
         """One comparison of those that `thorough` makes, at random, of half the records of a large batch.
@@ -215,29 +258,31 @@ class ForwardChecks:
             given = given.taken(sample(range(given.records), given.records // 2))
         rows = given.rows()
         replaced = halves(given.records, rows[0].device)[0]
-        kinds = (_NAN, _FAR, _COPIES) if self._tokens or any(entry.is_floating_point() for entry in rows) else (_COPIES,)
+        kinds = (_NAN, _FAR, _COPIES) if self._replaceable(given) else (_COPIES,)
         with self.calls(given), Quiet() as self._mode:
             try:
                 with precision_of(self._model, given.precision) as seen:
                     batch = self._called(given)
             except FAILURES:
                 return
-            if usable := _finite(batch, given.records):
+            if usable := finite_records(batch, given.records):
                 given = replace(given, precision=seen())
-                self._with_others_replaced(given, batch, usable, replaced, chance.choice(kinds))
+                self._replaced(given, batch, usable, replaced, chance.choice(kinds))
 
-    def _output(self, given: Given, *, gradients: bool) -> Any:
+    def _output(self, given: Given) -> Any:
+        """With gradients enabled, as in training: some models look where they are."""
         self._rewind()
         self._mode.begin()
-        with torch.set_grad_enabled(gradients):
+        with torch.enable_grad():
             return given.called(self._model)
 
-    def _called(self, given: Given, *, gradients: bool = False) -> list[Tensor]:
-        return _outputs(self._output(given, gradients=gradients), given.records)
+    def _called(self, given: Given) -> list[Tensor]:
+        return outputs_of_records(self._output(given), given.records)
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone."""
-        for record in dict.fromkeys([*extremes(given.rows(), usable), *sample(usable, _ALONE)]):
+        some = extremes(given.rows(), usable)
+        for record in dict.fromkeys([*some, *sample(usable, _ALONE - min(len(some), 1))]):
             try:
                 with embeddings_of_one_record(self._model) as tokens:
                     single = self._called(given.taken([record]))
@@ -246,16 +291,16 @@ class ForwardChecks:
             self._tokens = frozenset(tokens)
             if batch is None:
                 continue
-            if [output.shape[1:] for output in single] != [output.shape[1:] for output in batch]:
+            if shapes_of_a_record(single) != shapes_of_a_record(batch):
                 return ["the model's output for a single record has another shape"]
             if not all(
                 bool(close(one, output[[record]], output, ALLOWED, given.precision).all())
                 for one, output in zip(single, batch, strict=True)
             ):
-                raise _depends(record, "the record alone against the record in the batch")
+                raise depends_on_others(record, "the record alone against the record in the batch")
         return []
 
-    def _with_others_replaced(
+    def _replaced(
         self,
         given: Given,
         batch: list[Tensor] | None,
@@ -263,7 +308,6 @@ class ForwardChecks:
         replaced: Tensor,
         kind: str,
         *,
-        gradients: bool = False,
         names: list[int] | None = None,
     ) -> list[str]:
         """Some records replaced, the others' outputs compared with those in the batch; without these, only asked to be finite."""
@@ -283,13 +327,13 @@ class ForwardChecks:
                 inside = embeddings_replaced(self._tokens, given.records, lambda output: with_large_numbers(output, far))
         else:
             fill: Callable[[Tensor, Tensor], Tensor] = with_nothing if kind == _NAN else with_large_numbers
-            if not self._tokens and not any(entry.is_floating_point() for entry in given.rows()):
+            if not self._replaceable(given):
                 return []
             other = given.mapped(lambda entry: fill(entry, replaced))
             inside = embeddings_replaced(self._tokens, given.records, lambda output: fill(output, replaced))
         try:
             with inside, nullcontext() if kind == _COPIES else careful_numbers(self._model, given):
-                outputs = self._called(other, gradients=gradients)
+                outputs = self._called(other)
         except FAILURES as error:
             return [f"the model does not accept a batch {kind}: {first_line(error)}"]
         if batch is None:
@@ -301,42 +345,5 @@ class ForwardChecks:
             agree = [close(one, output, output, ALLOWED_IN_SHAPE, given.precision, asked=kept) for one, output in pairs]
         agreed = torch.stack(agree).all(0).tolist() if agree else [True] * given.records
         if (record := next((record for record in kept if not agreed[record]), None)) is not None:
-            raise _depends(record if names is None else names[record], f"the record in its batch against the record {kind}")
+            raise depends_on_others(record if names is None else names[record], f"the record in its batch against the record {kind}")
         return []
-
-
-@contextmanager
-def precision_of(model: nn.Module, least: torch.dtype) -> Generator[Callable[[], torch.dtype]]:
-    """Within: what is given tells the coarsest type of number that the modules have computed in."""
-    found = [least]
-
-    def looked_at(module: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, Tensor) and output.is_floating_point():
-            found[0] = coarser(found[0], output.dtype)
-
-    handles = [module.register_forward_hook(looked_at) for module in model.modules()]
-    try:
-        yield lambda: found[0]
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _finite(outputs: list[Tensor], records: int) -> list[int]:
-    if not outputs:
-        return []
-    finite = torch.stack([torch.isfinite(output).reshape(records, -1).all(1).cpu() for output in outputs])
-    return finite.all(0).nonzero()[:, 0].tolist()
-
-
-def _outputs(output: Any, records: int) -> list[Tensor]:
-    entries = list(output.values()) if isinstance(output, Mapping) else tree_flatten(output)[0]
-    return [entry.detach() for entry in entries if has_rows(entry, records) and entry.is_floating_point()]
-
-
-def _depends(record: int, comparison: str) -> InputError:
-    return InputError(
-        f"the model's output for record {record} depends on the other records of its batch.",
-        source=f"the clipper's self-check: {comparison}",
-        remedy=BATCH_STATISTICS,
-    )

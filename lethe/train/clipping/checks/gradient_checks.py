@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
+from lethe.train.clipping.checks.scaled_losses import check_scaled, powers_of_two, require_scaled
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, require_apart, usable_records
-from lethe.train.clipping.rules.parts import Part, Rows, Stacked
+from lethe.train.clipping.rules.parts import Part, Rows, Stacked, squares_of
 from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import ALLOWED, sample
 
 _TRACED = 2  # records with gradients other than 0, whose gradients are compared with those of plain autograd
+_BESIDES = 0.01  # of a whole gradient, what is allowed to be off as much as what is in one parameter
 _STRICTER = 0.5  # what is allowed of a sum of records, of what is allowed of one: no record may be further off than by itself
-_WEIGHTS = (1.0, -0.75, 0.875)  # of the records that one backward pass is shared by: what is another's is told from what is one's own
+_WEIGHTS = (1.0, -0.5, 0.25)  # of the records that one backward pass is shared by: what is another's is told from what is one's own
+_UNHEARD = 0.1  # of what is allowed of the sum of these, the most that all others add to it
+_FAINTEST = -64  # the power of 2 by which the others' losses are scaled, at least: float32 still holds their gradients from 1e-16 on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,31 +42,38 @@ class Seen:
     silent: frozenset[nn.Parameter]
 
 
-def check_gradients(parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording) -> Seen:
+def check_gradients(
+    parts: Mapping[nn.Parameter, Part], losses: Tensor, counted: Tensor | None, recording: Recording, *, summed: bool = False
+) -> Seen:
     r"""Compare single records' gradients with those of plain autograd, on the same graph: the same dropout masks, the same losses.
 
     One backward pass serves them all: of $\sum_j v_j \ell_j$ over the chosen records it must give $\sum_j v_j g_j$ with the $g_j$ of the
     rules, and each of these must be as long as the rules measured it. Only where that fails, or is not finite, is each asked for alone.
 
-    Besides, that gradient must be exactly 0 at every other record's rows of every layer's output, which needs no tolerance; what mixes
-    the chosen ones, or two of the others, is left to `check_scaled`.
+    The same pass is of all other records' losses as well, with weights so small that rounding hides their gradients in the parameters;
+    but none in a layer's output is hidden in another record's rows: see `check_scaled`.
 
     Args:
         parts: what the rules tell of each parameter.
         losses: shape (B,), with the parameters in their graph.
         counted: shape (B,); None: all.
         recording: of the forward pass, attached.
+        summed: see `check_scaled`.
     Raises:
         InputError: they disagree, or records mix.
     """
     with torch.no_grad():
         squares = {parameter: part.squared_norms() for parameter, part in parts.items()}
-    chosen = _chosen(usable_records(losses, counted), squares)
+    usable = usable_records(losses, counted)
+    chosen = _chosen(usable, squares)
     compared = _Compared(_ByTheRules(parts, squares), list(gradient_sites(recording)), losses, recording)
     together = dict(zip(chosen, _WEIGHTS, strict=False))
-    if not (chosen and compared.agree(together)):
+    weights = _weights(together, usable, squares, recording)
+    if not (chosen and compared.agree(together, weights)):
         for record in chosen:
             compared.require(record)
+    if weights is None or not compared.require_scaled(weights, counted, summed=summed):
+        check_scaled(losses, counted, recording, summed=summed)
     heard = compared.heard
     return Seen(records=compared.records, heard=frozenset(heard), silent=frozenset(compared.present - heard))
 
@@ -112,32 +124,52 @@ class _Compared:
         self.records = 0
         self.heard: set[nn.Parameter] = set()
         self.present: set[nn.Parameter] = set()
+        self._touched: Sequence[Tensor | None] = ()
 
-    def agree(self, weights: Mapping[int, float]) -> bool:
-        """Whether the weighted sum of the records' gradients is plain autograd's, and each as long as it was measured.
+    def agree(self, chosen: Mapping[int, float], weights: Tensor | None) -> bool:
+        """Whether the weighted sum of some records' gradients is plain autograd's, and each as long as it was measured.
 
+        Args:
+            chosen: the records, and their weights.
+            weights: of all records, hardly any of the others; None: of none of them.
         Raises:
-            InputError: the losses touch the rows of other records.
+            InputError: the losses touch the rows of other records; only where these have no weight.
         """
-        touched, plain = self._plain(weights)
+        self._touched, plain = self._plain(chosen if weights is None else weights)
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
             return False
-        whole, audible = _size(plain), dict.fromkeys(weights, False)
+        whole, audible, heard = _size(plain), dict.fromkeys(chosen, False), set[nn.Parameter]()
         for parameter, gradient in zip(self._recording.found.names, plain, strict=True):
             expected = torch.zeros_like(parameter) if gradient is None else gradient
-            size, apart = float(expected.double().norm()), -expected.double()
-            for (record, weight), told in zip(weights.items(), self._rules.formed(parameter, weights), strict=True):
-                length = float(told.double().norm())
+            expected = expected.to(torch.promote_types(expected.dtype, torch.float32))
+            size, apart = _length(expected), -expected
+            for (record, weight), told in zip(chosen.items(), self._rules.formed(parameter, chosen), strict=True):
+                length = _length(told)
                 if not abs(length - self._rules.norm(parameter, record)) <= _STRICTER * self._allowed(parameter, length, whole):
                     return False
-                audible[record] |= length > 0
-                apart += weight * told.double()
-            together = self._rules.summed(parameter, weights).double() - expected.double()
-            if not max(float(apart.norm()), float(together.norm())) <= _STRICTER * self._allowed(parameter, size, whole):
+                if length > 0:
+                    audible[record] = True
+                    heard.add(parameter)
+                apart = apart.add(told, alpha=weight)
+            together = self._rules.summed(parameter, chosen) - expected
+            if not max(_length(apart), _length(together)) <= _STRICTER * self._allowed(parameter, size, whole):
                 return False
-        self._require_apart(touched, weights)
-        self._note(plain)
+        if weights is None:
+            self._require_apart(self._touched, chosen)
+        self.present |= {own for own, gradient in zip(self._recording.found.names, plain, strict=True) if gradient is not None}
+        self.heard |= heard
         self.records += sum(audible.values())
+        return True
+
+    def require_scaled(self, weights: Tensor, counted: Tensor | None, *, summed: bool) -> bool:
+        """What `check_scaled` asks, of the gradients that `agree` saw; whether they tell it: not where small numbers vanish.
+
+        Raises:
+            InputError: records mix.
+        """
+        if any(gradient is not None and gradient.dtype is torch.float16 for gradient in self._touched):
+            return False
+        require_scaled(self._sites, self._touched, weights, self._losses, counted, self._recording, summed=summed)
         return True
 
     def require(self, record: int) -> None:
@@ -169,16 +201,19 @@ class _Compared:
         self._note(plain)
         self.records += any(gradient is not None and bool((gradient != 0).any()) for gradient in plain)
 
-    def _plain(self, weights: Mapping[int, float]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
-        """Autograd's gradients of the weighted sum of the records' losses, at the sites and in the parameters."""
+    def _plain(self, weights: Mapping[int, float] | Tensor) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        """Autograd's gradients of the weighted sum of some records' losses, or of all, at the sites and in the parameters."""
         wanted: list[Any] = [*(site.place for site in self._sites), *self._recording.found.names]
         with unaccumulated(self._recording.watched()):
-            total = torch.stack([weight * self._losses[record] for record, weight in weights.items()]).sum()
+            if isinstance(weights, Tensor):
+                total = (self._losses * weights.to(self._losses)).sum()
+            else:
+                total = torch.stack([weight * self._losses[record] for record, weight in weights.items()]).sum()
             told = torch.autograd.grad(total, wanted, retain_graph=True, allow_unused=True)
         return told[: len(self._sites)], told[len(self._sites) :]
 
     def _allowed(self, parameter: nn.Parameter, size: float, whole: float) -> float:
-        return max(ALLOWED[self._recording.precision], ALLOWED[parameter.dtype]) * (size + 0.01 * whole)
+        return _tolerance(parameter, self._recording) * (size + _BESIDES * whole)
 
     def _require_apart(self, touched: Sequence[Tensor | None], records: Iterable[int]) -> None:
         asked = torch.zeros(len(self._losses), dtype=torch.bool, device=self._losses.device)
@@ -192,7 +227,42 @@ class _Compared:
 
 
 def _size(plain: Sequence[Tensor | None]) -> float:
-    return sum(float(gradient.double().square().sum()) for gradient in plain if gradient is not None) ** 0.5
+    return sum(_length(gradient) ** 2 for gradient in plain if gradient is not None) ** 0.5
+
+
+def _length(gradient: Tensor) -> float:
+    if not gradient.numel():
+        return 0.0
+    wide = gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32))
+    as_it_lies = wide.permute(sorted(range(wide.dim()), key=wide.stride, reverse=True))
+    return float(squares_of(as_it_lies.reshape(1, -1))[0]) ** 0.5
+
+
+def _tolerance(parameter: nn.Parameter, recording: Recording) -> float:
+    return max(ALLOWED[recording.precision], ALLOWED[parameter.dtype])
+
+
+def _weights(chosen: Mapping[int, float], usable: Tensor, squares: Mapping[nn.Parameter, Tensor], recording: Recording) -> Tensor | None:
+    r"""The weights of all records' losses, shape (B,), float64: powers of two, so small that those that are not chosen add at most
+    `_UNHEARD` of what is allowed of a parameter; None where such small numbers would vanish, or nothing is known to measure them by."""
+    if recording.precision is torch.float16 or not squares:
+        return None
+    norms = torch.stack([square.to(usable.device).double().clamp(min=0) for square in squares.values()]).sum(0).sqrt()
+    known = torch.where(torch.isfinite(norms) & usable, norms, 0.0)
+    lengths = [abs(weight) * float(known[record]) for record, weight in chosen.items()]
+    if not any(lengths):
+        return None
+    allowed = _STRICTER * _BESIDES * min(_tolerance(parameter, recording) for parameter in squares)
+    room = _UNHEARD * allowed * min(length for length in lengths if length)
+    found = powers_of_two(len(usable), usable.device) * usable
+    share = room / float((known * found.abs()).sum())
+    if not 2.0**_FAINTEST <= share < math.inf:
+        return None
+    power = math.floor(math.log2(share))
+    found *= 2.0**power
+    for record, weight in chosen.items():
+        found[record] = weight
+    return found
 
 
 def _chosen(usable: Tensor, squares: Mapping[nn.Parameter, Tensor]) -> list[int]:

@@ -43,18 +43,46 @@ def layers_watched(model: nn.Module) -> Generator[Seen]:
 
 
 def fewer_in_another_order(records: int) -> list[int]:
-    """Some places, one less than there are records at most, in a random order; of two records, one of them.
+    """Some places, one less than there are records at most, in a random order; of two records, one of them."""
+    return _turned_round(chance.sample(range(records), min(records - 1, _MOVED)))
 
-    At least half of all pairs are turned round. A model that sorts by something of which many records have as much leaves an order as it
-    is where only such pairs are turned round; so it is found wherever they are less than half.
+
+def among_others(kept: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Some records in another order, at random places among all others but one.
+
+    Args:
+        kept, others: places in a batch.
+    Returns:
+        All these records as they are to stand, and the places of those that are kept; nothing where there are not two of either.
     """
-    order = chance.sample(range(records), min(records - 1, _MOVED))
+    if min(len(kept), len(others)) < 2:
+        return [], []
+    found = chance.sample(list(others), len(others) - 1)
+    places = sorted(chance.sample(range(len(kept) + len(found)), len(kept)))
+    for place, record in zip(places, _turned_round(chance.sample(list(kept), len(kept))), strict=True):
+        found.insert(place, record)
+    return found, places
+
+
+def _turned_round(order: list[int]) -> list[int]:
+    """The order, or its reverse, so that at least half of all pairs are turned round.
+
+    A model that sorts by something of which many records have as much leaves an order as it is where only such pairs are turned round; so
+    it is found wherever they are less than half.
+    """
     turned = sum(1 if left > right else -1 for left, right in combinations(order, 2))
     return order if turned >= 0 else order[::-1]
 
 
 def require_order(
-    before: Seen, after: Seen, records: int, order: Sequence[int], names: dict[nn.Module, str], precision: torch.dtype
+    before: Seen,
+    after: Seen,
+    records: int,
+    order: Sequence[int],
+    names: dict[nn.Module, str],
+    precision: torch.dtype,
+    *,
+    asked: Sequence[int] | None = None,
 ) -> bool:
     """Refuse a model that does not hand its records on in the order in which they came.
 
@@ -68,13 +96,14 @@ def require_order(
         order: the places.
         names: of the modules.
         precision: the coarsest arithmetic that the model computed in.
+        asked: places of those whose numbers are what they were; None: all.
     Returns:
         Whether all layers that were given records could be compared: not where fewer records take another branch, or are cut to the
         longest of them.
     Raises:
         UnfollowedError: a layer was given other records' rows.
     """
-    compared = True
+    compared, places = True, list(range(len(order)) if asked is None else chance.sample(list(asked), min(len(asked), _MOVED)))
     if [module for module, _ in before] != [module for module, _ in after]:
         return False  # other branches: nothing stands beside each other
     for (module, first), (_, second) in zip(before, after, strict=True):
@@ -83,18 +112,19 @@ def require_order(
         if isinstance(module, nn.RNNBase) and first.dim() > 2:  # a packed sequence is as long as its longest
             common = min(first.shape[1], second.shape[1])
             first, second = first[:, :common], second[:, :common]
-        expected = first[list(order)]
+        expected, second = first[[order[place] for place in places]], second[places]
         if expected.shape != second.shape:
             compared = False
             continue
         if second.is_floating_point():
             same = close(second, expected, expected, ALLOWED, precision)
         else:
-            same = (second == expected).reshape(len(order), -1).all(1)
+            same = (second == expected).reshape(len(places), -1).all(1)
         if not bool(same.all()):
+            row = places[int((~same).nonzero()[0, 0])]
             raise UnfollowedError(
                 f"the model hands records on in another order than they came in, at {names.get(module) or 'the model itself'} "
-                f"({type(module).__name__}): row {int((~same).nonzero()[0, 0])} there belongs to another record, or is made of several.",
+                f"({type(module).__name__}): row {row} there belongs to another record, or is made of several.",
                 source="the clipper's self-check: a few records, and the same records in another order",
                 remedy="do not sort or shuffle records inside the model (pack_padded_sequence(..., enforce_sorted=False) needs no order); "
                 "replace what depends on a record's place in its batch.",

@@ -14,16 +14,12 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.train.core.comparison import chance, halves, sample
+from lethe.errors import InputError
+from lethe.train.core.comparison import ALLOWED, BATCH_STATISTICS, chance, close, halves, sample
+from lethe.train.model_state.outputs import has_rows, shapes_of_a_record
 
 _FEW = 8  # records that pass through a model by themselves
-_TRIES = 64
 _FAR = 1e4  # in units of the largest number that the records hold: no branch that only outliers take is left out
-
-
-def has_rows(entry: Any, records: int) -> bool:
-    """Whether an argument or a result has one entry a record."""
-    return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
 
 
 def few_of(records: int) -> int:
@@ -42,11 +38,11 @@ def opposed(replaced: Tensor, few: int) -> Tensor:
     """
     if few == len(replaced):
         return ~replaced
-    found = halves(few, replaced.device)[0]
-    for _ in range(_TRIES):
-        if bool(found[0] != replaced[0]) and bool(found[-1] != replaced[-1]):
-            break
-        found = halves(few, replaced.device)[0]
+    found = chance.choice(halves(few, replaced.device))
+    if few > 2:
+        found[0], found[-1] = not bool(replaced[0]), not bool(replaced[-1])
+        if bool(found.all()) or not bool(found.any()):
+            found[1 + chance.randrange(few - 2)] ^= True
     return found
 
 
@@ -60,8 +56,10 @@ def extremes(rows: Sequence[Tensor], usable: Sequence[int]) -> list[int]:
         rows: of a batch, shapes (B, ...).
         usable: the records to choose among.
     """
-    numbers = [entry for entry in rows if not (entry.is_floating_point() or entry.is_complex()) and entry.numel()]
-    whole = [entry.detach().reshape(len(entry), -1) for entry in numbers]
+    real = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    whole = [
+        entry.detach().reshape(len(entry), -1) for entry in rows if entry.dtype not in real and not entry.is_complex() and entry.numel()
+    ]
     if not whole or not usable:
         return []
     found = max(whole, key=lambda entry: int(entry.max()) - int(entry.min()))[list(usable)]
@@ -164,6 +162,35 @@ def _filled(entry: Tensor, replaced: Tensor, filler: Tensor) -> Tensor:
         return entry
     shape = (-1, *[1] * (entry.dim() - 1))
     return torch.where(replaced.view(shape).to(entry.device), filler.to(entry).view(shape), entry)
+
+
+def require_same(told: Sequence[Tensor], records: list[int], batch: Sequence[Tensor], precision: torch.dtype, comparison: str) -> None:
+    """Refuse outputs of some records that are not those in their batch; where they have another shape, a record alone says as much.
+
+    Args:
+        told: shapes (len(records), ...).
+        records: their places in the batch.
+        batch: the outputs in it, shapes (B, ...).
+        precision: the coarsest arithmetic that the model computed in.
+        comparison: what they were among in place of the batch, for the error.
+    Raises:
+        InputError: they differ by more than rounding.
+    """
+    if shapes_of_a_record(told) != shapes_of_a_record(batch):
+        return
+    for one, before in zip(told, batch, strict=True):
+        same = close(one, before[records], before, ALLOWED, precision)
+        if not bool(same.all()):
+            raise depends_on_others(records[int((~same).nonzero()[0, 0])], f"the record in its batch against {comparison}")
+
+
+def depends_on_others(record: int, comparison: str) -> InputError:
+    """The error for a record whose outputs do."""
+    return InputError(
+        f"the model's output for record {record} depends on the other records of its batch.",
+        source=f"the clipper's self-check: {comparison}",
+        remedy=BATCH_STATISTICS,
+    )
 
 
 @contextmanager

@@ -32,15 +32,44 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording, *
     Raises:
         InputError: records mix.
     """
-    usable, sites = usable_records(losses, counted), list(gradient_sites(recording))
+    sites = list(gradient_sites(recording))
     if len(losses) < 2 or not sites:
         return
-    drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-len(losses) // (2 * len(_POWERS)))
-    weights = torch.tensor(sample(drawn, len(losses)), dtype=torch.float64, device=losses.device) * usable
+    weights = powers_of_two(len(losses), losses.device) * usable_records(losses, counted)
+    scaled = gradients_at(sites, losses, weights, recording)
+    require_scaled(sites, scaled, weights, losses, counted, recording, summed=summed)
+
+
+def powers_of_two(records: int, device: torch.device | str) -> Tensor:
+    """At random, of either sign, between 2^-6 and 2^6, no two alike of 26 records or fewer; shape (B,), float64."""
+    drawn = [sign * 2.0**power for power in _POWERS for sign in (-1, 1)] * -(-records // (2 * len(_POWERS)))
+    return torch.tensor(sample(drawn, records), dtype=torch.float64, device=device)
+
+
+def require_scaled(
+    sites: Sequence[GradientSite],
+    scaled: Sequence[Tensor | None],
+    weights: Tensor,
+    losses: Tensor,
+    counted: Tensor | None,
+    recording: Recording,
+    *,
+    summed: bool,
+) -> None:
+    """What `check_scaled` asks, of gradients that are there already.
+
+    Args:
+        sites: where.
+        scaled: the gradients of the weighted sum of the losses there.
+        weights: v, shape (B,), powers of two; 0 where a record does not count, or has no finite loss.
+        losses, counted, recording, summed: see `check_scaled`.
+    Raises:
+        InputError: records mix.
+    """
+    usable = usable_records(losses, counted)
     known = summed and all(site.place in recording.told for site in sites)
     known = known and bool(usable.all() if counted is None else (usable == counted).all())
     plain = [recording.told[site.place] for site in sites] if known else gradients_at(sites, losses, usable, recording)
-    scaled = gradients_at(sites, losses, weights, recording)
     gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
     for site, one, other in zip(sites, plain, scaled, strict=True):
         if (rows := rows_of(site, one, len(losses))) is not None and (told := rows_of(site, other, len(losses))) is not None:

@@ -16,7 +16,7 @@ from lethe.train.clipping.checks.forward_checks import ALIKE, ForwardChecks
 from lethe.train.clipping.checks.gradient_checks import check_gradients
 from lethe.train.clipping.checks.graphs import Node, nodes_of
 from lethe.train.clipping.checks.replaced_batch import Given
-from lethe.train.clipping.checks.replay import Backward, answers_of_other_sizes, replay
+from lethe.train.clipping.checks.replay import Backward, answers_of_another_size, replay
 from lethe.train.clipping.checks.scaled_losses import check_half, check_scaled
 from lethe.train.clipping.checks.shared_numbers import shared_numbers
 from lethe.train.clipping.checks.signature import reorders, shapes_of, signature
@@ -114,7 +114,7 @@ class SelfCheck:
                 self._unchecked = None if self._unchecked == _PARTS else self._unchecked
                 return
             with self._forward.calls(given) as rewind:
-                told, graph = answers_of_other_sizes(self._model, self._found, given, rewind)
+                told, graph = answers_of_another_size(self._model, self._found, given, rewind)
                 self._decisions.prove(told)
                 self._graph |= graph
                 found = self._forward.thorough(given, self._first)
@@ -188,7 +188,7 @@ class SelfCheck:
         if not given.rows():
             return
         with self._forward.calls(given) as rewind:
-            self._decisions.prove(answers_of_other_sizes(self._model, found, given, rewind)[0])
+            self._decisions.prove(answers_of_another_size(self._model, found, given, rewind)[0])
             reasons = [*self._forward.thorough(given)]
         reasons = [*reasons, replay(self._model, found, given.few(), self._decisions, self._backward)]
         late = "; ".join(reason for reason in reasons if reason is not None and reason != ALIKE)
@@ -208,8 +208,7 @@ class SelfCheck:
             InputError: the parts are not what plain autograd tells, or records mix.
         """
         with self._doubted():
-            seen = check_gradients(parts, losses, counted, recording)
-            check_scaled(losses, counted, recording, summed=True)
+            seen = check_gradients(parts, losses, counted, recording, summed=True)
             recording.told.clear()
         nodes = list(nodes_of(losses))
         self._graph |= signature(nodes, recording)

@@ -39,22 +39,27 @@ def _shared(node: Node, records: int) -> Iterable[float]:
             yield float(value)
 
 
-def counted_tokens(value: float, batch: Sequence[Tensor]) -> str | None:
-    """What of a batch of sequences a number, or its inverse, counts; None: nothing.
+def token_counts(batch: Sequence[Tensor]) -> list[tuple[str, int]]:
+    """What may be counted of a batch of sequences, in words, and the counts; those of no more than its records are left out.
 
     Args:
-        value: that scales all losses alike.
         batch: its tensors; those with a row of whole numbers or of zeros and ones for each record are looked at.
     """
-    if not value:
-        return None
+    found: list[tuple[str, int]] = []
     for place, tensor in enumerate(batch):
         if tensor.dim() < 2 or (tensor.is_floating_point() and not bool(((tensor == 0) | (tensor == 1)).all())) or tensor.is_complex():
             continue
-        for what, count in _counts(tensor):
-            if count > len(tensor) and any(abs(found - count) <= _ROUNDED * count for found in (abs(value), abs(1 / value))):
-                return f"the {what} in tensor {place} of the batch, {count}"
-    return None
+        counts = [(f"the {what} in tensor {place} of the batch, {count}", count) for what, count in _counts(tensor)]
+        found += [(words, count) for words, count in counts if count > len(tensor)]
+    return found
+
+
+def counted_tokens(value: float, counts: Iterable[tuple[str, int]]) -> str | None:
+    """What a number that scales all losses alike, or its inverse, counts, of `token_counts`; None: nothing."""
+    if not value:
+        return None
+    sizes = abs(value), abs(1 / value)
+    return next((words for words, count in counts if any(abs(size - count) <= _ROUNDED * count for size in sizes)), None)
 
 
 def _counts(tensor: Tensor) -> Iterator[tuple[str, int]]:
