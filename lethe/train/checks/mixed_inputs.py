@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,20 @@ Place = tuple[int, int, int]
 """A call of the model in its micro-batch, a tensor that it is given, and one of the loader's."""
 
 
+class _Records(NamedTuple):
+    """Some numbers of each of the loader's records.
+
+    Args:
+        shape: of all of them, (B, ...).
+        columns: which numbers of a record.
+        rows: shape (B, columns).
+    """
+
+    shape: torch.Size
+    columns: list[int]
+    rows: Tensor
+
+
 class LoopInputs:
     """Refuses rows that are weighted sums of records (mixup, centring), other records' (a permutation; one of the batch before that was
     kept), or pieces of them (cutmix); and columns that are scaled or shifted otherwise than in a batch before, as by a batch's own mean
@@ -44,26 +58,39 @@ class LoopInputs:
         self._due = True  # whether the next micro-batch is looked at
         self._looks = False
         self._delivered: Sequence[Tensor] = ()
-        self._kept: list[Tensor] | None = None
-        self._earlier: Sequence[Tensor] = ()
-        self._before: Sequence[Tensor] = ()
-        self._columns: dict[Place, list[int]] = {}
+        self._whole: list[Tensor] = []
+        self._kept: list[_Records | None] = []
+        self._earlier: list[_Records | None] = []
+        self._before: list[_Records | None] = []
+        self._columns: dict[int, list[int]] = {}
         self._scalings: dict[Place, Scalings] = {}
 
     def keep(self, delivered: tuple[Tensor, ...], *, wanted: bool, needed: bool) -> tuple[Tensor, ...]:
-        """The same, of which in some micro-batches a copy is kept: the loop may write into what it is given.
+        """The same, of which in some micro-batches some numbers are noted: the loop may write into what it is given.
 
         Args:
             delivered: of the loader, shapes (B, ...).
             wanted: False: nothing is looked at.
-            needed: whether `written` is going to be asked, too.
+            needed: whether `written` is going to be asked, too; all numbers are copied then.
         """
-        self._delivered, self._earlier, self._before, self._looks = delivered, self._before, (), False
+        self._delivered, self._earlier, self._looks, noted = delivered, self._before, False, list[_Records | None]()
+        self._before, self._kept = [], []
         if wanted and len(delivered[0]) > 1:
             self._looks, self._due = self._due, self._is_next_due()
-            self._before = delivered if self._due else ()  # held for as long as it takes
-        self._kept = [entry.clone() for entry in delivered] if self._looks or needed else None
+            if self._looks or self._due:
+                noted = [self._some_of(number, entry) for number, entry in enumerate(delivered)]
+            self._kept, self._before = noted if self._looks else [], noted if self._due else []
+        self._whole = [entry.clone() for entry in delivered] if needed else []
         return delivered
+
+    def _some_of(self, number: int, records: Tensor) -> _Records | None:
+        """Of the loader's tensor of that number, always the same numbers of a record; None: it has one a record, or no real ones."""
+        if records.dim() < 2 or records.is_complex():
+            return None
+        flat = records.flatten(1)
+        known = self._columns.setdefault(number, sorted(sample(range(flat.shape[1]), max(_COLUMNS, 4 * len(flat)))))
+        columns = [column for column in known if column < flat.shape[1]]
+        return _Records(records.shape, columns, flat[:, columns])
 
     def written(self, rows: Tensor) -> bool:
         """Whether the loop wrote into the present micro-batch.
@@ -71,8 +98,7 @@ class LoopInputs:
         Args:
             rows: which of them are records.
         """
-        assert self._kept is not None
-        return not all(same(now[rows], before[rows]) for now, before in zip(self._delivered, self._kept, strict=True))
+        return not all(same(now[rows], before[rows]) for now, before in zip(self._delivered, self._whole, strict=True))
 
     @contextmanager
     def watched(self) -> Generator[None]:
@@ -83,7 +109,7 @@ class LoopInputs:
         """
         self._depth = self._calls = 0
         kept, earlier = self._kept, self._earlier
-        if kept is None or not self._looks:
+        if not self._looks:
             yield
             return
 
@@ -97,7 +123,7 @@ class LoopInputs:
                     own = [place for place, there in enumerate(self._delivered) if _where(there) == _where(entry)]
                     for other in own or range(len(kept)):
                         self._require_own(entry, kept[other], (self._calls, one, other))
-                    for records, before in zip(kept, () if own else earlier, strict=False):
+                    for records, before in zip(kept, [] if own else earlier, strict=False):
                         _refuse_earlier(entry, records, before)
 
         def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -116,14 +142,10 @@ class LoopInputs:
         return self._batches <= _FIRST or self._batches & (self._batches - 1) == 0 or chance.randrange(_ODDS) == 0
 
     @torch.no_grad()
-    def _require_own(self, given: Tensor, records: Tensor, place: Place) -> None:
-        own = _as_given(records, given)
-        if own is None:
+    def _require_own(self, given: Tensor, records: _Records | None, place: Place) -> None:
+        if records is None or (rows := _as_delivered(given, records)) is None:
             return
-        rows = given.flatten(1)
-        known = self._columns.setdefault(place, sorted(sample(range(own.shape[1]), max(_COLUMNS, 4 * len(own)))))
-        columns = [column for column in known if column < own.shape[1]]
-        rows, own = rows[:, columns], own[:, columns]
+        own = records.rows
         if torch.equal(rows, own):
             return
         if (found := _pieces(rows, own) or _sums(rows, own)) is not None:
@@ -137,11 +159,12 @@ def _where(entry: Tensor) -> tuple[int, torch.Size]:
 
 
 @torch.no_grad()
-def _refuse_earlier(given: Tensor, records: Tensor, earlier: Tensor) -> None:
+def _refuse_earlier(given: Tensor, records: _Records | None, earlier: _Records | None) -> None:
     """Refuse rows that hold, wherever they have not their own record's numbers, those of a record of the batch before."""
-    if not (records.shape == given.shape and records.shape[1:] == earlier.shape[1:]) or records.device != given.device or records.dim() < 2:
+    if records is None or earlier is None or given.shape != records.shape or records.shape[1:] != earlier.shape[1:]:
         return
-    if (found := _pieces(given.flatten(1), records.flatten(1), earlier.flatten(1))) is not None:
+    rows = _as_delivered(given, records)
+    if rows is not None and (found := _pieces(rows, records.rows, earlier.rows)) is not None:
         raise InputError(
             f"recording: the model is given record {found[1]} of the loader's batch before in place of record {found[0]} of this one.",
             source="what the loop does between the loader and the model: batches that are kept, replayed or fetched in advance",
@@ -158,14 +181,13 @@ def _mixed(what: str) -> InputError:
     )
 
 
-def _as_given(records: Tensor, given: Tensor) -> Tensor | None:
-    """The loader's records as rows in the order of what the model is given; None: that has another shape."""
-    if records.dim() < 2 or given.dim() < 2 or len(records) != len(given) or records.device != given.device or records.is_complex():
+def _as_delivered(given: Tensor, records: _Records) -> Tensor | None:
+    """The same numbers of what the model is given, in the order in which the loader has them; None: that is made of something else."""
+    if given.dim() < 2 or len(given) != len(records.rows) or given.device != records.rows.device:
         return None
-    if records.shape != given.shape:  # pictures whose channels come last
-        records = next((moved for ends in ((-1, 1), (1, -1)) if (moved := records.movedim(*ends)).shape == given.shape), records)
-    own = records.flatten(1)
-    return own if own.shape[1] == given[0].numel() else None
+    if given.shape != records.shape:  # pictures whose channels come last
+        given = next((moved for ends in ((-1, 1), (1, -1)) if (moved := given.movedim(*ends)).shape == records.shape), given)
+    return given.flatten(1)[:, records.columns] if given[0].numel() == records.shape[1:].numel() else None
 
 
 def _allowed(rows: Tensor, own: Tensor) -> float | None:
