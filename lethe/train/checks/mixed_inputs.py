@@ -88,8 +88,9 @@ class LoopInputs:
         if records.dim() < 2 or records.is_complex():
             return None
         flat = records.flatten(1)
-        known = self._columns.setdefault(number, sorted(sample(range(flat.shape[1]), max(_COLUMNS, 4 * len(flat)))))
-        columns = [column for column in known if column < flat.shape[1]]
+        if number not in self._columns:
+            self._columns[number] = sorted(sample(range(flat.shape[1]), max(_COLUMNS, 4 * len(flat))))
+        columns = [column for column in self._columns[number] if column < flat.shape[1]]
         return _Records(records.shape, columns, flat[:, columns])
 
     def written(self, rows: Tensor) -> bool:

@@ -62,7 +62,9 @@ def require_scaled(
         sites: where.
         scaled: the gradients of the weighted sum of the losses there.
         weights: v, shape (B,), powers of two; 0 where a record does not count, or has no finite loss.
-        losses, counted, recording, summed: see `check_scaled`.
+        losses: of the records, shape (B,).
+        counted: shape (B,); None: all of them.
+        recording, summed: see `check_scaled`.
     Raises:
         InputError: records mix.
     """
