@@ -69,10 +69,11 @@ def check_gradients(
     compared = _Compared(_ByTheRules(parts, squares), list(gradient_sites(recording)), losses, recording)
     together = dict(zip(chosen, _WEIGHTS, strict=False))
     weights = _weights(together, usable, squares, recording)
-    if not (chosen and compared.agree(together, weights)):
+    agreed = bool(chosen) and compared.agree(together, weights)
+    if not agreed:
         for record in chosen:
             compared.require(record)
-    if weights is None or not compared.require_scaled(weights, counted, summed=summed):
+    if weights is None or not agreed or not compared.require_scaled(weights, counted, summed=summed):
         check_scaled(losses, counted, recording, summed=summed)
     heard = compared.heard
     return Seen(records=compared.records, heard=frozenset(heard), silent=frozenset(compared.present - heard))
