@@ -96,7 +96,7 @@ def test_the_fit_states_both_releases_and_meets_the_total(given: dict[str, Any])
     stated = model.certificate_
     assert isinstance(stated, Statement)
     assert "mean of 3 columns" in stated.name
-    assert "rows are centred first" in model.privacy_report_
+    assert "rows are centred (their mean taken off) first" in model.privacy_report_
     assert 0.98 < model.epsilon_ <= 1.0
     assert model.run_ is not None
     if not given:

@@ -9,10 +9,17 @@ from scipy import sparse
 
 import lethe
 from lethe.calculus.guarantees import GDP
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.estimators import LinearSVC, LogisticRegression, SoftmaxRegression
 from lethe.estimators.budget import Budget
+from lethe.estimators.choice.choose import choose
+from lethe.estimators.choice.mechanism import Penalties
+from lethe.estimators.inputs.facts import PublicFacts
+from lethe.estimators.inputs.records import Records
 from lethe.estimators.models.whitened_rows import COVARIANCE_SHARE, WhitenedRows, planned_whitening, whitened_rows
+from lethe.estimators.randomness import randomness
+from lethe.run.losses import Logistic
+from lethe.run.regularisers import Ridge
 
 DELTA = 1e-5
 
@@ -57,6 +64,33 @@ def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, m
     wanted = moved / (budget.share(COVARIANCE_SHARE).mu * np.sqrt(0.5) * 2000)
     assert float(np.std(found)) == pytest.approx(wanted, rel=4.0 / np.sqrt(2 * 1200))
     assert float(np.mean(found)) == pytest.approx(0.3, rel=0.01)
+
+
+def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
+    """How strong a ridge is on whitened rows follows from what was released; a weaker one than planned would contract less."""
+    rows = np.random.default_rng(3).uniform(-1.0, 1.0, size=(4000, 6)) / np.sqrt(6.0)
+    labels = (rows.sum(axis=1) > 0.0).astype(int)
+    fitted = model(mechanism="pass_ends", whiten=True, seed_noise=False, C=0.01, epsilon=8.0).fit(rows, labels)
+    run, made = fitted.run_, fitted.whitened_
+    assert run is not None
+    assert made is not None
+    assert made.norm > 1.5
+    assert isinstance(run.regulariser, Ridge)
+    assert run.regulariser.strength == pytest.approx(1.0 / (0.01 * 4000) / made.norm**2)
+    charged = lethe.certify(run.replace(regulariser=None), DELTA).guarantee
+    assert isinstance(charged, GDP)
+    assert isinstance(fitted.statement_.guarantee, GDP)
+    moments = Budget(epsilon=8.0, delta=DELTA).share(COVARIANCE_SHARE).mu
+    assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, charged.mu), rel=1e-9)
+
+
+def test_a_plan_that_counts_on_more_ridge_than_there_is_is_refused() -> None:
+    rows, labels = narrow(200)
+    facts = PublicFacts(records=200, columns=6, loss=Logistic(feature_norm=1.0), ridge=0.1)
+    plan = choose("pass_ends", facts, Budget(epsilon=1.0, delta=DELTA)).plan
+    records = Records(rows, labels.astype(float), loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
+    with pytest.raises(LetheError, match="the noise counts on"):
+        plan.train(records, randomness(0, True, 200).draws, Penalties(ridge=0.05, l1=0.0))
 
 
 def by_hand(rows: Any, made: WhitenedRows, feature_norm: float) -> np.ndarray[Any, Any]:

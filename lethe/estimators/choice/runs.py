@@ -15,6 +15,7 @@ from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
+from lethe.errors import LetheError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
@@ -92,6 +93,11 @@ class RunMechanism:
 
         def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
             expected = Penalties(facts.ridge, facts.l1)
+            if not penalties.ridge >= expected.ridge:
+                raise LetheError(
+                    f"ridge: the noise counts on {expected.ridge:.3g}, and only {penalties.ridge:.3g} is left after what was released.",
+                    source="the estimator's plan; its training released nothing",
+                )
             run = planned() if penalties == expected else planned().replace(regulariser=_regulariser(penalties))
             weights, recorded = carry_out(run, records.with_loss(shape.facts.loss), draws, averaged=shape.averaged)
             certificate = certified(recorded, budget.delta)

@@ -98,8 +98,9 @@ class PlannedWhitening:
     @property
     def why(self) -> str:
         """A line for the report."""
-        what, share = ("centred and whitened", COVARIANCE_SHARE) if self.covariance else ("centred", MEAN_SHARE)
-        return f"rows are {what} first, for {share:.0%} of the budget (in squared mu)"
+        whitened = " and whitened (columns uncorrelated, of equal spread)" if self.covariance else ""
+        share = COVARIANCE_SHARE if self.covariance else MEAN_SHARE
+        return f"rows are centred (their mean taken off){whitened} first, for {share:.0%} of the budget (in squared mu)"
 
 
 def planned_whitening(records: int, columns: int, budget: Budget, *, neighbours: Neighbours) -> PlannedWhitening | None:
