@@ -11,6 +11,7 @@ pytest.importorskip("accelerate")
 from small_models import DELTA, arguments, classifier, private, run_of, sentences
 from transformers import TrainingArguments
 
+import lethe
 from lethe.errors import InputError, UnknownArgumentError
 from lethe.integrations.transformers import PrivateTrainer
 
@@ -150,7 +151,11 @@ def test_targets_and_runs_that_contradict(tmp_path: Path) -> None:
     assert private(tmp_path, classifier(), sentences(), run=run, per_device_train_batch_size=4, gradient_accumulation_steps=2).run == run
     with pytest.raises(InputError, match="needs to be > 0"):
         private(tmp_path, classifier(), sentences(), max_grad_norm=0.0)
-    with pytest.raises(InputError, match="delta"):
-        PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), epsilon=1.0, delta=0.5)
+    told = {"model": classifier(), "args": arguments(tmp_path), "train_dataset": sentences(), "delta": 0.5}
+    for target in ({"epsilon": 1.0}, {"run": run}):
+        with pytest.raises(InputError, match=r"(?s)delta: got 0\.5; with 24 records.*allow_large_delta=True"):
+            PrivateTrainer(**told, **target)
+    large = PrivateTrainer(**told, epsilon=1.0, allow_large_delta=True)
+    assert lethe.certify(large.run, 0.5, allow_large_delta=True).epsilon <= 1.0
     with pytest.raises(InputError, match="every trial is a training"):
         private(tmp_path, classifier(), sentences(), run=run).hyperparameter_search()

@@ -85,6 +85,16 @@ def test_with_noise_that_is_given() -> None:
     assert (engine.run.noise_multiplier, engine.run.total_steps) == (1.5, 7)
 
 
+def test_a_large_delta_may_be_meant_here_too() -> None:
+    with pytest.raises(InputError, match=r"(?s)delta: got 0\.1; with 23 records.*allow_large_delta=True"):
+        opened(target_delta=0.1)
+    engine = opened(target_delta=0.1, allow_large_delta=True)[0]
+    assert lethe.certify(engine.run, 0.1, allow_large_delta=True).epsilon <= 3.0
+    with pytest.raises(InputError, match="allow_large_delta=True"):
+        engine.get_epsilon(0.1)
+    assert engine.get_epsilon(0.1, allow_large_delta=True) == 0.0
+
+
 @pytest.mark.slow
 def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     """Also of a step whose noisy gradient is there and not used yet: it is released."""

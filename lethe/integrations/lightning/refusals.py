@@ -17,13 +17,15 @@ _DESIGN = "which records meet which step is the batch design of the run; leave i
 _TRIALS = "it trains on the private records to choose a setting, and each trial costs; choose by public data"
 _SET = "it changes parameters, or which of them are trained, beside the optimiser's step"
 
+_AVERAGED = f"{_SET}; PrivateTraining(ema=0.999) keeps a moving average of the iterates, which the certificate covers"
+
 _CALLBACKS: Mapping[str, str] = {
     "GradientAccumulationScheduler": "how many records a step has is the batch design of the run, the same at every step",
     "BatchSizeFinder": _TRIALS,
     "LearningRateFinder": _TRIALS,
-    "StochasticWeightAveraging": _SET,
-    "WeightAveraging": _SET,
-    "EMAWeightAveraging": _SET,
+    "StochasticWeightAveraging": _AVERAGED,
+    "WeightAveraging": _AVERAGED,
+    "EMAWeightAveraging": _AVERAGED,
     "BaseFinetuning": _SET,
     "ModelPruning": _SET,
 }

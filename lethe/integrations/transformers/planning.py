@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from lethe.accounting.plan import plan
+from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
 from lethe.run.known_fields import require_run
@@ -27,6 +28,7 @@ def planned(
     delta: float,
     run: Run | None,
     neighbours: Neighbours,
+    allow_large_delta: bool = False,
     users: Any = None,
 ) -> Planned:
     r"""The run of a Trainer.
@@ -43,6 +45,7 @@ def planned(
         delta: in (0, 1).
         run: instead of epsilon; batches, steps and clip norm are its own, and arguments that say another thing are refused.
         neighbours: of a run that is made here.
+        allow_large_delta: whether a delta of 1/records or more is meant.
         users: the id of each record's user; None: a record is the unit.
     Raises:
         InputError: neither or both of epsilon and run, no length, or arguments that contradict the run.
@@ -68,7 +71,8 @@ def planned(
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
         told: dict[str, Any] = {"clip_norm": _clip_norm(args), "neighbours": neighbours, "of_users": users is not None}
         made = poisson_run(units, logical, steps, args.learning_rate, **told)
-        return Planned(plan(made, epsilon, delta), physical, per_epoch)
+        return Planned(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
+    delta_for(run.records, delta, allow_large_delta=allow_large_delta)  # before the long work
     per_epoch = steps_per_epoch(units, logical, 1, drop_last=False)
     _refuse_other_words(args, run, per_epoch)
     return Planned(run, min(physical, logical), per_epoch)

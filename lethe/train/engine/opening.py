@@ -53,6 +53,7 @@ class Asked:
     views: int = 1
     length: tuple[int | None, int | None] = (None, None)
     target: tuple[float, float] | None = None
+    allow_large_delta: bool = False
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def opening(self, run: Run | None, optimizer: Any, *, known: tuple[str, ...]) -> Opening:
@@ -111,7 +112,7 @@ class Asked:
         epochs, steps = self.length
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
         run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
-        counted = run if self.target is None else planned(run, *self.target)
+        counted = run if self.target is None else planned(run, *self.target, allow_large_delta=self.allow_large_delta)
         return Opening(counted, facts.source, facts.steps_per_epoch, views=self.views)
 
 
