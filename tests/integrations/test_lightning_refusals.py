@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*fast_dev_run"),
     pytest.mark.filterwarnings("ignore:.*dataloader_iter"),
+    pytest.mark.filterwarnings("ignore:.*no optimizer"),
 ]
 
 
@@ -73,6 +74,11 @@ class Two(Classifier):
 class Plain(Classifier):
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Without(Classifier):
+    def configure_optimizers(self) -> Any:
+        return None
 
 
 class Following(Classifier):
@@ -135,6 +141,7 @@ def test_float16_is_refused_with_its_reason() -> None:
         (Moving, "on_after_batch_transfer: got a method of Moving"),
         (Backward, "backward: got a method of Backward"),
         (Iterating, "training_step: got dataloader_iter"),
+        (Without, "configure_optimizers: returns none"),
         (Two, "configure_optimizers: got 2 optimisers|multiple optimizers"),
         (Odd, r"training_step: gives a loss of shape \(2,\)|shape"),
     ],
@@ -178,6 +185,9 @@ def test_records_are_refused(records: Any, message: str) -> None:
         ({"epsilon": -1.0, "delta": DELTA, "clip_norm": 1.0}, "epsilon = -1.0"),
         ({"epsilon": 3.0, "delta": 2.0, "clip_norm": 1.0}, "delta = 2.0"),
         ({"epsilon": 3.0, "delta": DELTA, "clip_norm": 1.0, "views": 0}, "views: got 0"),
+        ({"epsilon": 3.0, "delta": DELTA, "clip_norm": 0.0}, "clip_norm = 0"),
+        ({"epsilon": 3.0, "delta": DELTA, "epochs": 3}, r"(?s)epochs: PrivateTraining takes no.*Trainer\(max_epochs="),
+        ({"delta": DELTA, "noise_multiplier": 1.0}, r"(?s)noise_multiplier: .*run=lethe\.Run"),
     ],
 )
 def test_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

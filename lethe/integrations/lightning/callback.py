@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_positive
 from lethe.calculus.large_delta import open_delta
-from lethe.documents.synonyms import in_other_words
+from lethe.documents.synonyms import answering
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning.package import Callback
 from lethe.integrations.lightning.patches import Patches
@@ -34,6 +34,17 @@ from lethe.train.data.sources.fields import fields_of
 from lethe.train.data.sources.loaders import refuse_own_batches
 from lethe.train.data.sources.recognise import records_of
 from lethe.train.data.user_ids import ids_of
+
+_ELSEWHERE = {
+    **dict.fromkeys(("epochs", "passes"), "L.Trainer(max_epochs=..., callbacks=[private])"),
+    **dict.fromkeys(("steps", "max_steps"), "L.Trainer(max_steps=..., callbacks=[private])"),
+    **dict.fromkeys(
+        ("batch_size", "physical_size", "max_physical_batch_size"),
+        "DataLoader(dataset, batch_size=...), and L.Trainer(accumulate_grad_batches=...) where a step has more records than fit at once",
+    ),
+    "noise_multiplier": "PrivateTraining(run=lethe.Run(noise_multiplier=..., ...), delta=...); with epsilon the noise is found",
+}
+"""What others take here, and Lightning or the run says."""
 
 
 class PrivateTraining(RecordedTraining, Callback):
@@ -89,7 +100,7 @@ class PrivateTraining(RecordedTraining, Callback):
 
     _TRAIN = "trainer.fit"
 
-    @in_other_words
+    @answering(_ELSEWHERE)
     def __init__(
         self,
         epsilon: float | None = None,
@@ -124,8 +135,10 @@ class PrivateTraining(RecordedTraining, Callback):
             )
         self._delta, self._allow_large_delta = open_delta(delta), allow_large_delta
         self._log_private, self._declared_apart = log_private, declared_apart
-        target = None if epsilon is None else require_positive("epsilon", epsilon)
-        self._target: dict[str, Any] = {"epsilon": target, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
+        for name, value in (("epsilon", epsilon), ("clip_norm", clip_norm)):
+            if value is not None:
+                require_positive(name, value)
+        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
         self._target |= {"clip_norm": clip_norm, "neighbours": neighbours}
         self._users, self._read = users, {"records_per_user": records_per_user, "views": require_whole("views", views, 1)}
         self._patches = Patches()
@@ -163,7 +176,7 @@ class PrivateTraining(RecordedTraining, Callback):
         if stage != "fit":
             return
         if self.engine is not None:
-            raise InputError("PrivateTraining: this one has trained; another training is another run, and its cost adds up.")
+            raise InputError("PrivateTraining: this one has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
         without_reducer(self._patches, trainer.strategy)
 

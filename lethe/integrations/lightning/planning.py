@@ -101,4 +101,5 @@ def _steps(trainer: Any, per_epoch: int) -> int:
 
 
 def _rate(trainer: Any) -> Any:
-    return trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else None
+    groups = trainer.optimizers[0].param_groups if trainer.optimizers else []
+    return groups[0]["lr"] if groups else None  # without an optimiser, which is refused in a moment, Lightning has one of no parameters

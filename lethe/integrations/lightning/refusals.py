@@ -95,6 +95,12 @@ def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.opt
     """
     if len(trainer.optimizers) != 1:
         raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", "a step is one noisy gradient, for one optimiser")
+    if not trainer.optimizers[0].param_groups:
+        raise InputError(
+            "configure_optimizers: returns none; private training takes the steps of the module's optimiser.",
+            source="the LightningModule",
+            remedy="return torch.optim.AdamW(self.parameters(), lr=...).",
+        )
     plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
     if plateau and (log_private or run.release == "last"):
         raise _refused(

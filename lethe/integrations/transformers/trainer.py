@@ -168,7 +168,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         if trial is not None:
             self.hyperparameter_search()
         if self.engine is not None:
-            raise InputError("train: this trainer has trained; another training is another run, and its cost adds up.")
+            raise InputError("train: this trainer has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_arguments(self.args, self._KNOWN)
         folder = self._folder()
         self._resume = refuse_earlier(resume_from_checkpoint, self.args, folder)

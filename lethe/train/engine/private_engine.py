@@ -183,6 +183,7 @@ class PrivacyEngine(LoopProgress):
         max_grad_norm: float,
         epochs: int | None = None,
         steps: int | None = None,
+        views: int = 1,
         allow_large_delta: bool = False,
         **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
@@ -193,8 +194,8 @@ class PrivacyEngine(LoopProgress):
         """
         target = (target_epsilon, target_delta)
         made = {"target": target, "max_grad_norm": max_grad_norm, "length": (epochs, steps), "allow_large_delta": allow_large_delta}
-        asked = Asked(data_loader=data_loader, others=others, **made)
-        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta", "allow_large_delta")
+        asked = Asked(data_loader=data_loader, views=views, others=others, **made)
+        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta", "views", "allow_large_delta")
 
     def _opened(self, module: M, optimizer: OptimizerT, asked: Asked, *words: str) -> tuple[M, OptimizerT, PrivateLoader]:
         if self._loop is not None:
