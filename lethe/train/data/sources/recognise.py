@@ -65,8 +65,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     held = ", ".join(dict.fromkeys(type(part).__name__ for part in parts)) if isinstance(data, tuple | list) else ""
     raise InputError(
         f"data: got {type(data).__name__}{f' of {held}' if held else ''}; it needs arrays, .npy files or a map-style data set.",
-        remedy="give (features, targets) as tensors, NumPy arrays or .npy files, or an object with len(data) and data[i]; a list of records "
-        "as lethe.train.data.MapStyleSource(data).",
+        remedy="give (features, targets) as tensors, NumPy arrays or .npy files, or an object with len(data) and data[i]; a list of "
+        "records as lethe.train.data.MapStyleSource(data).",
     )
 
 
