@@ -91,8 +91,8 @@ def test_the_rival_is_trained_at_what_screened_best_without_momentum(tmp_path: P
     rows = [facts | {"features": features, "momentum": m, "clip": clip, "score": score} for features, m, clip, score in tried]
     file = tmp_path / "screened.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert best_screened("mnist_scattering", 1.0, file) == (60, 7, 0.3, 3.0)
-    assert best_screened("mnist_scattering", 3.0, file) is None
+    assert best_screened("mnist_scattering", 1.0, "whitened", file) == (60, 7, 0.3, 3.0)
+    assert best_screened("mnist_scattering", 3.0, "whitened", file) is None
 
 
 @pytest.mark.slow
