@@ -1,6 +1,6 @@
-"""Fashion-MNIST as `utility_records.py` reads it, from the four IDX files of its authors, as the Debian package dataset-fashion-mnist has them.
+"""Fashion-MNIST as `utility_records.py` reads it, made of its authors' four IDX files; Debian's package dataset-fashion-mnist has them.
 
-    python benchmarks/idx_files.py /usr/share/datasets/fashion-mnist FOLDER/fashion_mnist.npz
+python benchmarks/idx_files.py /usr/share/datasets/fashion-mnist FOLDER/fashion_mnist.npz
 """
 
 from __future__ import annotations

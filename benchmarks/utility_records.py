@@ -25,7 +25,7 @@ from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
 from utility_records_data import DATASETS
-from utility_records_methods import AUTO, METHODS, SEARCH, PLAIN, TUNED, WHITENED, Settings, grid, train, whitened
+from utility_records_methods import AUTO, METHODS, PLAIN, SEARCH, TUNED, WHITENED, Settings, grid, train, whitened
 from utility_records_summary import best_settings, print_tables
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"

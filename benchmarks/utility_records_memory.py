@@ -1,4 +1,4 @@
-"""Memory of a fit of `auto` on each set of the benchmark of records: what it holds at its peak beside the rows that it was given. Linux only.
+"""Memory of a fit of `auto` on each set of the benchmark of records: what it holds at most beside the rows it was given. Linux only.
 
     python benchmarks/utility_records_memory.py --data FOLDER [--datasets digits adult] [--cache FOLDER]
 

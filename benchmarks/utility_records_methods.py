@@ -1,9 +1,10 @@
 """What the benchmark of records compares. Relation: one record's contribution set to zero (zero out), delta = 1e-5, unless said.
 
 Ours: `auto`, whose settings follow from public facts alone, and a private search. Tuned on the test records, which no certificate covers
-and which favours them: DP-SGD on Poisson batches by Lethe, on the rows as they come and on rows whitened as `auto` has them, the same
+and which favours them: DP-SGD on Poisson batches by Lethe, on the rows as they come and on rows whitened as `auto` has them; the same
 algorithm by Opacus at the settings that were best on the rows as they come, with Opacus's own accountant (a record added or removed,
-which asks for the same noise of Poisson batches), and correlated noise with every iterate released. diffprivlib is held to pure epsilon-DP for one record replaced, all that it has: the stronger promise of all here.
+which asks for the same noise of Poisson batches); and correlated noise with every iterate released. diffprivlib is held to pure
+epsilon-DP for one record replaced, all that it has: the stronger promise of all here.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import LetheError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
 from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
 from lethe.features import RecordNormalizer
 from lethe.run.losses import LinearLoss
@@ -78,8 +80,9 @@ def _whitened_table(problem: Problem, epsilon: float, seed: int) -> tuple[Proble
 
 
 def _with_constant(rows: Array) -> Array:
-    """Rows of norm at most 1 again."""
-    return np.hstack([rows, np.ones((len(rows), 1), rows.dtype)]) / np.sqrt(2.0).astype(rows.dtype)
+    """A constant feature as the estimators have it, and rows of norm at most 1 again."""
+    constant = np.full((len(rows), 1), CONSTANT, rows.dtype)
+    return np.hstack([rows, constant]) / np.sqrt(1.0 + CONSTANT**2).astype(rows.dtype)
 
 
 def _whitened_channels(problem: Problem, channels: int, epsilon: float, seed: int) -> tuple[Problem, float]:

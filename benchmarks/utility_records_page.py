@@ -11,7 +11,7 @@ from private_linear_summary import Cells, behind, cell, half_width
 from resumable import read_lines
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED, WHITENED
-from utility_records_summary import Rows, best_settings, cells_of, passes_of, screened_rows, standing
+from utility_records_summary import MEMORY, Rows, best_settings, cells_of, passes_of, screened_rows, standing
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
 ABLATION = Path(__file__).with_name("results") / "utility_ablation.jsonl"
@@ -127,6 +127,16 @@ def chosen() -> str:
                 took = ", ".join(sorted({re.sub(r"(pass_ends|joint): ", r"`\1`, ", row["chosen"]) for row in found}))
                 seconds = statistics.median(row["seconds"] for row in found)
                 lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {epsilon:g} | {took} | {seconds:.1f} |")
+    return "\n".join(lines)
+
+
+def memory() -> str:
+    """What a fit of `auto` holds at its peak beside the rows that it was given."""
+    lines = ["| | MiB of the rows | MiB held beside them at the peak |", "|---|---|---|"]
+    measured = {row["dataset"]: row for row in read_lines(MEMORY)}
+    for name, known in DATASETS.items():
+        if name in measured:
+            lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {measured[name]['rows']:.0f} | {measured[name]['beside']:.0f} |")
     return "\n".join(lines)
 
 
