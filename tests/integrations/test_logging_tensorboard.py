@@ -315,7 +315,7 @@ def test_a_failed_training_says_so_without_its_words(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="17"):
         fit(make_model(), secret, make_data(), make_run(), callbacks=logger(tmp_path))
-    assert "InputError" in EventFiles(tmp_path).texts["dp/failed"]
+    assert "ValueError" in EventFiles(tmp_path).texts["dp/failed"]
     assert b"17 has" not in b"".join(path.read_bytes() for path in tmp_path.glob("events*"))
 
 

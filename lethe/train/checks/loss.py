@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
@@ -98,9 +98,9 @@ class CheckedLoss:
         """The losses; of a mapping the function is given a copy, which it may take entries out of."""
         try:
             return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
-        except (LetheError, torch.OutOfMemoryError):
-            raise
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:
+            if not _does_not_fit(error):
+                raise
             raise InputError(
                 f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
                 f"{first_line(error)}",
@@ -227,6 +227,16 @@ def _precision(outputs: Any, losses: Tensor) -> torch.dtype:
 
 def _copied(targets: Any) -> Any:
     return tree_map(lambda entry: entry.detach().clone() if isinstance(entry, Tensor) else entry, targets)
+
+
+def _does_not_fit(error: Exception) -> bool:
+    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose is its own."""
+    if type(error) is not ValueError:
+        return type(error) in (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError)
+    inner = error.__traceback__
+    while inner is not None and inner.tb_next is not None:
+        inner = inner.tb_next
+    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _said(given: Any) -> str:

@@ -322,9 +322,8 @@ class PrivacyEngine(LoopProgress):
             HypothesisError: release is last, before the last step; or something else than a step moved the parameters.
         """
         run = self._begun.begun_run()
-        spent = epsilon_of(
-            self.run if run is None else run, delta, allow_large_delta=allow_large_delta
-        )  # refuses a delta that cannot be used
+        # Before the first step too, so that a delta that cannot be used is refused.
+        spent = epsilon_of(self.run if run is None else run, delta, allow_large_delta=allow_large_delta)
         return 0.0 if run is None else spent
 
     def save(self) -> None:

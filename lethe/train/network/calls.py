@@ -83,7 +83,7 @@ class Calls:
         except (RuntimeError, IndexError) as error:
             known = {parameter.dtype for parameter in self._model.parameters()}
             strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
-            if not strange and any(words in str(error) for words in _OTHER_SIZES):
+            if (not strange or isinstance(error, IndexError)) and any(words in str(error) for words in _OTHER_SIZES):
                 shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
                 raise InputError(
                     f"data: batches of shape {shapes} do not go into this model: {first_line(error)}.",
@@ -91,7 +91,7 @@ class Calls:
                     remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
                     "one, and shape the records as the layers take them (the records come first).",
                 ) from error
-            if not strange:
+            if not strange or isinstance(error, IndexError):
                 raise
             raise InputError(
                 f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {str(error).splitlines()[0]}",
