@@ -76,8 +76,8 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
         self, dataset: Any, processing_class: Any, args: Any, packing: bool, formatting_func: Any, dataset_name: str
     ) -> Any:
         """As SFTTrainer does it; of the training records none is dropped."""
-        whole, training = copy.copy(args), dataset_name == "train" and args.max_length is not None
-        if training:
+        whole, longest = copy.copy(args), args.max_length if dataset_name == "train" else None
+        if longest is not None:
             whole.max_length = None
         try:
             prepared: Any = super()._prepare_dataset(dataset, processing_class, whole, packing, formatting_func, dataset_name)
@@ -88,9 +88,9 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
                 remedy="SFTConfig(dataset_text_field=...) names the column of texts; prompt and completion, or messages, are found by "
                 "their names; formatting_func makes a text of a record.",
             ) from error
-        if not training:
+        if longest is None:
             return prepared
-        kept = slice(None, args.max_length) if args.truncation_mode == "keep_start" else slice(-args.max_length, None)
+        kept = slice(None, longest) if args.truncation_mode == "keep_start" else slice(-longest, None)
         return prepared.map(lambda record: {name: record[name][kept] for name in ("input_ids", "labels")})
 
     def _own_criterion(self, model: Any) -> Any:
