@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -42,8 +42,6 @@ class Attends(nn.Module):
 class OwnAttention(nn.Module):
     """Attention of a model's own making."""
 
-    options: ClassVar[dict[str, Any]] = {}
-
     def __init__(self, choice: random.Random, width: int) -> None:
         super().__init__()
         self.all, self.heads, self.kind = (
@@ -51,6 +49,7 @@ class OwnAttention(nn.Module):
             choice.choice([1, 2]),
             choice.choice(["torch's", "causal", "softmax", "einsum"]),
         )
+        self.options: dict[str, Any] = {}
 
     def forward(self, given: Tensor) -> Tensor:
         shape = (*given.shape[:2], self.heads, -1)
@@ -220,7 +219,9 @@ def attention(given: Tensor, *, made: type[OwnAttention] | None, value: bool = F
 @pytest.mark.parametrize("made", [None, OwnAttention])
 @pytest.mark.parametrize("value", [False, True])
 @pytest.mark.parametrize(("dtype", "power"), [(torch.float32, 4), (torch.float32, 18), (torch.float64, 8), (torch.float64, 30)])
-def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(made: type[OwnAttention] | None, value: bool, dtype: torch.dtype, power: int) -> None:
+def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(
+    made: type[OwnAttention] | None, value: bool, dtype: torch.dtype, power: int
+) -> None:
     torch.manual_seed(1)
     given = torch.randn(4, 5, 8, dtype=dtype)
     given[HUGE] *= 10.0**power

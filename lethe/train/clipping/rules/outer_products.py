@@ -99,7 +99,7 @@ class OuterProducts(Cancelling):
         return self.inputs.shape[1] * (self.inputs.shape[2] + self.gradients.shape[2]) / max(1, self.numbers)
 
     def formed_to_keep(self) -> Tensor | None:
-        """All gradients, as `_raw` gives them, in memory that serves for the sum as well; None where that is not worth it, or there is none."""
+        """All gradients, as `_raw` gives them, in memory that serves for the sum, too; None: it is not worth it, or there is none."""
         batch, positions = self.inputs.shape[:2]
         if self._share() <= _FORMED_SHARE or (positions <= _FEW and batch * self.numbers > _HELD):
             return None
