@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
+from lethe.train.clipping.rules.attention.core import longest
 
 HUGE = 1
 
@@ -297,3 +298,13 @@ def test_torchs_attention_is_looked_at_whatever_its_options(options: dict[str, A
     shares = attention(given, made=Torchs)
     assert float(shares[HUGE]) == 0
     torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e17, 1e30, math.inf])
+def test_the_longest_vector_is_found_at_any_size(size: float) -> None:
+    torch.manual_seed(1)
+    given = torch.randn(3, 5, 8) * torch.tensor([1.0, size, size])[:, None, None]
+    given[2, 0] = 1.0  # beside a vector that float32 holds the square of
+    for tensor in (given, given.mT):
+        expected = torch.linalg.vector_norm(tensor.double(), dim=-1).amax(-1)
+        torch.testing.assert_close(longest(tensor), expected, rtol=1e-5, atol=0)

@@ -75,13 +75,13 @@ class ScaledInTurn:
     def __init__(self, sites: Sequence[GradientSite], weights: Tensor, recording: Recording) -> None:
         self._weights, self._recording = weights, recording
         self._sites = [site for site in sites if recording.told[site.place] is not None]
-        self._gaps, self._seen = torch.zeros_like(weights), set[GradientSite]()
-        self._tells = True
+        # What devices' own threads add to at once.
+        self._gaps, self._seen, self._tells = list[Tensor](), set[GradientSite](), True
 
     @property
     def agrees(self) -> bool:
         """Whether all rows were scaled as their records' losses; else `check_scaled` must be asked, as where small numbers vanish."""
-        return self._tells and self._seen.issuperset(self._sites) and not bool((self._gaps > 0).any())
+        return self._tells and self._seen.issuperset(self._sites) and not any(bool((gaps > 0).any()) for gaps in self._gaps)
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -113,10 +113,10 @@ class ScaledInTurn:
 
     @torch.no_grad()
     def _note(self, site: GradientSite, gradient: Tensor | None) -> None:
+        if gradient is not None and gradient.dtype is torch.float16:
+            self._tells = False
+        self._gaps.append(_gaps_at(site, self._recording.told[site.place], gradient, self._weights))
         self._seen.add(site)
-        self._tells = self._tells and (gradient is None or gradient.dtype is not torch.float16)
-        found = _gaps_at(site, self._recording.told[site.place], gradient, self._weights)
-        self._gaps = torch.maximum(self._gaps, found.to(self._gaps))
 
 
 def _gaps_at(site: GradientSite, plain: Tensor | None, scaled: Tensor | None, weights: Tensor) -> Tensor:

@@ -41,7 +41,8 @@ def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
 
 
 def _unsteady(attended: _Attended, records: int) -> Tensor:
-    q, k, *values = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *attended.values))
+    values = [value for value in attended.values if len(value) == len(attended.query)]
+    q, k, *values = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
     asked = [left_to_rounding(q, k, v, attended.scale, attended.query.dtype) for v in (values or [k])]
     return torch.stack(asked).view(len(asked), records, -1).any(2).any(0)
 
@@ -52,7 +53,7 @@ def _of_rows(lengths: Tensor) -> Tensor:
 
 def _has_rows(attended: _Attended, records: int) -> bool:
     first = len(attended.query)
-    return first > 0 and first % records == 0 and all(len(tensor) == first for tensor in (attended.key, *attended.values))
+    return attended.query.dim() > 2 and first > 0 and first % records == 0 and len(attended.key) == first
 
 
 def _attended(nodes: Iterable[Node]) -> Iterator[_Attended]:
