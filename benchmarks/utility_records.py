@@ -25,7 +25,7 @@ from resumable import read_lines
 from rich.console import Console
 from rich.progress import Progress
 from utility_records_data import DATASETS
-from utility_records_methods import METHODS, PLAIN, SEARCH, TUNED, Settings, grid, train, whitened
+from utility_records_methods import AUTO, METHODS, PLAIN, SEARCH, TUNED, WHITENED, Settings, grid, train, whitened
 from utility_records_summary import best_settings, print_tables
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
@@ -125,7 +125,7 @@ def _carry_out(work: list[Unit], rows: list[dict[str, Any]], file: Any, options:
             loaded = unit.seed, known.load(options.data, options.cache, unit.seed)
         problem, left, mechanism = loaded[1], unit.epsilon, "auto"
         started = time.process_time()
-        if known.channels is not None and unit.method != PLAIN:
+        if unit.method == WHITENED or (known.channels is not None and unit.method == AUTO):
             if white is None or white[0] != (unit.epsilon, unit.seed):
                 white = None  # one table at a time
                 white = (unit.epsilon, unit.seed), whitened(problem, known.channels, unit.epsilon, unit.seed)

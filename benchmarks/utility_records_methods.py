@@ -1,9 +1,10 @@
 """What the benchmark of records compares. Relation: one record's contribution set to zero (zero out), delta = 1e-5, unless said.
 
 Ours: `auto`, whose settings follow from public facts alone, and a private search. Tuned on the test records, which no certificate covers
-and which favours them: DP-SGD on Poisson batches by Lethe, the same algorithm by Opacus at the settings that were best for it, with
-Opacus's own accountant (a record added or removed, which asks for the same noise of Poisson batches), and correlated noise with every
-iterate released. diffprivlib is held to pure epsilon-DP for one record replaced, all that it has: the stronger promise of all here.
+and which favours them: DP-SGD on Poisson batches by Lethe, on the rows as they come and on rows whitened as `auto` has them; the same
+algorithm by Opacus at the settings that were best on the rows as they come, with Opacus's own accountant (a record added or removed,
+which asks for the same noise of Poisson batches); and correlated noise with every iterate released. diffprivlib is held to pure
+epsilon-DP for one record replaced, all that it has: the stronger promise of all here.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ from private_linear_data import Array, Problem
 from private_linear_rivals import NotPossible, Predict
 
 import lethe
+from lethe.calculus.guarantees import GDP
 from lethe.errors import LetheError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.facts import CONSTANT
+from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
 from lethe.features import RecordNormalizer
 from lethe.run.losses import LinearLoss
 from lethe.train import fit_linear
 
 DELTA = 1e-5
-AUTO, SEARCH, POISSON, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN = (
-    "auto", "private search", "Poisson, tuned", "Opacus, tuned", "correlated, tuned", "diffprivlib", "not private",
+METHODS = AUTO, SEARCH, POISSON, WHITENED, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN = (
+    "auto", "private search", "Poisson, tuned", "Poisson, tuned, whitened", "Opacus, tuned", "correlated, tuned", "diffprivlib",
+    "not private",
 )  # fmt: skip
-METHODS = (AUTO, SEARCH, POISSON, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN)
-TUNED = {POISSON: POISSON, OPACUS: POISSON, CORRELATED: CORRELATED}  # whose grid
+TUNED = {POISSON: POISSON, WHITENED: WHITENED, OPACUS: POISSON, CORRELATED: CORRELATED}  # whose grid
 CLIPS, LENGTHS = (0.1, 0.5), (0.1, 0.3, 1.0, 3.0)  # clip norms, and step sizes times the clip norm
 WHITENING_SHARE = 0.05  # of the squared mu
 Settings = tuple[int, int, float, float]  # passes, batches a pass, clip norm, step size times it
@@ -45,11 +50,42 @@ def grid(method: str, passes: tuple[int, ...], batches: tuple[int, ...]) -> list
     return list(itertools.product(passes, batches, CLIPS, LENGTHS))
 
 
-def whitened(problem: Problem, channels: int, epsilon: float, seed: int) -> tuple[Problem, float]:
-    """Rows whitened by a private mean and covariance of their channels, and the epsilon that is left, at delta, for a model.
+def whitened(problem: Problem, channels: int | None, epsilon: float, seed: int) -> tuple[Problem, float]:
+    """Rows whitened by private moments, and the epsilon that is left, at delta, for a model.
 
     Of a Gaussian model both together cost epsilon; of Poisson batches a little more, in their favour.
+
+    Args:
+        problem: rows of norm at most 1.
+        channels: of an image's features, whose mean and covariance are released; None: of a table, whitened as `auto` whitens it, with a
+            constant column, since fits here have no intercept.
+        epsilon: of the whole.
+        seed: of the moments' noise.
     """
+    return _whitened_table(problem, epsilon, seed) if channels is None else _whitened_channels(problem, channels, epsilon, seed)
+
+
+def _whitened_table(problem: Problem, epsilon: float, seed: int) -> tuple[Problem, float]:
+    budget = Budget(epsilon=epsilon, delta=DELTA)
+    planned = planned_whitening(*problem.train.shape, budget, neighbours="zero_out")
+    if planned is None:
+        raise NotPossible("nothing could be told from its noise")
+    generator = np.random.default_rng([7, seed])
+    rows, made, cost = whitened_rows(problem.train, planned, feature_norm=1.0, budget=budget, neighbours="zero_out", generator=generator)
+    test = unit_rows(problem.test, 1.0)
+    made.whiten(test)
+    train, test = (_with_constant(unit_rows(part, made.norm)) for part in (rows, test))
+    found = Problem(train=train, test=test, train_targets=problem.train_targets, test_targets=problem.test_targets, column_bound=1.0)
+    return found, float(GDP(budget.with_spent(cost).mu).epsilon(DELTA))
+
+
+def _with_constant(rows: Array) -> Array:
+    """A constant feature as the estimators have it, and rows of norm at most 1 again."""
+    constant = np.full((len(rows), 1), CONSTANT, rows.dtype)
+    return np.hstack([rows, constant]) / np.sqrt(1.0 + CONSTANT**2).astype(rows.dtype)
+
+
+def _whitened_channels(problem: Problem, channels: int, epsilon: float, seed: int) -> tuple[Problem, float]:
     steps = [
         PrivateWhitening(channels, feature_norm=1.0, neighbours="zero_out", random_state=seed, seed_noise=True),
         model_of(problem, "pass_ends", seed),

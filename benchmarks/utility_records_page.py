@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from private_linear_summary import Cells, behind, cell, half_width
 from resumable import read_lines
 from utility_records_data import DATASETS
-from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED
-from utility_records_summary import Rows, best_settings, cells_of, passes_of, screened_rows, standing
+from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED, WHITENED
+from utility_records_summary import MEMORY, Rows, best_settings, cells_of, passes_of, screened_rows, standing
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
 ABLATION = Path(__file__).with_name("results") / "utility_ablation.jsonl"
@@ -39,9 +39,12 @@ def readme_table() -> str:
     """What was trained on by `auto` and by a tuned rival: short."""
     rows = results()
     cells = cells_of(rows)
-    lines = ["| accuracy at ε = 0.5 / 1 / 3 | Lethe `auto`, not tuned | DP-SGD, tuned | not private |", "|---|---|---|---|"]
+    lines = [
+        "| accuracy at ε = 0.5 / 1 / 3 | Lethe `auto`, not tuned | DP-SGD, tuned | DP-SGD, tuned, on whitened rows | not private |",
+        "|---|---|---|---|---|",
+    ]
     for name, known in DATASETS.items():
-        shown = [_short(cells, name, method) for method in (AUTO, POISSON, PLAIN)]
+        shown = [_short(cells, name, method) for method in (AUTO, POISSON, WHITENED, PLAIN)]
         if shown[0] != "-":
             lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {' | '.join(shown)} |")
     return "\n".join(lines)
@@ -53,7 +56,7 @@ def standings() -> str:
     cells = cells_of(rows)
     lines = [f"- `auto` against {method}: {standing(rows, method)}." for method in TUNED]
     for (dataset, epsilon, method), scores in sorted(cells.items()):
-        if method in (POISSON, OPACUS) and (dataset, epsilon, AUTO) in cells:
+        if method in (POISSON, WHITENED, OPACUS) and (dataset, epsilon, AUTO) in cells:
             gap, noise = behind(cells[dataset, epsilon, AUTO], scores)
             if gap > noise:
                 by = f"{gap:.4f} ± {noise:.4f}" if noise else f"{gap:.4f}, one seed"
@@ -61,17 +64,17 @@ def standings() -> str:
     return "\n".join(lines)
 
 
-def gaps() -> str:
-    """By how much `auto` is above tuned DP-SGD on Poisson batches, seed by seed, with the passes of both."""
+def gaps(rival: str = POISSON) -> str:
+    """By how much `auto` is above a tuned rival, seed by seed, with the passes of both."""
     rows = results()
     cells, lines = cells_of(rows), [_HEAD.replace("| seeds ", "").replace("---|", "", 1)]
     for name, known in DATASETS.items():
         found = []
         for epsilon in EPSILONS:
-            ours, theirs = (cells.get((name, epsilon, method), {}) for method in (AUTO, POISSON))
+            ours, theirs = (cells.get((name, epsilon, method), {}) for method in (AUTO, rival))
             if ours.keys() & theirs.keys():
                 gap, noise = behind(theirs, ours)
-                passes = " and ".join(str(passes_of(rows, name, epsilon, method)) for method in (AUTO, POISSON))
+                passes = " and ".join(str(passes_of(rows, name, epsilon, method)) for method in (AUTO, rival))
                 found.append((f"{gap:+.4f} ± {noise:.4f}" if noise else f"{gap:+.4f}, one seed") + f" ({passes})")
             else:
                 found.append("-")
@@ -90,7 +93,7 @@ def features_of_rival() -> str:
             kinds = sorted({(row["features"] == "plain", row["momentum"], row["batches"]) for row in rows})
             for plain, momentum, batches in kinds:
                 these = [r for r in rows if (r["features"] == "plain", r["momentum"], r["batches"]) == (plain, momentum, batches)]
-                features = "not whitened" if plain and known.channels else "whitened" if known.channels else "pixels"
+                features = "as they come" if plain else "whitened"
                 best = [f"{max(row[key] for row in these):.4f}" for key in ("score", "averaged")]
                 cells = [known.what.rsplit(", ", 1)[0], f"{epsilon:g}", features, str(batches), f"{momentum:g}", *best]
                 lines.append(f"| {' | '.join(cells)} |")
@@ -100,16 +103,17 @@ def features_of_rival() -> str:
 def tuning() -> str:
     """The place of the grid that was best, for every tuned method."""
     rows = results()
-    lines = ["| | passes of batches, clip norm, step size x clip norm: best of the grid | places tried |", "|---|---|---|"]
-    for method in (POISSON,):
+    lines = ["| | rows | passes of batches, clip norm, step size x clip norm: best of the grid | places tried |", "|---|---|---|---|"]
+    for method, features in ((POISSON, "plain"), (WHITENED, "whitened")):
         for name, known in DATASETS.items():
             for epsilon in EPSILONS:
                 best = best_settings(rows, name, epsilon, method)
                 if best is not None:
                     tried = sum((r["dataset"], r["epsilon"], r["method"], r["seed"] >= 100) == (name, epsilon, method, True) for r in rows)
-                    tried = tried or len(screened_rows(name, epsilon))
+                    tried = tried or sum(row["features"] == features for row in screened_rows(name, epsilon))
                     text = "{} of {}, {:g}, {:g}".format(*best)
-                    lines.append(rf"| {', '.join(known.what.split(', ')[:2])}, $\varepsilon = {epsilon:g}$ | {text} | {tried} |")
+                    where = rf"{', '.join(known.what.split(', ')[:2])}, $\varepsilon = {epsilon:g}$"
+                    lines.append(f"| {where} | {'as they come' if features == 'plain' else features} | {text} | {tried} |")
     return "\n".join(lines)
 
 
@@ -126,6 +130,16 @@ def chosen() -> str:
     return "\n".join(lines)
 
 
+def memory() -> str:
+    """What a fit of `auto` holds at its peak beside the rows that it was given."""
+    lines = ["| | MiB of the rows | MiB held beside them at the peak |", "|---|---|---|"]
+    measured = {row["dataset"]: row for row in read_lines(MEMORY)}
+    for name, known in DATASETS.items():
+        if name in measured:
+            lines.append(f"| {known.what.rsplit(', ', 1)[0]} | {measured[name]['rows']:.0f} | {measured[name]['beside']:.0f} |")
+    return "\n".join(lines)
+
+
 def figure() -> Figure:
     """Accuracy against epsilon, a panel a data set; bars are 95 % intervals."""
     cells = cells_of(results())
@@ -133,7 +147,7 @@ def figure() -> Figure:
     drawn, across = Figure(figsize=(10.0, 3.0 * -(-len(names) // 3)), layout="constrained"), 3
     for place, name in enumerate(names):
         axes = drawn.add_subplot(-(-len(names) // across), across, place + 1)
-        for method, colour, mark in ((AUTO, "black", "o"), (POISSON, "C0", "s"), (OPACUS, "C1", "^")):
+        for method, colour, mark in ((AUTO, "black", "o"), (POISSON, "C0", "s"), (WHITENED, "C2", "D"), (OPACUS, "C1", "^")):
             line = [(epsilon, cells[name, epsilon, method]) for epsilon in EPSILONS if (name, epsilon, method) in cells]
             if line:
                 heights = [statistics.fmean(scores.values()) for _, scores in line]

@@ -74,10 +74,8 @@ def main() -> None:
         whole = DATASETS[name].load(options.data, options.cache, _SEED)
         if "plain" in options.features:  # one table for every epsilon
             _screen(name, "plain", whole, {epsilon: epsilon for epsilon in options.epsilons}, options)
-        channels = SETS[name].channels
-        for epsilon in options.epsilons if "whitened" in options.features and channels is not None else ():
-            assert channels is not None
-            problem, left = whitened(whole, channels, epsilon, _SEED)
+        for epsilon in options.epsilons if "whitened" in options.features else ():
+            problem, left = whitened(whole, SETS[name].channels, epsilon, _SEED)
             _screen(name, "whitened", problem, {epsilon: left}, options)
             del problem
 

@@ -12,17 +12,19 @@ from resumable import read_lines
 from rich.console import Console
 from rich.table import Table
 from utility_records_data import DATASETS
-from utility_records_methods import AUTO, METHODS, PLAIN, POISSON, TUNED, Settings
+from utility_records_methods import AUTO, METHODS, PLAIN, POISSON, TUNED, WHITENED, Settings
 
 Rows = list[dict[str, Any]]
 SCREENING = Path(__file__).with_name("results") / "utility_records_screening.jsonl"
+MEMORY = Path(__file__).with_name("results") / "utility_records_memory.jsonl"
 _TUNING_SEED = 100  # and above: models of a grid
 
 
 def best_settings(rows: Rows, dataset: str, epsilon: float, method: str) -> Settings | None:
     """The place of a method's grid with the highest score; of a set that was screened, the place that was best there."""
     if DATASETS[dataset].screened:
-        return best_screened(dataset, epsilon) if method == POISSON else None
+        features = {POISSON: "plain", WHITENED: "whitened"}.get(method)
+        return None if features is None else best_screened(dataset, epsilon, features)
     tried = [
         row
         for row in rows
@@ -33,9 +35,8 @@ def best_settings(rows: Rows, dataset: str, epsilon: float, method: str) -> Sett
     return tuple(max(tried, key=lambda row: row["score"])["settings"]) if tried else None
 
 
-def best_screened(dataset: str, epsilon: float, path: Path = SCREENING) -> Settings | None:
-    """The settings without momentum, which `fit_linear` has not, that were best on the features of `auto`."""
-    features = "plain" if DATASETS[dataset].channels is None else "whitened"
+def best_screened(dataset: str, epsilon: float, features: str, path: Path = SCREENING) -> Settings | None:
+    """The settings without momentum, which `fit_linear` has not, that were best on features that are "plain" or "whitened"."""
     tried = [row for row in screened_rows(dataset, epsilon, path) if (row["features"], row["momentum"]) == (features, 0.0)]
     best = max(tried, key=lambda row: row["score"], default=None)
     return None if best is None else (best["passes"], best["batches"], best["clip"], best["length"])

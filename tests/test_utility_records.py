@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
+import idx_files
 import torch
 import utility_records
 from private_linear_data import Problem
-from utility_records_methods import AUTO, POISSON
-from utility_records_page import RESULTS, ablation, chosen, gaps, published, readme_table, standings, tables, tuning
+from utility_records_methods import AUTO, DELTA, POISSON, WHITENED, whitened
+from utility_records_page import RESULTS, ablation, chosen, gaps, memory, published, readme_table, standings, tables, tuning
 from utility_records_screening import Setting, train_together
 from utility_records_summary import best_screened, best_settings, cells_of, passes_of, standing
 
+from lethe.calculus.conversions import gdp_mu
 from lethe.run.losses import Softmax
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import link_of
@@ -91,15 +94,38 @@ def test_the_rival_is_trained_at_what_screened_best_without_momentum(tmp_path: P
     rows = [facts | {"features": features, "momentum": m, "clip": clip, "score": score} for features, m, clip, score in tried]
     file = tmp_path / "screened.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert best_screened("mnist_scattering", 1.0, file) == (60, 7, 0.3, 3.0)
-    assert best_screened("mnist_scattering", 3.0, file) is None
+    assert best_screened("mnist_scattering", 1.0, "whitened", file) == (60, 7, 0.3, 3.0)
+    assert best_screened("mnist_scattering", 3.0, "whitened", file) is None
+
+
+def test_a_rival_on_whitened_rows_has_rows_of_norm_at_most_1_and_the_budget_that_is_left() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((4000, 3)) * [0.5, 0.05, 0.05] + [0.3, 0.0, 0.0]
+    problem = Problem(train=rows, test=rows, train_targets=np.zeros(4000), test_targets=np.zeros(4000), column_bound=1.0)
+    white, left = whitened(problem, None, 1.0, 0)
+    both = np.hypot(gdp_mu(left, DELTA), 0.1**0.5 * gdp_mu(1.0, DELTA))  # a tenth of the squared mu paid for the moments
+    assert both == pytest.approx(gdp_mu(1.0, DELTA), rel=1e-6)
+    assert np.linalg.norm(white.train, axis=1).max() <= 1.0 + 1e-12
+    spreads = white.train[:, :3].std(axis=0)
+    assert spreads.min() > 0.3 * spreads.max()  # .1 before
+    np.testing.assert_allclose(white.test, white.train)
+
+
+def test_idx_files_are_read_as_they_say_they_are(tmp_path: Path) -> None:
+    pictures = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    file = tmp_path / "images.gz"
+    file.write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + np.array(pictures.shape, ">i4").tobytes() + pictures.tobytes()))
+    np.testing.assert_array_equal(idx_files.read(file), pictures)
+    file.write_bytes(gzip.compress(bytes([0, 0, 13, 1, 0, 0, 0, 0])))
+    with pytest.raises(SystemExit, match="not an IDX file of bytes"):
+        idx_files.read(file)
 
 
 @pytest.mark.slow
 def test_the_tables_are_of_the_results_at_hand_and_readme_has_the_short_one() -> None:
     assert readme_table() in (ROOT / "README.md").read_text()
     assert RESULTS.is_file()
-    for text in (tables(), chosen(), published(), tuning(), gaps(), ablation()):
+    for text in (tables(), chosen(), published(), tuning(), gaps(), gaps(WHITENED), memory(), ablation()):
         assert text.count("\n|") > 2
         assert "nan" not in text
     assert standings().count("\n- ") >= 2

@@ -14,44 +14,46 @@ from lethe.run.run import Run
 
 
 class _Counters(NamedTuple):
-    plan: Callable[[Run, float, float], Run]
-    certify: Callable[[Run, float], Certificate]
+    plan: Callable[..., Run]
+    certify: Callable[..., Certificate]
 
 
 _counters: list[_Counters] = []
 
 
-def counted_by(*, plan: Callable[[Run, float, float], Run], certify: Callable[[Run, float], Certificate]) -> None:
+def counted_by(*, plan: Callable[..., Run], certify: Callable[..., Certificate]) -> None:
     """Name the functions that find a run's noise and its certificate; the last ones named are used.
 
     Args:
-        plan: (run, epsilon, delta) -> the run with its noise.
-        certify: (run, delta) -> its certificate.
+        plan: (run, epsilon, delta, allow_large_delta=...) -> the run with its noise.
+        certify: (run, delta, allow_large_delta=...) -> its certificate.
     """
     _counters.append(_Counters(plan, certify))
 
 
-def planned(run: Run, epsilon: float, delta: float) -> Run:
+def planned(run: Run, epsilon: float, delta: float, *, allow_large_delta: bool = False) -> Run:
     """The run with the smallest noise that meets (epsilon, delta): `lethe.plan`.
 
     Args:
         run: whose noise is only a shape.
-        epsilon, delta: the target.
+        epsilon, delta, allow_large_delta: the target.
     Raises:
         InputError, CalibrationError: as `lethe.plan`.
         LetheError: nobody counts.
     """
-    return _named().plan(run, epsilon, delta)
+    return _named().plan(run, epsilon, delta, allow_large_delta=allow_large_delta)
 
 
-def epsilon_of(run: Run, delta: float) -> float:
+def epsilon_of(run: Run, delta: float, *, allow_large_delta: bool = False) -> float:
     """The epsilon of a run's certificate: `lethe.certify`.
 
+    Args:
+        run, delta, allow_large_delta: as of `lethe.certify`.
     Raises:
         InputError, HypothesisError: as `lethe.certify`.
         LetheError: nobody counts.
     """
-    return _named().certify(run, delta).epsilon
+    return _named().certify(run, delta, allow_large_delta=allow_large_delta).epsilon
 
 
 def _named() -> _Counters:

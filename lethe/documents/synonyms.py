@@ -96,14 +96,23 @@ SYNONYMS: Mapping[str, Meant] = {
 }
 """A word of another library -> what is meant."""
 
+OF_THE_RUN = ("records", "batches", "passes", "steps", "step_size", "clip_norm", "noise_multiplier", "neighbours", "regulariser", "release")
+"""Fields of a Run that people look for among the arguments of a function that takes one."""
+
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """A hint such as " did you mean 'passes'? (a pass ...)", or empty text."""
+    """A hint such as " did you mean 'passes'? (a pass ...)", or empty text; of what a run says, where one is taken, a hint at the run."""
     meant = SYNONYMS.get(word, SYNONYMS.get(word.lower()))
     if meant is not None:
         for name in meant.names:
             if name in known:
                 return f" did you mean {name!r}?{f' ({meant.note})' if meant.note else ''}"
+    if "run" in known:
+        own = next((name for name in (word, *(() if meant is None else meant.names)) if name in OF_THE_RUN), None)
+        if own is not None:
+            return f" did you mean that of the run, lethe.Run({own}=...)?{f' ({meant.note})' if meant is not None and meant.note else ''}"
+        if meant in (_EPSILON, _DELTA) or word in ("epsilon", "delta"):
+            return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" did you mean {near[0]!r}?" if near else ""
 
@@ -132,6 +141,19 @@ def in_other_words(function: CallableT) -> CallableT:
     Raises:
         UnknownArgumentError: such an argument.
     """
+    return answering({})(function)
+
+
+def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
+    """`in_other_words`, with answers of its own.
+
+    Args:
+        elsewhere: words that the function does not take, with what to write for each.
+    """
+    return lambda function: _answering(function, elsewhere)
+
+
+def _answering(function: CallableT, elsewhere: Mapping[str, str]) -> CallableT:
     parameters = inspect.signature(function).parameters
     open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
     known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
@@ -142,6 +164,8 @@ def in_other_words(function: CallableT) -> CallableT:
         if not given.keys() <= parameters.keys():
             given = respelt(given, known)
             for word in given:
+                if word in elsewhere:
+                    raise UnknownArgumentError(f"{word}: {name} takes no such argument.", remedy=elsewhere[word])
                 if word not in known and not open_ended:
                     raise UnknownArgumentError(
                         f"{word}: {name} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}."

@@ -98,10 +98,11 @@ class MeanLoss:
 
 
 class RecordedTraining:
-    """One training that leaves a record when it is over; what trains sets `_delta`, and `_record` at the end."""
+    """One training that leaves a record when it is over; what trains sets `_delta` and `_allow_large_delta`, and `_record` at the end."""
 
     _TRAIN: ClassVar[str]  # the call that trains
     _delta: float
+    _allow_large_delta: bool = False
     _record: TrainingRecord | None = None
     _certificate: Certificate | None = None
 
@@ -119,5 +120,5 @@ class RecordedTraining:
     def certificate_(self) -> Certificate:
         """The sealed certificate of what was trained, at the delta that was given."""
         if self._certificate is None:
-            self._certificate = certify(self.record(), self._delta)
+            self._certificate = certify(self.record(), self._delta, allow_large_delta=self._allow_large_delta)
         return self._certificate

@@ -11,11 +11,11 @@ import numpy as np
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan_with_certificate
-from lethe.calculus.large_delta import delta_for, is_large, unusual_delta_warning
+from lethe.calculus.large_delta import delta_for, is_large, unusual_delta_warning, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.documents.strict import to_yaml
-from lethe.errors import HypothesisError, LetheError
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.studio.exports import python_of
 from lethe.studio.state import Question, State
@@ -146,7 +146,11 @@ def _may_be_asked_quietly(records: int, delta: object) -> bool:
     if not isinstance(delta, float) or not 0.0 < delta < 1.0:
         return False
     if is_large(delta, records):
-        delta_for(records, delta)  # which refuses it
+        try:
+            delta_for(records, delta, allow_large_delta=False)
+        except InputError as error:  # which tells of an argument that the page does not have
+            remedy = f"give {usual_delta(records):.1g} or less; `lethe certify --allow-large-delta` takes a larger one."
+            raise InputError(error.what, source=error.source, remedy=remedy) from None
     return True
 
 

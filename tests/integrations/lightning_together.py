@@ -2,7 +2,7 @@
 
 `python lightning_together.py FOLDER records:1 records:2 users:1 users:2 kill:2:5 resume:3`: each word is one training in so many processes,
 forked from this one as torchrun would start them; `kill` ends process 0 by SIGKILL once the noise of that step is journaled. Prints how
-the processes ended. Process r of training number n leaves FOLDER/told-n-r.pt: parameters, run, epsilon and losses.
+the processes ended. Process r of training number n leaves FOLDER/told-n-r.pt: parameters, their average, run, epsilon and losses.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def trained(folder: Path, number: int, rank: int, processes: int, how: str, kill
     told: dict[str, Any] = {"delta": DELTA, "log_private": True, "seed": None if ours == "killed" else SEED}
     size = 4 // processes  # of 4 a step, however many processes there are
     if how == "users":
-        told |= {"epsilon": 4.0, "clip_norm": 0.4, "users": users(), "records_per_user": 2}
+        told |= {"epsilon": 4.0, "clip_norm": 0.4, "users": users(), "records_per_user": 2, "views": 2}
     else:
-        told |= {"run": run_of(), "checkpoints": folder / f"private-{ours}"}
+        told |= {"run": run_of(), "checkpoints": folder / f"private-{ours}", "ema": 0.9}
     private, log = PrivateTraining(**told), Log()
     kept = [] if how == "users" else [ModelCheckpoint(dirpath=folder / f"kept-{ours}", every_n_train_steps=2, save_last=True)]
     strategy = {"strategy": "ddp", "devices": processes} if processes > 1 else {}
@@ -59,6 +59,7 @@ def trained(folder: Path, number: int, rank: int, processes: int, how: str, kill
     made.fit(module, loader(size), ckpt_path="last" if how == "resume" else None)
     found = {
         "model": flat(module),
+        "average": None if private.averaged is None else torch.cat([private.averaged[name].flatten() for name in sorted(private.averaged)]),
         "run": private.record().run.to_document(),
         "epsilon": private.certificate_.epsilon,
         "losses": log.losses,

@@ -55,13 +55,15 @@ def compared(folder: Path, *words: str) -> list[dict[str, Any]]:
             assert (one["strategy"], one["wrapped"]) == ("DDPStrategy", False)  # no reducer of DistributedDataParallel
             assert float((one["model"] - alone["model"]).abs().max()) < 1e-6
             assert torch.equal(one["model"], told[0]["model"])
+            if alone["average"] is not None:
+                assert float((one["average"] - alone["average"]).abs().max()) < 1e-6
             assert (one["run"], one["epsilon"]) == (alone["run"], alone["epsilon"])
             assert one["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     return singles
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    """With records, and with users, whose batches are planned: of all processes together."""
+    """With records, and the average of iterates; and with users and two views, whose batches are planned: of all processes together."""
     records, of_users = compared(tmp_path, "records:1", "records:2", "users:1", "users:2")
     assert with_fresh_noise(lethe.Run.from_document(records["run"])) == run_of()
     kept: Any = torch.load(tmp_path / "kept-1" / "last.ckpt", weights_only=True)

@@ -11,11 +11,18 @@ import torch
 pytest.importorskip("lightning")
 
 import lightning.pytorch as L
-from lightning.pytorch.callbacks import GradientAccumulationScheduler, LearningRateFinder, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import (
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
 from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, left_as_it_was, loader, run_of, trainer
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from lethe.errors import CalibrationError, InputError
+import lethe
+from lethe.errors import HypothesisError, InputError
 from lethe.integrations.lightning import PrivateTraining
 
 pytestmark = [
@@ -24,6 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*fast_dev_run"),
     pytest.mark.filterwarnings("ignore:.*dataloader_iter"),
+    pytest.mark.filterwarnings("ignore:.*no optimizer"),
 ]
 
 
@@ -63,6 +71,16 @@ class Two(Classifier):
         return [torch.optim.SGD(self.parameters(), lr=0.1), torch.optim.SGD(self.parameters(), lr=0.1)]
 
 
+class Plain(Classifier):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Without(Classifier):
+    def configure_optimizers(self) -> Any:
+        return None
+
+
 class Following(Classifier):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
@@ -96,6 +114,7 @@ class Endless(IterableDataset[Any]):
         ({"callbacks": GradientAccumulationScheduler({0: 1})}, "callbacks: got GradientAccumulationScheduler"),
         ({"callbacks": LearningRateFinder()}, "callbacks: got LearningRateFinder"),
         ({"callbacks": StochasticWeightAveraging(0.1)}, "callbacks: got StochasticWeightAveraging"),
+        ({"callbacks": EMAWeightAveraging()}, r"(?s)callbacks: got EMAWeightAveraging.*PrivateTraining\(ema=0\.999\)"),
     ],
 )
 def test_trainers_are_refused(options: dict[str, Any], message: str) -> None:
@@ -122,6 +141,7 @@ def test_float16_is_refused_with_its_reason() -> None:
         (Moving, "on_after_batch_transfer: got a method of Moving"),
         (Backward, "backward: got a method of Backward"),
         (Iterating, "training_step: got dataloader_iter"),
+        (Without, "configure_optimizers: returns none"),
         (Two, "configure_optimizers: got 2 optimisers|multiple optimizers"),
         (Odd, r"training_step: gives a loss of shape \(2,\)|shape"),
     ],
@@ -162,6 +182,12 @@ def test_records_are_refused(records: Any, message: str) -> None:
         ({"delta": DELTA}, "epsilon: got None, run: none"),
         ({"epsilon": 3.0, "run": run_of(), "delta": DELTA}, "epsilon: got 3.0, run: a run"),
         ({"epsilon": 3.0, "delta": DELTA, "checkpoints": 3}, "checkpoints: got 3"),
+        ({"epsilon": -1.0, "delta": DELTA, "clip_norm": 1.0}, "epsilon = -1.0"),
+        ({"epsilon": 3.0, "delta": 2.0, "clip_norm": 1.0}, "delta = 2.0"),
+        ({"epsilon": 3.0, "delta": DELTA, "clip_norm": 1.0, "views": 0}, "views: got 0"),
+        ({"epsilon": 3.0, "delta": DELTA, "clip_norm": 0.0}, "clip_norm = 0"),
+        ({"epsilon": 3.0, "delta": DELTA, "epochs": 3}, r"(?s)epochs: PrivateTraining takes no.*Trainer\(max_epochs="),
+        ({"delta": DELTA, "noise_multiplier": 1.0}, r"(?s)noise_multiplier: .*run=lethe\.Run"),
     ],
 )
 def test_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -174,8 +200,12 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
         fitted(Classifier(), private(clip_norm=3.0))
     with pytest.raises(InputError, match="clip_norm: none was given"):
         fitted(Classifier(), PrivateTraining(epsilon=1.0, delta=DELTA))
-    with pytest.raises((InputError, CalibrationError)):
-        fitted(Classifier(), PrivateTraining(epsilon=-1.0, delta=DELTA, clip_norm=1.0))
+    with pytest.raises(InputError, match=r"delta: got 0\.5; with 23 records"):
+        fitted(Classifier(), private(delta=0.5))
+    with pytest.raises(HypothesisError, match=r"ema: got 0\.9, and release is last"):
+        fitted(Plain(), private(ema=0.9, run=run_of(release="last", batches=lethe.Cyclic(size=5), neighbours="zero_out")))
+    with pytest.raises(InputError, match=r"(?s)training_step: gives one number for its batch; with views it needs one loss a row"):
+        fitted(Classifier("mean"), private(views=2))
     for asked in (private().record, lambda: private().certificate_, lambda: private().run):
         with pytest.raises(InputError, match="there is none before training"):
             asked()

@@ -114,13 +114,16 @@ def by_hand(folder: Path, after: int) -> Tensor:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [3, 6])
 def test_killed_just_after_a_checkpoint_it_ends_where_nobody_killed_it(tmp_path: Path, after: int) -> None:
-    _, alone = fit(tmp_path / "alone", private(tmp_path / "alone"))
+    unkilled, callback = private(tmp_path / "alone", ema=0.9), private(tmp_path, ema=0.9)
+    _, alone = fit(tmp_path / "alone", unkilled)
     with pytest.raises(Killed):
-        fit(tmp_path, private(tmp_path), Kill(after, saved=True))
-    callback = private(tmp_path)
+        fit(tmp_path, private(tmp_path, ema=0.9), Kill(after, saved=True))
     made, module = fit(tmp_path, callback, ckpt_path="last")
     assert made.global_step == callback.record().run.total_steps == STEPS
     assert torch.equal(flat(module), flat(alone))
+    assert callback.averaged is not None
+    assert unkilled.averaged is not None
+    assert all(torch.equal(callback.averaged[name], average) for name, average in unkilled.averaged.items())
     assert made.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01 * 0.5**5)
 
 

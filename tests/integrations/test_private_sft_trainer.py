@@ -159,6 +159,10 @@ def test_data_that_are_packed_or_evaluated(tmp_path: Path) -> None:
     packed = [{"input_ids": [4, 5, 6, 7], "seq_lengths": [2, 2]} for _ in range(RECORDS)]
     with pytest.raises(InputError, match="several conversations each"):
         private_sft(tmp_path, packed)
+    with pytest.raises(InputError, match=r"(?s)it has the columns body; TRL looks for 'text'.*dataset_text_field="):
+        private_sft(tmp_path, [{"body": "a text"}] * RECORDS)
+    with pytest.raises(InputError, match="train_dataset: it has no records"):
+        private_sft(tmp_path, [])
     data = Dataset.from_list(TEXTS)
     with pytest.raises(InputError, match="eval_dataset: it is train_dataset"):
         private_sft(tmp_path, TEXTS, told={"train_dataset": data, "eval_dataset": {"seen": data}})

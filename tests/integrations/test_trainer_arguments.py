@@ -11,6 +11,7 @@ pytest.importorskip("accelerate")
 from small_models import DELTA, arguments, classifier, private, run_of, sentences
 from transformers import TrainingArguments
 
+import lethe
 from lethe.errors import InputError, UnknownArgumentError
 from lethe.integrations.transformers import PrivateTrainer
 
@@ -53,6 +54,8 @@ def test_options_of_fit_are_answered_by_the_line_that_takes_them(tmp_path: Path)
         "target_epsilon": "did you mean 'epsilon'",
         "learning_rate": r"TrainingArguments\(learning_rate",
         "clip_norm": "max_grad_norm=",
+        "noise_multiplier": r"run=lethe\.Run",
+        "epochs": "num_train_epochs=",
     }
     for name, said in named.items():
         with pytest.raises(UnknownArgumentError, match=f"(?s){name}: PrivateTrainer.*no such.*{said}"):
@@ -148,9 +151,25 @@ def test_targets_and_runs_that_contradict(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=said):
             private(tmp_path, classifier(), sentences(), run=run, **changes)
     assert private(tmp_path, classifier(), sentences(), run=run, per_device_train_batch_size=4, gradient_accumulation_steps=2).run == run
-    with pytest.raises(InputError, match="needs to be > 0"):
+    with pytest.raises(InputError, match=r"max_grad_norm: got 0\.0; .*a number > 0"):
         private(tmp_path, classifier(), sentences(), max_grad_norm=0.0)
-    with pytest.raises(InputError, match="delta"):
-        PrivateTrainer(model=classifier(), args=arguments(tmp_path), train_dataset=sentences(), epsilon=1.0, delta=0.5)
+    for changes, said in (
+        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size: got 0; it needs a number > 0"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: got 0"),
+        ({"max_steps": -1, "num_train_epochs": 0}, "num_train_epochs: got 0"),
+        ({"max_grad_norm": float("inf")}, "max_grad_norm: got inf"),
+    ):
+        with pytest.raises(InputError, match=said):
+            private(tmp_path, classifier(), sentences(), **changes)
+    with pytest.raises(InputError, match="train_dataset: it has no records"):
+        private(tmp_path, classifier(), [])
+    with pytest.raises(InputError, match=r"(?s)it makes no batch.*a record is a str: make it a mapping"):
+        private(tmp_path, classifier(), ["a text"] * 24).train()
+    told = {"model": classifier(), "args": arguments(tmp_path), "train_dataset": sentences(), "delta": 0.5}
+    for target in ({"epsilon": 1.0}, {"run": run}):
+        with pytest.raises(InputError, match=r"(?s)delta: got 0\.5; with 24 records.*allow_large_delta=True"):
+            PrivateTrainer(**told, **target)
+    large = PrivateTrainer(**told, epsilon=1.0, allow_large_delta=True)
+    assert lethe.certify(large.run, 0.5, allow_large_delta=True).epsilon <= 1.0
     with pytest.raises(InputError, match="every trial is a training"):
         private(tmp_path, classifier(), sentences(), run=run).hyperparameter_search()

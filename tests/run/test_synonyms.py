@@ -144,3 +144,7 @@ def test_a_function_with_arguments_of_any_name_stays_open() -> None:
 
     assert open_ended(neighbors="b", other=1) == ("b", {"other": 1})  # pyright: ignore[reportCallIssue]
     assert did_you_mean("nothing like it", ["abc"]) == ""
+    assert did_you_mean("lr", ["run", "data"]).startswith(" did you mean that of the run, lethe.Run(step_size=...)? (the factor")
+    assert (
+        did_you_mean("epsilon", ["run", "data"]) == " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
+    )

@@ -116,3 +116,8 @@ def test_parts_that_disagree_in_length_are_named() -> None:
     uneven = [{"features": features[place, : 4 - place % 2], "label": label[place]} for place in range(RECORDS)]
     with pytest.raises(InputError, match=r"field features has shape \(3,\) in record 1 of a batch"):
         of_mappings(make_network_run("cyclic"), uneven)
+
+
+def test_a_loss_of_targets_is_told_to_take_them_out_of_the_batch() -> None:
+    with pytest.raises(InputError, match=r"(?s)targets, a mapping of .*loss\(outputs, batch\[name\]\).*one of .*label"):
+        fit(ByName(), CROSS_ENTROPY, by_name(), make_network_run())

@@ -101,6 +101,7 @@ def mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 SGD = torch.optim.SGD
+FIXED = {"batches": {"design": "cyclic", "size": 5}}  # no first batch is empty
 REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str], ...] = (
     ("no run", {}, {"run": "poisson"}, InputError, "needs a lethe.Run"),
     ("no noise", {"noise_multiplier": None}, {}, InputError, "no noise yet"),
@@ -113,6 +114,16 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
     ),
     ("mean loss", {}, {"loss": mean_loss}, InputError, "one loss a record"),
     ("no loss", {}, {"loss": "cross_entropy"}, InputError, "loss: got str"),
+    ("a class of losses", {}, {"loss": nn.CrossEntropyLoss}, InputError, "(?s)loss: got the class.*reduction="),
+    (
+        "labels beyond",
+        FIXED,
+        {"data": (make_data()[0], make_data()[1] + 5)},
+        InputError,
+        "(?s)loss: of outputs.*out of bounds.*whole numbers",
+    ),
+    ("labels, no numbers", FIXED, {"data": (make_data()[0], make_data()[1].double())}, InputError, "(?s)targets, float64.*whole numbers"),
+    ("too few columns", FIXED, {"data": (make_data()[0][:, :3], make_data()[1])}, InputError, "(?s)batches of shape .*, 3. do not go into"),
     ("no model", {}, {"model": "cnn"}, InputError, "model: got str"),
     ("method", {}, {"method": "clamp"}, InputError, "method: got"),
     ("records", {"records": 24}, {}, InputError, "records: the run says 24"),
@@ -140,9 +151,9 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
     ("normalise in the run, last", {"release": "last", "clip_method": "normalise"}, {}, HypothesisError, "no projection"),
     ("two methods", {"clip_method": "automatic"}, {"method": "normalise"}, InputError, "the run says automatic"),
     ("clip after all", {"clip_method": "automatic"}, {"method": "clip"}, InputError, "the run says automatic"),
-    ("no such method", {}, {"method": "shrink"}, InputError, "clip_method: got 'shrink'"),
-    ("a method of another type", {}, {"method": 1}, InputError, "clip_method: got 1"),
-    ("a method that compares to an array", {}, {"method": np.array(["clip", "clip"])}, InputError, "clip_method: got array"),
+    ("no such method", {}, {"method": "shrink"}, InputError, "method: got 'shrink'"),
+    ("a method of another type", {}, {"method": 1}, InputError, "method: got 1"),
+    ("a method that compares to an array", {}, {"method": np.array(["clip", "clip"])}, InputError, "method: got array"),
     ("groups, a name", {}, {"clip_groups": "0.*"}, InputError, "clip_groups: got '0"),
     ("groups not said", {"clip_groups": [0.24, 0.32]}, {}, InputError, "not which parameters"),
     (

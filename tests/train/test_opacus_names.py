@@ -85,6 +85,31 @@ def test_with_noise_that_is_given() -> None:
     assert (engine.run.noise_multiplier, engine.run.total_steps) == (1.5, 7)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"users": [1] * RECORDS}, '(?s)users: got .*unit="user"'),
+        ({"noise_multiplier": 1.0}, r"(?s)noise_multiplier: got 1\.0.*found for target_epsilon"),
+        ({"epsilon": 1.0}, "epsilon: make_private_with_epsilon takes no such argument; did you mean 'target_epsilon'"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm = 0"),
+        ({"data_loader": loader_of(batch_size=RECORDS + 1, drop_last=True)}, "data_loader: it has no batch: 23 records"),
+    ],
+)
+def test_what_is_asked_for_with_epsilon_is_answered_by_its_name(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opened(**changes)
+
+
+def test_a_large_delta_may_be_meant_here_too() -> None:
+    with pytest.raises(InputError, match=r"(?s)delta: got 0\.1; with 23 records.*allow_large_delta=True"):
+        opened(target_delta=0.1)
+    engine = opened(target_delta=0.1, allow_large_delta=True)[0]
+    assert lethe.certify(engine.run, 0.1, allow_large_delta=True).epsilon <= 3.0
+    with pytest.raises(InputError, match="allow_large_delta=True"):
+        engine.get_epsilon(0.1)
+    assert engine.get_epsilon(0.1, allow_large_delta=True) == 0.0
+
+
 @pytest.mark.slow
 def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     """Also of a step whose noisy gradient is there and not used yet: it is released."""

@@ -11,7 +11,9 @@ from typing import Any, cast
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from lethe.documents.synonyms import in_other_words
+from lethe.calculus.domains import require_positive
+from lethe.calculus.large_delta import open_delta
+from lethe.documents.synonyms import answering
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning.package import Callback
 from lethe.integrations.lightning.patches import Patches
@@ -27,11 +29,22 @@ from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
 from lethe.train.data.logical_batches import LogicalBatches
-from lethe.train.data.sources.base import fetched
+from lethe.train.data.sources.base import fetched, require_whole
 from lethe.train.data.sources.fields import fields_of
 from lethe.train.data.sources.loaders import refuse_own_batches
 from lethe.train.data.sources.recognise import records_of
 from lethe.train.data.user_ids import ids_of
+
+_ELSEWHERE = {
+    **dict.fromkeys(("epochs", "passes"), "L.Trainer(max_epochs=..., callbacks=[private])"),
+    **dict.fromkeys(("steps", "max_steps"), "L.Trainer(max_steps=..., callbacks=[private])"),
+    **dict.fromkeys(
+        ("batch_size", "physical_size", "max_physical_batch_size"),
+        "DataLoader(dataset, batch_size=...), and L.Trainer(accumulate_grad_batches=...) where a step has more records than fit at once",
+    ),
+    "noise_multiplier": "PrivateTraining(run=lethe.Run(noise_multiplier=..., ...), delta=...); with epsilon the noise is found",
+}
+"""What others take here, and Lightning or the run says."""
 
 
 class PrivateTraining(RecordedTraining, Callback):
@@ -61,6 +74,7 @@ class PrivateTraining(RecordedTraining, Callback):
     Args:
         epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
         delta: in (0, 1), and below 1/records.
+        allow_large_delta: whether a delta of 1/records or more is meant; the certificate then says so.
         clip_norm: the norm that each record's gradient is clipped to.
         run: instead of epsilon and clip_norm: any run that `PrivacyEngine` takes; the Trainer must take as many steps.
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
@@ -73,6 +87,10 @@ class PrivateTraining(RecordedTraining, Callback):
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
         declared_apart: declares that the collate function makes each row of its own record, and of random numbers that are its own.
         clip_groups, method, secure, verify, seed, gradient_memory: as of `PrivacyEngine`.
+        views: how often each record is read and collated in a step, where the data set augments at random: a record's gradient is that of
+            the mean loss of its views, clipped once. The loader's batch_size still counts records.
+        ema: of the iterates' moving average, such as 0.999: `private.averaged` after training, a state dict that the certificate covers.
+            Needs release: all.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before it begins, and settled with the
             recorded run.
     Raises:
@@ -82,12 +100,13 @@ class PrivateTraining(RecordedTraining, Callback):
 
     _TRAIN = "trainer.fit"
 
-    @in_other_words
+    @answering(_ELSEWHERE)
     def __init__(
         self,
         epsilon: float | None = None,
         delta: float | None = None,
         *,
+        allow_large_delta: bool = False,
         clip_norm: float | None = None,
         run: Run | None = None,
         neighbours: Neighbours = "add_or_remove",
@@ -102,6 +121,8 @@ class PrivateTraining(RecordedTraining, Callback):
         verify: bool = True,
         seed: int | None = None,
         gradient_memory: int | None = None,
+        views: int = 1,
+        ema: float | None = None,
         ledger: Spender | None = None,
     ) -> None:
         super().__init__()
@@ -112,13 +133,19 @@ class PrivateTraining(RecordedTraining, Callback):
                 f"epsilon: got {epsilon!r}, run: {'none' if run is None else 'a run'}; it needs one of them.",
                 remedy="PrivateTraining(epsilon=3.0, delta=1e-5, clip_norm=1.0), or PrivateTraining(run=run, delta=1e-5).",
             )
-        self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
-        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "run": run, "clip_norm": clip_norm, "neighbours": neighbours}
-        self._users, self._records_per_user, self._patches = users, records_per_user, Patches()
+        self._delta, self._allow_large_delta = open_delta(delta), allow_large_delta
+        self._log_private, self._declared_apart = log_private, declared_apart
+        for name, value in (("epsilon", epsilon), ("clip_norm", clip_norm)):
+            if value is not None:
+                require_positive(name, value)
+        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
+        self._target |= {"clip_norm": clip_norm, "neighbours": neighbours}
+        self._users, self._read = users, {"records_per_user": records_per_user, "views": require_whole("views", views, 1)}
+        self._patches = Patches()
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
-        self._options |= {"gradient_memory": gradient_memory, "ledger": ledger}
+        self._options |= {"gradient_memory": gradient_memory, "ema": ema, "ledger": ledger}
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None
@@ -132,6 +159,11 @@ class PrivateTraining(RecordedTraining, Callback):
             raise InputError("run: there is none before training begins.", remedy="call trainer.fit first.")
         return self._plan.run if self.engine is None else self.engine.run
 
+    @property
+    def averaged(self) -> dict[str, Tensor] | None:
+        """The module's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
+        return None if self.engine is None else self.engine.averaged
+
     # What Lightning calls.
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -144,7 +176,7 @@ class PrivateTraining(RecordedTraining, Callback):
         if stage != "fit":
             return
         if self.engine is not None:
-            raise InputError("PrivateTraining: this one has trained; another training is another run, and its cost adds up.")
+            raise InputError("PrivateTraining: this one has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
         without_reducer(self._patches, trainer.strategy)
 
@@ -186,14 +218,13 @@ class PrivateTraining(RecordedTraining, Callback):
         physical = self._plan.physical_size
         first = self._first_records(trainer, pl_module)
         with trainer.precision_plugin.train_step_context():
-            if not gives_losses_of_records(model, first, of_users=self._ids is not None) or len(first[0]) == 1:
+            if not gives_losses_of_records(model, first, several_rows=self._several_rows) or len(first[0]) == 1:
                 physical = 1
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         every = self._plan.run.total_steps if not self._own_rhythm else None
         kept = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
         engine = PrivacyEngine(self._plan.run, physical_size=physical, checkpoints=kept, **self._options)
-        read = {"users": self._ids, "records_per_user": self._records_per_user}
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=self._source, **read)
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=self._source, users=self._ids, **self._read)
         self.engine = engine
         if engine.steps and not done:
             raise InputError(
@@ -232,7 +263,7 @@ class PrivateTraining(RecordedTraining, Callback):
         if self._steps is not None and self._steps.mean_loss is not None:
             pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
         if self.run.release == "all" and (trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch):
-            pl_module.log("epsilon", self._engine.get_epsilon(self._delta), prog_bar=True)
+            pl_module.log("epsilon", self._engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta), prog_bar=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Record what was trained, and leave module and optimiser as they were."""
@@ -288,6 +319,11 @@ class PrivateTraining(RecordedTraining, Callback):
     def _first_records(self, trainer: Any, pl_module: Any) -> tuple[Tensor, ...]:
         two = fetched(self._source, slice(0, min(2, len(self._source))))
         return trainer.precision_plugin.convert_input(tuple(tensor.to(pl_module.device) for tensor in two))
+
+    @property
+    def _several_rows(self) -> str | None:
+        """Why a unit of privacy has several rows in a batch; None: it has one."""
+        return "users" if self._ids is not None else "views" if self._read["views"] > 1 else None
 
     @property
     def _folder(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lethe.accounting.plan import plan
+from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
 from lethe.run.known_fields import require_run
@@ -26,6 +27,7 @@ def planned(
     run: Run | None,
     clip_norm: float | None,
     neighbours: Neighbours,
+    allow_large_delta: bool = False,
     users: Any = None,
 ) -> Planned:
     r"""The run of a Trainer.
@@ -43,6 +45,7 @@ def planned(
         run: instead of epsilon; batches and clip norm are its own, and the Trainer must take as many steps.
         clip_norm: with epsilon.
         neighbours: of a run that is made here.
+        allow_large_delta: whether a delta of 1/records or more is meant.
         users: the id of each record's user; None: a record is the unit.
     Raises:
         InputError: arguments that contradict one another, or training without an end.
@@ -60,8 +63,8 @@ def planned(
         per_epoch = steps_per_epoch(units, physical * trainer.world_size, accumulated, drop_last=loader.drop_last)
         told: dict[str, Any] = {"clip_norm": clip_norm, "neighbours": neighbours, "of_users": users is not None}
         made = poisson_run(units, logical, _steps(trainer, per_epoch), _rate(trainer), **told)
-        return Planned(plan(made, epsilon=epsilon, delta=delta), physical, per_epoch)
-    require_run(run, correlated=True)
+        return Planned(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
+    delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)  # before the long work
     if users is None:
         refuse_users(run, "PrivateTraining without users=")
     if clip_norm is not None and clip_norm != run.clip_norm:
@@ -98,4 +101,5 @@ def _steps(trainer: Any, per_epoch: int) -> int:
 
 
 def _rate(trainer: Any) -> Any:
-    return trainer.optimizers[0].param_groups[0]["lr"] if trainer.optimizers else None
+    groups = trainer.optimizers[0].param_groups if trainer.optimizers else []
+    return groups[0]["lr"] if groups else None  # without an optimiser, which is refused in a moment, Lightning has one of no parameters

@@ -17,13 +17,15 @@ _DESIGN = "which records meet which step is the batch design of the run; leave i
 _TRIALS = "it trains on the private records to choose a setting, and each trial costs; choose by public data"
 _SET = "it changes parameters, or which of them are trained, beside the optimiser's step"
 
+_AVERAGED = f"{_SET}; PrivateTraining(ema=0.999) keeps a moving average of the iterates, which the certificate covers"
+
 _CALLBACKS: Mapping[str, str] = {
     "GradientAccumulationScheduler": "how many records a step has is the batch design of the run, the same at every step",
     "BatchSizeFinder": _TRIALS,
     "LearningRateFinder": _TRIALS,
-    "StochasticWeightAveraging": _SET,
-    "WeightAveraging": _SET,
-    "EMAWeightAveraging": _SET,
+    "StochasticWeightAveraging": _AVERAGED,
+    "WeightAveraging": _AVERAGED,
+    "EMAWeightAveraging": _AVERAGED,
     "BaseFinetuning": _SET,
     "ModelPruning": _SET,
 }
@@ -93,6 +95,12 @@ def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.opt
     """
     if len(trainer.optimizers) != 1:
         raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", "a step is one noisy gradient, for one optimiser")
+    if not trainer.optimizers[0].param_groups:
+        raise InputError(
+            "configure_optimizers: returns none; private training takes the steps of the module's optimiser.",
+            source="the LightningModule",
+            remedy="return torch.optim.AdamW(self.parameters(), lr=...).",
+        )
     plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
     if plateau and (log_private or run.release == "last"):
         raise _refused(

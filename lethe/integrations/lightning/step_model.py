@@ -165,24 +165,24 @@ class StepModel(nn.Module):
         )
 
 
-def gives_losses_of_records(model: StepModel, tensors: tuple[Tensor, ...], *, of_users: bool) -> bool:
+def gives_losses_of_records(model: StepModel, tensors: tuple[Tensor, ...], *, several_rows: str | None) -> bool:
     """Whether training_step gives one loss a record; if it gives one number for its batch, it is asked of each record alone.
 
     Args:
         model: is asked once, and is afterwards as it was.
         tensors: of two records, on the model's device.
-        of_users: whether a batch has several records of one unit, whose losses are needed.
+        several_rows: the option by which a batch has several rows of one unit, whose losses are needed; None: it has one.
     Raises:
-        InputError: it gives one number, and a unit has several records.
+        InputError: it gives one number, and a unit has several rows.
     """
     devices = [tensors[0].device] if tensors[0].device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices), undisturbed(model):
         several = model(*tensors).dim() == 1
-    if not several and of_users:
+    if not several and several_rows is not None:
         raise InputError(
-            "training_step: gives one number for its batch; with users it needs one loss a record, of which the mean over each user's is "
-            "clipped.",
-            source="the LightningModule",
+            f"training_step: gives one number for its batch; with {several_rows} it needs one loss a row: the mean over the rows of each "
+            f"{'user' if several_rows == 'users' else 'record'} is clipped.",
+            source=f"the LightningModule, {several_rows}",
             remedy=_FASTER,
         )
     if not several:

@@ -28,6 +28,8 @@ _MORE = "it is not known to keep records apart, or to leave gradients of single 
 _LEAKS = "it counts or times what batches hold, and how many records a batch has is secret"
 _ENTROPY = "batches and noise are drawn from fresh entropy; who knows a seed knows the noise"
 
+_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor")
+
 _HONOURED = """
     output_dir per_device_train_batch_size num_train_epochs max_steps learning_rate lr_scheduler_kwargs warmup_steps warmup_ratio
     optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon gradient_accumulation_steps max_grad_norm label_smoothing_factor bf16
@@ -50,6 +52,10 @@ _OF_FIT = {
     "unit": "PrivateTrainer(..., users=ids), where a user is the unit",
     "clip_norm": "TrainingArguments(max_grad_norm=...), the norm that each record's gradient is clipped to",
     "physical_size": "TrainingArguments(per_device_train_batch_size=...), how many records are on the device at once",
+    "batch_size": "TrainingArguments(per_device_train_batch_size=..., gradient_accumulation_steps=...), of which a batch is the product",
+    "noise_multiplier": "PrivateTrainer(..., run=lethe.Run(noise_multiplier=..., ...), delta=...); with epsilon the noise is found",
+    "epochs": "TrainingArguments(num_train_epochs=...)",
+    "steps": "TrainingArguments(max_steps=...)",
 }
 
 
@@ -95,8 +101,9 @@ NEEDS: Mapping[str, Needs] = {
         "it chooses the learning rate by evaluation, of which no certificate speaks; take a schedule that is fixed in advance",
     ),
     "optim": Needs(
-        one_of("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"),
-        "only PyTorch's optimisers that take one gradient a step are known to do nothing else; give yours as optimizers=(optimizer, None)",
+        one_of(*_OPTIMIZERS),
+        "only PyTorch's optimisers that take one gradient a step are known to do nothing else: "
+        f"{', '.join(_OPTIMIZERS)}; give yours as optimizers=(optimizer, None)",
     ),
     "ignore_data_skip": Needs(off, "a run that is taken up again meets exactly the batches that are left"),
     "restore_callback_states_from_checkpoint": Needs(off, "callbacks begin anew where training is taken up again"),
@@ -165,7 +172,7 @@ def refuse_unknown(kind: type, given: Iterable[str]) -> None:
             of_training = name in {field.name for field in dataclasses.fields(TrainingArguments)}
             meant = "" if of_training else did_you_mean(name, sorted(known))
             remedy = f"TrainingArguments({name}=...)." if of_training else None
-            raise UnknownArgumentError(f"{name}: {kind.__name__} takes no such argument{meant and f';{meant}'}.", remedy=remedy)
+            raise UnknownArgumentError(f"{name}: {kind.__name__} takes no such argument{f';{meant}' if meant else '.'}", remedy=remedy)
 
 
 def refuse_surroundings(trainer: Any) -> None:

@@ -41,10 +41,13 @@ class KeyedCollate:
         except InputError:
             raise
         except Exception as error:
+            named = not records or isinstance(records[0], Mapping)
             raise InputError(
                 f"data_collator: of {len(records)} records it makes no batch: {type(error).__name__}: {_first_line(error)}",
-                source="the data collator, or records whose parts disagree in length",
-                remedy="pad each part of a record to one length: DataCollatorWithPadding(tokenizer).",
+                source="the data collator, or records whose parts disagree in length" if named else "train_dataset, data_collator",
+                remedy="pad each part of a record to one length: DataCollatorWithPadding(tokenizer)."
+                if named
+                else f"a record is a {type(records[0]).__name__}: make it a mapping of the model's arguments, as tokenizer(text) does.",
             ) from error
         if not isinstance(collated, Mapping):
             raise InputError(f"data_collator: made a {type(collated).__name__}; it needs a mapping of the model's arguments to tensors.")

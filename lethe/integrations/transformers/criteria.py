@@ -108,7 +108,8 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
     raise InputError(
         f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
         source="the data collator, label_names",
-        remedy=f"name the column that holds them (label_names=[...]){collator}; for several, override compute_loss, to one loss a record.",
+        remedy=f"name the column that holds them (label_names=[...]){collator}, as numbers: collators leave text out; for several, "
+        "override compute_loss, to one loss a record.",
     )
 
 
@@ -180,8 +181,10 @@ def _answered(model: nn.Module, arguments: dict[str, Tensor]) -> Any:
         if isinstance(error, LetheError | torch.OutOfMemoryError):
             raise
         raise InputError(
-            f"model: of a record alone it computes nothing: {type(error).__name__}: {first_line(error)}",
+            f"model: of a record alone, with {', '.join(arguments) or 'no column but its labels'}, it computes nothing: "
+            f"{type(error).__name__}: {first_line(error)}",
             source="the check of the loss: single records before training",
-            remedy="see that no token is beyond the model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than "
-            "it takes (config.max_position_embeddings), and that the columns are arguments of its forward.",
+            remedy="see that texts are tokenised (dataset.map(lambda record: tokenizer(record['text']))), that no token is beyond the "
+            "model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than it takes "
+            "(config.max_position_embeddings), and that the columns are arguments of its forward.",
         ) from error

@@ -38,6 +38,7 @@ class PrivateLoop(Trainer):
     _batches: NamedBatches
     _criterion: Any
     _delta: float
+    _allow_large_delta: bool
     _kept: Any
     _log_private: bool
     _noisy_norm: float | None
@@ -118,7 +119,7 @@ class PrivateLoop(Trainer):
         if self.is_in_train and not self._log_private:
             logs = {key: value for key, value in logs.items() if key not in PRIVATE}
         if self.is_in_train and self.engine is not None and "learning_rate" in logs and self.run.release == "all":
-            logs["epsilon"] = self.engine.get_epsilon(self._delta)
+            logs["epsilon"] = self.engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta)
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

@@ -84,20 +84,22 @@ class RecordLosses:
 
     def _tokens(self, logits: Tensor, labels: Tensor) -> Tensor:
         predicted = labels != IGNORED
-        each = self._cross_entropy(logits, labels.clamp(min=0)) * predicted
+        each = self._cross_entropy(logits, labels) * predicted
         if self.dynamic:
             each = each * (-each).exp().detach()
         return each.sum(1) / predicted.sum(1).clamp(min=1)
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if labels.numel() and (largest := int(labels.max())) >= logits.shape[-1]:
+        strange = (labels >= logits.shape[-1]) | ((labels < 0) & (labels != IGNORED))
+        if bool(strange.any()):
             raise InputError(
-                f"labels: one of them is {largest}; the model tells {logits.shape[-1]} classes or words apart, numbered from 0.",
+                f"labels: one of them is {labels[strange][0].item()}; the model tells {logits.shape[-1]} classes or words apart, numbered "
+                f"from 0, and {IGNORED} stands for none.",
                 source="the data's labels, or num_labels or vocab_size of the model's configuration",
                 remedy="number the classes from 0, and make the model with as many as there are.",
             )
         logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
-        told = logs.gather(-1, labels[..., None].long())[..., 0]
+        told = logs.gather(-1, labels.clamp(min=0)[..., None].long())[..., 0]
         return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)
 
     def _classes(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -106,11 +108,15 @@ class RecordLosses:
             flat = labels.reshape(len(logits), -1)
             if flat.shape[1] != 1:
                 raise InputError(f"labels: got shape {tuple(labels.shape)}; it needs one class a record, shape ({len(logits)},).")
-            return self._cross_entropy(logits, flat[:, 0].clamp(min=0)) * (flat[:, 0] != IGNORED)
+            return self._cross_entropy(logits, flat[:, 0]) * (flat[:, 0] != IGNORED)
         if self.smoothing:
             raise InputError(f"label_smoothing_factor: given, and the labels are those of a {kind}.", remedy="leave it out.")
         if labels.numel() != logits.numel():
-            raise InputError(f"labels: got shape {tuple(labels.shape)} of a {kind}, for outputs of shape {tuple(logits.shape)}.")
+            raise InputError(
+                f"labels: got shape {tuple(labels.shape)} of a {kind}, for outputs of shape {tuple(logits.shape)}.",
+                source="the data's labels, which are several classes a record where they are no whole numbers; or problem_type, num_labels",
+                remedy="give a class as a whole number; a number to come close to needs a model with num_labels=1.",
+            )
         targets = labels.reshape(logits.shape).to(logits.dtype)
         if kind == "regression":
             return (logits - targets).square().flatten(1).mean(1)

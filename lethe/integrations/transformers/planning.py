@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from lethe.accounting.plan import plan
+from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
 from lethe.run.known_fields import require_run
@@ -17,6 +18,12 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.data.user_ids import owners_of
+
+_COUNTS = {
+    "per_device_train_batch_size": "give how many records are on the device at once.",
+    "gradient_accumulation_steps": "leave it at 1, or give how many times that many records a step has.",
+    "num_train_epochs": "give how long training lasts, or max_steps; an untrained model needs no privacy.",
+}
 
 
 def planned(
@@ -27,6 +34,7 @@ def planned(
     delta: float,
     run: Run | None,
     neighbours: Neighbours,
+    allow_large_delta: bool = False,
     users: Any = None,
 ) -> Planned:
     r"""The run of a Trainer.
@@ -43,6 +51,7 @@ def planned(
         delta: in (0, 1).
         run: instead of epsilon; batches, steps and clip norm are its own, and arguments that say another thing are refused.
         neighbours: of a run that is made here.
+        allow_large_delta: whether a delta of 1/records or more is meant.
         users: the id of each record's user; None: a record is the unit.
     Raises:
         InputError: neither or both of epsilon and run, no length, or arguments that contradict the run.
@@ -63,25 +72,39 @@ def planned(
     units = len(dataset) if users is None else owners_of(users).users
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
     logical = physical * accumulated * args.world_size if run is None else run.batch_size
+    if not units:
+        raise InputError(
+            "train_dataset: it has no records; it needs at least one.", source="train_dataset", remedy="look at len(train_dataset)."
+        )
+    _require_counts(args)
     if run is None:
         per_epoch = steps_per_epoch(units, physical * args.world_size, accumulated, drop_last=args.dataloader_drop_last)
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
         told: dict[str, Any] = {"clip_norm": _clip_norm(args), "neighbours": neighbours, "of_users": users is not None}
         made = poisson_run(units, logical, steps, args.learning_rate, **told)
-        return Planned(plan(made, epsilon, delta), physical, per_epoch)
+        return Planned(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
+    delta_for(run.records, delta, allow_large_delta=allow_large_delta)  # before the long work
     per_epoch = steps_per_epoch(units, logical, 1, drop_last=False)
     _refuse_other_words(args, run, per_epoch)
     return Planned(run, min(physical, logical), per_epoch)
 
 
 def _clip_norm(args: TrainingArguments) -> float:
-    if not args.max_grad_norm:
+    if not (isinstance(args.max_grad_norm, int | float) and 0 < args.max_grad_norm < math.inf):
         raise InputError(
-            f"max_grad_norm: got {args.max_grad_norm!r}; it is the norm that each record's gradient is clipped to, and needs to be > 0.",
+            f"max_grad_norm: got {args.max_grad_norm!r}; it is the norm that each record's gradient is clipped to: a number > 0.",
             source="TrainingArguments",
             remedy="leave it at 1.0, or set it to the size of most records' gradients, judged by public data.",
         )
     return args.max_grad_norm
+
+
+def _require_counts(args: TrainingArguments) -> None:
+    """Refuse sizes and lengths of which there is none."""
+    for name in ("per_device_train_batch_size", "gradient_accumulation_steps", *(() if args.max_steps > 0 else ("num_train_epochs",))):
+        value = getattr(args, name)
+        if not 0 < value < math.inf:
+            raise InputError(f"{name}: got {value}; it needs a number > 0.", source="TrainingArguments", remedy=_COUNTS[name])
 
 
 def _refuse_other_words(args: TrainingArguments, run: Run, per_epoch: int) -> None:

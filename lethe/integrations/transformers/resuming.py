@@ -81,7 +81,8 @@ def refuse_earlier(resume: str | bool | None, args: TrainingArguments, folder: P
     if folder is None or not (folder / "journal").exists():
         raise InputError(
             f"resume_from_checkpoint: got {resume!r}, and there is no training to take up in {folder or 'any folder'}.",
-            remedy="leave it out to begin; and keep save_strategy at steps or epoch, so that there is one the next time.",
+            remedy="leave it out to begin (from the weights of another training: Model.from_pretrained(checkpoint)); and keep "
+            "save_strategy at steps or epoch, so that there is one the next time.",
         )
     output = Path(str(args.output_dir))
     last = get_last_checkpoint(str(output)) if output.is_dir() else None

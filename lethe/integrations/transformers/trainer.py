@@ -62,6 +62,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         args: positional arguments of the Trainer, in its order.
         epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
         delta: in (0, 1), and below 1/records.
+        allow_large_delta: whether a delta of 1/records or more is meant; the certificate then says so.
         run: instead of epsilon: any run that `PrivacyEngine` takes. With release: last it needs optim="sgd" and a constant schedule, and
             nothing is evaluated or saved on the way but Lethe's own checkpoint.
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
@@ -99,6 +100,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         *args: Any,
         epsilon: float | None = None,
         delta: float | None = None,
+        allow_large_delta: bool = False,
         run: Run | None = None,
         neighbours: Neighbours = "add_or_remove",
         users: Any = None,
@@ -135,11 +137,13 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         super().__init__(*args, **others)
         refuse_arguments(self.args, self._KNOWN)
         refuse_surroundings(self)
-        self._delta, self._log_private, self._declared_apart = delta, log_private, declared_apart
+        self._delta, self._allow_large_delta = delta, allow_large_delta
+        self._log_private, self._declared_apart = log_private, declared_apart
         self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
-        self._target = {"epsilon": epsilon, "delta": delta, "run": run, "neighbours": neighbours, "users": self._users}
+        self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
+        self._target |= {"neighbours": neighbours, "users": self._users}
         self._read = {"users": self._users, "records_per_user": records_per_user, "views": views}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         if self._plan is not None:
@@ -164,7 +168,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         if trial is not None:
             self.hyperparameter_search()
         if self.engine is not None:
-            raise InputError("train: this trainer has trained; another training is another run, and its cost adds up.")
+            raise InputError("train: this trainer has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_arguments(self.args, self._KNOWN)
         folder = self._folder()
         self._resume = refuse_earlier(resume_from_checkpoint, self.args, folder)

@@ -58,7 +58,7 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
             )
         refuse_arguments(config, self._KNOWN)
         given["args"] = _without_checkpoints(config)
-        _refuse_packed(given.get("train_dataset"))
+        _refuse_data(given.get("train_dataset"))
         refuse_evaluated(given.get("train_dataset"), given.get("eval_dataset"))
         super().__init__(**given)
         if self.aux_loss_enabled:
@@ -76,12 +76,21 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
         self, dataset: Any, processing_class: Any, args: Any, packing: bool, formatting_func: Any, dataset_name: str
     ) -> Any:
         """As SFTTrainer does it; of the training records none is dropped."""
-        if dataset_name != "train" or args.max_length is None:
-            return super()._prepare_dataset(dataset, processing_class, args, packing, formatting_func, dataset_name)
-        whole = copy.copy(args)
-        whole.max_length = None
-        prepared: Any = super()._prepare_dataset(dataset, processing_class, whole, packing, formatting_func, dataset_name)
-        kept = slice(None, args.max_length) if args.truncation_mode == "keep_start" else slice(-args.max_length, None)
+        whole, longest = copy.copy(args), args.max_length if dataset_name == "train" else None
+        if longest is not None:
+            whole.max_length = None
+        try:
+            prepared: Any = super()._prepare_dataset(dataset, processing_class, whole, packing, formatting_func, dataset_name)
+        except KeyError as error:
+            raise InputError(
+                f"{dataset_name}_dataset: it has the columns {', '.join(dataset.column_names)}; TRL looks for {error}.",
+                source=f"{dataset_name}_dataset, SFTConfig",
+                remedy="SFTConfig(dataset_text_field=...) names the column of texts; prompt and completion, or messages, are found by "
+                "their names; formatting_func makes a text of a record.",
+            ) from error
+        if longest is None:
+            return prepared
+        kept = slice(None, longest) if args.truncation_mode == "keep_start" else slice(-longest, None)
         return prepared.map(lambda record: {name: record[name][kept] for name in ("input_ids", "labels")})
 
     def _own_criterion(self, model: Any) -> Any:
@@ -112,7 +121,11 @@ def _without_checkpoints(config: Any) -> Any:
     return changed
 
 
-def _refuse_packed(dataset: Any) -> None:
+def _refuse_data(dataset: Any) -> None:
+    if hasattr(dataset, "column_names") and hasattr(dataset, "__len__") and not len(dataset):
+        raise InputError(
+            "train_dataset: it has no records; it needs at least one.", source="train_dataset", remedy="look at len(train_dataset)."
+        )
     if "seq_lengths" in (getattr(dataset, "column_names", None) or ()):
         raise InputError(
             "train_dataset: it has a column seq_lengths: its rows hold several conversations each.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -32,6 +32,12 @@ _FEWER = 8  # losses of so few cost nothing to compute in all company
 _ROUNDS = 2  # of other company, where the loss of a record alone tells nothing
 
 
+_REMEDY_OF_PARTS = (
+    "take out of the outputs what the loss needs: lambda outputs, targets: loss(outputs.logits, targets); of a model of transformers, "
+    "lethe.integrations.transformers.record_losses(model) is the loss of each record."
+)
+
+
 class CheckedLoss:
     """A loss function that is compared with itself, so that no record's loss depends on the others even by detached values, nor on others
     that it was asked of before.
@@ -41,9 +47,13 @@ class CheckedLoss:
     Args:
         loss: (outputs, targets) -> one loss a record.
         clipper: whose checked batches are checked here as well, and besides the first batch of a loss, and of one that was changed.
+    Raises:
+        InputError: a class of losses in the place of one.
     """
 
     def __init__(self, loss: LossFunction, clipper: Clipper) -> None:
+        if isinstance(loss, type):
+            raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
         self._loss, self._clipper = loss, clipper
         self._missing: str | None = None
         self._passed: Hashable = None
@@ -88,14 +98,14 @@ class CheckedLoss:
         """The losses; of a mapping the function is given a copy, which it may take entries out of."""
         try:
             return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
-        except (AttributeError, TypeError) as error:
-            if isinstance(outputs, Tensor):
+        except Exception as error:
+            if not _does_not_fit(error):
                 raise
-            kind = type(outputs).__name__
             raise InputError(
-                f"loss: it could not be called on what the model gives, a {kind}: {first_line(error)}",
-                remedy="take out of it what the loss needs: lambda outputs, targets: loss(outputs.logits, targets); of a model of "
-                "transformers, lethe.integrations.transformers.record_losses(model) is the loss of each record.",
+                f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
+                f"{first_line(error)}",
+                source="the loss function, on a batch's outputs and targets",
+                remedy=_REMEDY_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
             ) from error
 
     def _scaled_anew(self, losses: Any, outputs: Any) -> bool:
@@ -217,6 +227,34 @@ def _precision(outputs: Any, losses: Tensor) -> torch.dtype:
 
 def _copied(targets: Any) -> Any:
     return tree_map(lambda entry: entry.detach().clone() if isinstance(entry, Tensor) else entry, targets)
+
+
+def _does_not_fit(error: Exception) -> bool:
+    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose is its own."""
+    if type(error) is not ValueError:
+        return type(error) in (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError)
+    inner = error.__traceback__
+    while inner is not None and inner.tb_next is not None:
+        inner = inner.tb_next
+    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+
+
+def _said(given: Any) -> str:
+    if isinstance(given, Tensor):
+        return f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
+    return f"a mapping of {', '.join(map(str, given))}" if type(given) is dict else f"a {type(given).__name__}"
+
+
+def _of_targets(targets: Any) -> str:
+    if isinstance(targets, Mapping):
+        return (
+            "the loss is given the batch, and takes what it needs out of it: lambda outputs, batch: loss(outputs, batch[name]), where name "
+            f"is one of {', '.join(map(str, targets))}."
+        )
+    return (
+        "classes are whole numbers from 0 (targets.long()), one a record, fewer than the model has outputs; numbers to come close to have "
+        "the outputs' type and shape."
+    )
 
 
 def _writes() -> InputError:

@@ -67,7 +67,11 @@ def survey(model: nn.Module) -> Survey:
         )
     names = {parameter: name for name, parameter in parameters if parameter.requires_grad}
     if not names:
-        raise InputError("the model has no parameter that requires grad: there is nothing to train.", source="model")
+        raise InputError(
+            "the model has no parameter that requires grad: there is nothing to train.",
+            source="model",
+            remedy="parameter.requires_grad_() of those that are to be trained.",
+        )
     for parameter, name in names.items():
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")

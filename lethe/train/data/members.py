@@ -121,7 +121,7 @@ def members_of(
         raise InputError(f"unit: the run says {run.unit}; {needed}.", source="run.unit, users", remedy=remedy)
     if users is None:
         if records_per_user is not None:
-            raise InputError("records_per_user: given without users.", remedy="give users=ids, and a run of unit user.")
+            raise InputError("records_per_user: given without users.", remedy='give users=ids, and a run that is given unit="user".')
         _refuse_scalar(run, views)
         return None if views == 1 else Members(Owners(torch.arange(len(source)), len(source)), views=views)
     owners = owners_of(ids_of(users, data, source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
@@ -25,7 +26,8 @@ def prefetched(items: Iterator[T], depth: int) -> Generator[T]:
     """`items`, at most `depth` + 1 of them drawn ahead in a background thread.
 
     An error in `items` is raised here, after the items that came before it. When the consumer stops early (break, an error, an
-    interruption, `close`), the thread ends once the item it is drawing is there, `items` is closed, and only then does this return.
+    interruption, `close`), the thread ends once the item it is drawing is there, `items` is closed, and only then does this return. A
+    generator that a script leaves half used is ended when the interpreter exits, before the modules that it needs are gone.
 
     Args:
         items: drawn in the thread, and nowhere else.
@@ -38,15 +40,20 @@ def prefetched(items: Iterator[T], depth: int) -> Generator[T]:
     unwanted = threading.Event()
     thread = threading.Thread(target=_draw, args=(items, queue, unwanted), name="lethe-prefetch", daemon=True)
     thread.start()
+    end = weakref.finalize(thread, _end, queue, unwanted, thread)
     try:
         while not isinstance(entry := queue.get(), _Ended):
             yield entry
         if entry.error is not None:
             raise entry.error
     finally:
-        unwanted.set()
-        _drained(queue)
-        thread.join()
+        end()
+
+
+def _end(queue: Queue[Any], unwanted: threading.Event, thread: threading.Thread) -> None:
+    unwanted.set()
+    _drained(queue)
+    thread.join()
 
 
 def _draw(items: Iterator[Any], queue: Queue[Any], unwanted: threading.Event) -> None:

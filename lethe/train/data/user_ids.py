@@ -101,7 +101,10 @@ def _has(names: object) -> str:
 def _listed(ids: Any) -> np.ndarray[Any, Any]:
     if isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
-    if isinstance(ids, np.ma.MaskedArray | str | bytes | dict | set):
+    if isinstance(ids, str):
+        what = f"users: got {ids!r}, and no table to find such a column in; it needs an id for each record."
+        raise InputError(what, remedy=f"give the column, users=table[{ids!r}], and the records without it.")
+    if isinstance(ids, np.ma.MaskedArray | bytes | dict | set):
         raise InputError(f"users: got {type(ids).__name__}; it needs an id for each record.", remedy=_REMEDY)
     if not isinstance(ids, np.ndarray):
         try:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LetheWarning
 from lethe.run.batches import Poisson
 from lethe.run.run import Run
@@ -67,6 +68,11 @@ def facts_of(loader: Any) -> LoaderFacts:
                 LetheWarning(f"data_loader.{name} is ignored: batches are drawn from fresh entropy, and workers start as they are."),
                 stacklevel=5,
             )
+    if not len(loader):
+        raise InputError(
+            f"data_loader: it has no batch: {records} records, batch_size={loader.batch_size}, drop_last={loader.drop_last}.",
+            remedy="give records, and a batch_size below their number, or leave drop_last out: a Poisson batch has no last one.",
+        )
     return LoaderFacts(records_of(loader), loader.batch_size, len(loader))
 
 
@@ -93,6 +99,7 @@ def run_like_opacus(
         )
     if max_grad_norm is None:
         raise InputError("max_grad_norm: none was given; it needs the norm that each record's gradient is clipped to.")
+    require_positive("max_grad_norm", max_grad_norm)
     length = require_whole("steps", steps, 1) if epochs is None else require_whole("epochs", epochs, 1) * facts.steps_per_epoch
     rates = [group["lr"] for group in optimizer.param_groups] if isinstance(optimizer, torch.optim.Optimizer) else []
     usable = rates and isinstance(rates[0], float | int) and 0 < rates[0] < float("inf")

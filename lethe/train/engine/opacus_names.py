@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -19,6 +20,11 @@ _ANY_MODULE = (
     "mode does, is refused when training begins"
 )
 
+OF_USERS = (
+    'state the unit in a run: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.Poisson(size=...), ...), epsilon=..., '
+    "delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., data=..., users=ids)"
+)
+
 ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "poisson_sampling": ((True,), _SHUFFLED),
     "clipping": (("flat",), "PrivacyEngine(run, clip_groups=[Group(parameters, clip_norm), ...]) clips groups of parameters by themselves"),
@@ -32,6 +38,9 @@ ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "batch_size": ((), "give the loader, or run.batches = lethe.Poisson(size=...)"),
     "sample_rate": ((), "run.batches = lethe.Poisson(size=sample_rate * records)"),
     "delta": ((), "target_delta here; delta of lethe.certify and engine.get_epsilon"),
+    "noise_multiplier": ((), "leave it out: it is found for target_epsilon; make_private(noise_multiplier=...) takes one"),
+    "alphas": ((), "leave it out: every theorem is tried, and the smallest epsilon that is proved counts"),
+    **dict.fromkeys(("users", "records_per_user"), ((None,), OF_USERS)),
 }
 """Argument of Opacus' make_private -> the values whose meaning is kept, and what to write for others."""
 
@@ -66,7 +75,7 @@ NAMES: Mapping[str, str] = {
 
 
 def refuse_arguments(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse arguments of Opacus' make_private that ask for another thing than what is done.
+    """Refuse arguments of Opacus' make_private, or make_private_with_epsilon, that ask for another thing than what is done.
 
     Args:
         given: those that make_private does not name itself.
@@ -77,12 +86,13 @@ def refuse_arguments(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """
     for word, value in given.items():
         if word not in ARGUMENTS:
-            raise UnknownArgumentError(
-                f"{word}: make_private takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}."
-            )
+            method = "make_private_with_epsilon" if "target_epsilon" in known else "make_private"
+            raise UnknownArgumentError(f"{word}: {method} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
         accepted, line = ARGUMENTS[word]
         if not any(value is one or (type(value) is type(one) and value == one) for one in accepted):
-            raise InputError(f"{word}: got {value!r}, which is not what happens here.", source="an argument of Opacus", remedy=line)
+            raise InputError(
+                f"{word}: got {reprlib.repr(value)}, which is not what happens here.", source="an argument of make_private", remedy=line
+            )
 
 
 def refuse_attribute(name: str) -> NoReturn:

@@ -15,7 +15,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.engine.from_loader import facts_of, run_like_opacus
-from lethe.train.engine.opacus_names import refuse_arguments
+from lethe.train.engine.opacus_names import OF_USERS, refuse_arguments
 from lethe.train.engine.state import LoopState
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import PreparedNetwork, prepared_network
@@ -53,6 +53,7 @@ class Asked:
     views: int = 1
     length: tuple[int | None, int | None] = (None, None)
     target: tuple[float, float] | None = None
+    allow_large_delta: bool = False
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def opening(self, run: Run | None, optimizer: Any, *, known: tuple[str, ...]) -> Opening:
@@ -103,15 +104,13 @@ class Asked:
                     f"{name}: given, and the engine has no run: batch_size of a DataLoader counts records, where batches of users count "
                     "users.",
                     source="the unit of privacy, which is part of a run",
-                    remedy='state it: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.Poisson(size=...), ...), '
-                    "epsilon=..., delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., data=..., "
-                    "users=ids).",
+                    remedy=OF_USERS,
                 )
         facts = facts_of(self.data_loader)
         epochs, steps = self.length
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
         run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
-        counted = run if self.target is None else planned(run, *self.target)
+        counted = run if self.target is None else planned(run, *self.target, allow_large_delta=self.allow_large_delta)
         return Opening(counted, facts.source, facts.steps_per_epoch, views=self.views)
 
 

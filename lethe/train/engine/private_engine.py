@@ -183,16 +183,19 @@ class PrivacyEngine(LoopProgress):
         max_grad_norm: float,
         epochs: int | None = None,
         steps: int | None = None,
+        views: int = 1,
+        allow_large_delta: bool = False,
         **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
         """`make_private` of an engine without a run, with the smallest noise that meets (target_epsilon, target_delta): as Opacus counts,
         for Poisson batches, every iterate released, and a record added or removed.
 
-        Args, Raises: as `make_private`; a CalibrationError where no noise meets the target.
+        Args, Raises: as `make_private`; a CalibrationError where no noise meets the target. allow_large_delta is as of `lethe.plan`.
         """
         target = (target_epsilon, target_delta)
-        asked = Asked(data_loader=data_loader, target=target, max_grad_norm=max_grad_norm, length=(epochs, steps), others=others)
-        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta")
+        made = {"target": target, "max_grad_norm": max_grad_norm, "length": (epochs, steps), "allow_large_delta": allow_large_delta}
+        asked = Asked(data_loader=data_loader, views=views, others=others, **made)
+        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta", "views", "allow_large_delta")
 
     def _opened(self, module: M, optimizer: OptimizerT, asked: Asked, *words: str) -> tuple[M, OptimizerT, PrivateLoader]:
         if self._loop is not None:
@@ -308,18 +311,19 @@ class PrivacyEngine(LoopProgress):
         """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
         return self._begun.averaged(bare_module(self._model))
 
-    def get_epsilon(self, delta: float) -> float:
+    def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
         """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.
 
         It is for a moment that was fixed in advance, such as a number of steps, or this number. A loop that ends in view of its iterates is
         certified for the whole plan, see `recorded_run`. Nothing is finished by asking.
 
         Raises:
-            InputError: the engine has no model yet, or a delta that is not in (0, 1) and below 1/records.
+            InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.
             HypothesisError: release is last, before the last step; or something else than a step moved the parameters.
         """
         run = self._begun.begun_run()
-        spent = epsilon_of(self.run if run is None else run, delta)  # refuses a delta that cannot be used
+        # Before the first step too, so that a delta that cannot be used is refused.
+        spent = epsilon_of(self.run if run is None else run, delta, allow_large_delta=allow_large_delta)
         return 0.0 if run is None else spent
 
     def save(self) -> None:

@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.checks.loss import LossFunction
 from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.core.comparison import first_line
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import attending, fields_of
 
+# What PyTorch says of data of other sizes than a layer's; other errors of a forward pass are the model's own.
+_OTHER_SIZES = ("shapes cannot be multiplied", "size mismatch", "to have", "must match the size", "index out of range", "normalized_shape")
 _OF_ITS_OWN = "give a loss function, (outputs, batch) -> one loss a record"
 
 
@@ -77,10 +80,18 @@ class Calls:
     def _guarded(self, call: Callable[[], Any], inputs: list[Tensor]) -> Any:
         try:
             return call()
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             known = {parameter.dtype for parameter in self._model.parameters()}
             strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
-            if not strange:
+            if (not strange or isinstance(error, IndexError)) and any(words in str(error) for words in _OTHER_SIZES):
+                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
+                raise InputError(
+                    f"data: batches of shape {shapes} do not go into this model: {first_line(error)}.",
+                    source="the model's forward pass, on a batch of the records",
+                    remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
+                    "one, and shape the records as the layers take them (the records come first).",
+                ) from error
+            if not strange or isinstance(error, IndexError):
                 raise
             raise InputError(
                 f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {str(error).splitlines()[0]}",

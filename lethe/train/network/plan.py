@@ -31,8 +31,8 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
         HypothesisError: the plan counts with what this method would not keep.
     """
     require_run(run, correlated=True)
-    if not isinstance(method, str | None):
-        raise InputError(f"clip_method: got {method!r}; it needs 'clip', 'normalise' or 'automatic'.", source="method")
+    if not isinstance(method, str | None) or method not in (None, "envelope", *METHODS):
+        raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
         raise InputError(
             "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "

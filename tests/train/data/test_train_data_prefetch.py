@@ -1,6 +1,8 @@
 """Reading ahead: order, bound, errors in their place, and no thread left behind."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -9,6 +11,7 @@ from data_cases import extra_threads
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lethe.train.data import prefetch
 from lethe.train.data.prefetch import prefetched
 
 
@@ -86,3 +89,32 @@ def test_an_iterator_never_begun_starts_no_thread() -> None:
     ahead = prefetched(Source(3).items(), 2)
     assert extra_threads() == 0
     ahead.close()
+
+
+LEFT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("reading_ahead", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+sys.modules["reading_ahead"] = module
+spec.loader.exec_module(module)
+
+def items():
+    try:
+        yield from range(1000)
+    finally:
+        print("closed")
+
+ahead = module.prefetched(items(), 2)
+next(ahead)
+if sys.argv[2] == "interrupted":
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("end", ["left", "interrupted"])
+def test_a_script_that_ends_in_the_middle_ends_without_a_word(end: str) -> None:
+    """The generator is finalised by the interpreter, which then has no module any more that it needs; its items are closed before."""
+    found = subprocess.run([sys.executable, "-c", LEFT, prefetch.__file__, end], capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout == "closed\n"
+    assert "ignored" not in found.stderr
+    assert (found.stderr == "") == (end == "left")

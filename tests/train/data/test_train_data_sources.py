@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from data_cases import Listed, make_run, numbered
@@ -122,6 +123,8 @@ class Endless(IterableDataset[Any]):
         ({"input_ids": torch.zeros(3, 5), "attention_mask": torch.zeros(3, 4)}, "attention_mask .* disagree in length"),
         ({}, "at least one array"),
         ([1.0, 2.0], "list of float"),
+        ([(1.0, 2), (3.0, 4)], r"(?s)list of tuple.*lethe\.train\.data\.MapStyleSource\(data\)"),
+        (pd.DataFrame({"x": [1.0, 2.0]}), r"(?s)got a DataFrame.*to_numpy"),
         ((), "it needs arrays"),
         (None, "NoneType"),
         (7, "int"),

@@ -55,12 +55,18 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
         return MappedSource(*map(_as_array, parts)) if _is_mapped(parts) else TensorSource(*parts)
     if type(data) is TensorDataset:
         return TensorSource(*data.tensors)
+    if hasattr(data, "iloc"):  # a table of pandas, of which data[i] is a column
+        raise InputError(
+            f"data: got a {type(data).__name__}; it needs arrays, or a mapping of names to arrays.",
+            remedy="give (table[[...]].to_numpy('float32'), table['label'].to_numpy()), or dict(features=..., label=...) of such arrays.",
+        )
     if not isinstance(data, tuple | list) and hasattr(type(data), "__getitem__"):
         return MapStyleSource(data, leave_out=leave_out)
     held = ", ".join(dict.fromkeys(type(part).__name__ for part in parts)) if isinstance(data, tuple | list) else ""
     raise InputError(
         f"data: got {type(data).__name__}{f' of {held}' if held else ''}; it needs arrays, .npy files or a map-style data set.",
-        remedy="give (features, targets) as tensors, NumPy arrays or .npy files, or an object with len(data) and data[i].",
+        remedy="give (features, targets) as tensors, NumPy arrays or .npy files, or an object with len(data) and data[i]; a list of "
+        "records as lethe.train.data.MapStyleSource(data).",
     )
 
 
