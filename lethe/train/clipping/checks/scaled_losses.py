@@ -52,7 +52,14 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording, *
 
 
 def knows(sites: Sequence[GradientSite], losses: Tensor, counted: Tensor | None, recording: Recording) -> bool:
-    """Whether a recording that was told the gradients of the sum of the losses that count knows those of all usable ones at the sites."""
+    """Whether the gradients of the sum of all usable losses are known, from the pass of those that count.
+
+    Args:
+        sites: where.
+        losses: shape (B,).
+        counted: shape (B,), bool; None: all.
+        recording: that was told the gradients.
+    """
     usable = usable_records(losses, counted)
     return all(site.place in recording.told for site in sites) and bool(usable.all() if counted is None else (usable == counted).all())
 
