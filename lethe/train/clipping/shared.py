@@ -34,6 +34,9 @@ class Shared(Cancelling):
         self.numbers = numbers
         self.dtype = torch.float64 if all(part.dtype == torch.float64 for part in self.parts) else torch.float32
         self._products: OuterProducts | None = None
+        for part in self.parts:
+            if isinstance(part, OuterProducts):
+                part.turned = False  # rows of a table are added to what it forms
 
     def _squares(self) -> Tensor:
         merged = _merged(self.parts)
@@ -114,7 +117,9 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     elif products:
         pairs = zip(*((part.inputs, part.gradients) for part in products), strict=True)
         inputs, gradients = (torch.cat(column, dim=1) for column in pairs)
-        others.append(OuterProducts(inputs, gradients))
+        merged = OuterProducts(inputs, gradients)
+        merged.turned = False
+        others.append(merged)
     return others
 
 

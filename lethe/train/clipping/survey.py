@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -51,20 +51,21 @@ def survey(model: nn.Module) -> Survey:
             float64, parameters were made in inference mode or have no shape yet, a layer mixes the records, or writes what it saw of them
             into the model.
     """
-    _refuse_batch_statistics(model)
-    if lazy := [name for name, parameter in model.named_parameters() if isinstance(parameter, UninitializedParameter)]:
+    modules, parameters = list(model.named_modules()), list(model.named_parameters())
+    _refuse_batch_statistics(modules)
+    if lazy := [name for name, parameter in parameters if isinstance(parameter, UninitializedParameter)]:
         raise InputError(
             f"parameter {lazy[0]} ({len(lazy)} in all) has no shape and no values yet.",
             source="a lazy layer, which is made by the first batch it is given",
             remedy="call the model once before training, on zeros or on public data of the records' shape.",
         )
-    if made := [name for name, parameter in model.named_parameters() if parameter.is_inference()]:
+    if made := [name for name, parameter in parameters if parameter.is_inference()]:
         raise InputError(
             f"parameter {made[0]} ({len(made)} in all) was made in inference mode, outside of which autograd takes no part in it.",
             source="torch.inference_mode() around the making of the model",
             remedy="make it outside, or give copy.deepcopy(model).",
         )
-    names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    names = {parameter: name for name, parameter in parameters if parameter.requires_grad}
     if not names:
         raise InputError(
             "the model has no parameter that requires grad: there is nothing to train.",
@@ -74,7 +75,7 @@ def survey(model: nn.Module) -> Survey:
     for parameter, name in names.items():
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")
-    paths = {module: path for path, module in model.named_modules()}
+    paths = {module: path for path, module in modules}
     found = Survey(names=names, rules={}, covered={}, bare={}, paths=paths, behaviour=behaviour(model))
     _walk(model, found, set())
     for module in (model, *found.covered, *found.bare):
@@ -109,8 +110,8 @@ def _trained(parameters: object) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in parameters if parameter.requires_grad}  # pyright: ignore
 
 
-def _refuse_batch_statistics(model: nn.Module) -> None:
-    for path, module in model.named_modules():
+def _refuse_batch_statistics(modules: Iterable[tuple[str, nn.Module]]) -> None:
+    for path, module in modules:
         refuse_shared_scale(f"{path or 'the model itself'} ({type(module).__name__})", module)
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             raise InputError(

@@ -6,7 +6,7 @@ import array
 import functools
 import hashlib
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
@@ -29,6 +29,8 @@ _CLOSED = (
     type,
     types.ModuleType,
 )
+# Most attributes are of these types; whether they are tensors is asked twice a step.
+_NEITHER = frozenset((bool, int, str, types.NoneType, dict, OrderedDict, set, list, tuple, torch.dtype, torch.device))
 _CLOSED_PACKAGES = ("torch.distributed", "torch._dynamo", "torch._inductor", "torch.fx", "torch.jit")
 
 
@@ -123,7 +125,7 @@ def plain_attributes(model: nn.Module) -> dict[str, tuple[Any, int]]:
     for path, module in model.named_modules():
         computed: set[str] | None = None
         for name, value in vars(module).items():
-            if isinstance(value, Tensor | np.ndarray | float):
+            if type(value) not in _NEITHER and isinstance(value, Tensor | np.ndarray | float):
                 computed = set(computed_attributes(module)) if computed is None else computed
                 if name not in computed:
                     found[f"{path}.{name}" if path else name] = (value, value._version if isinstance(value, Tensor) else 0)

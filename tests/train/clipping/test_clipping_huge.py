@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
+from lethe.train.clipping.rules.attention.core import longest
 
 HUGE = 1
 
@@ -49,12 +50,13 @@ class OwnAttention(nn.Module):
             choice.choice([1, 2]),
             choice.choice(["torch's", "causal", "softmax", "einsum"]),
         )
+        self.options: dict[str, Any] = {}
 
     def forward(self, given: Tensor) -> Tensor:
         shape = (*given.shape[:2], self.heads, -1)
         q, k, v = (part.reshape(shape).transpose(1, 2) for part in self.all(given).chunk(3, dim=-1))
         if self.kind in ("torch's", "causal"):
-            context = functional.scaled_dot_product_attention(q, k, v, is_causal=self.kind == "causal")
+            context = functional.scaled_dot_product_attention(q, k, v, is_causal=self.kind == "causal", **self.options)
         elif self.kind == "softmax":
             context = torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), dim=-1) @ v
         else:
@@ -189,11 +191,11 @@ def test_the_same_many_times(kind: str) -> None:
         assert max(huge, other) <= allowed, seed
 
 
-def attention(given: Tensor, *, own: bool, value: bool) -> Tensor:
-    """The records' shares: norms of what each adds."""
+def attention(given: Tensor, *, made: type[OwnAttention] | None, value: bool = False) -> Tensor:
+    """The records' shares: norms of what each adds, with torch's own layer, or another one."""
     torch.manual_seed(0)
-    width = given.shape[2]
-    model = OwnAttention(random.Random(0), width) if own else nn.MultiheadAttention(width, 2, batch_first=True)
+    width, own = given.shape[2], made is not None
+    model = nn.MultiheadAttention(width, 2, batch_first=True) if made is None else made(random.Random(0), width)
     model = model.to(given.dtype)
 
     class Summed(nn.Module):
@@ -215,14 +217,16 @@ def attention(given: Tensor, *, own: bool, value: bool) -> Tensor:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("made", [None, OwnAttention])
 @pytest.mark.parametrize("value", [False, True])
 @pytest.mark.parametrize(("dtype", "power"), [(torch.float32, 4), (torch.float32, 18), (torch.float64, 8), (torch.float64, 30)])
-def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(own: bool, value: bool, dtype: torch.dtype, power: int) -> None:
+def test_a_record_of_which_rounding_decides_where_it_attends_adds_nothing(
+    made: type[OwnAttention] | None, value: bool, dtype: torch.dtype, power: int
+) -> None:
     torch.manual_seed(1)
     given = torch.randn(4, 5, 8, dtype=dtype)
     given[HUGE] *= 10.0**power
-    shares = attention(given, own=own, value=value)
+    shares = attention(given, made=made, value=value)
     assert float(shares[HUGE]) == 0
     torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
 
@@ -243,10 +247,10 @@ def test_a_record_that_cannot_be_measured_does_not_make_the_self_check_fail() ->
 @pytest.mark.slow
 def test_records_of_ordinary_and_of_large_size_are_measured() -> None:
     torch.manual_seed(1)
-    for own in (False, True):
+    for made in (None, OwnAttention):
         for size in (1.0, 10.0, 30.0):
-            assert bool((attention(size * torch.randn(4, 5, 8), own=own, value=False) > 0.99).all())
-    assert bool((attention(1e5 * torch.randn(4, 5, 8, dtype=torch.float64), own=False, value=False) > 0.99).all())
+            assert bool((attention(size * torch.randn(4, 5, 8), made=made) > 0.99).all())
+    assert bool((attention(1e5 * torch.randn(4, 5, 8, dtype=torch.float64), made=None) > 0.99).all())
 
 
 class Sorting(nn.Module):
@@ -276,3 +280,31 @@ def test_sorting_by_length_is_found_though_the_first_batch_was_of_one_length() -
         step(clipper, torch.full((6,), 5))
         with pytest.raises(InputError, match="depends on the other records"):
             step(clipper, torch.arange(6))
+
+
+@pytest.mark.parametrize("options", [{"dropout_p": 0.1}, {"dropout_p": 0.1, "attn_mask": torch.zeros(5, 5)}, {"scale": 50.0}])
+@pytest.mark.parametrize("others", [1.0, 1e-30])
+def test_torchs_attention_is_looked_at_whatever_its_options(options: dict[str, Any], others: float) -> None:
+    """With dropout it is another operation of the graph; and scores that are scaled are as large as that makes them."""
+
+    class Torchs(OwnAttention):
+        def __init__(self, choice: random.Random, width: int) -> None:
+            super().__init__(choice, width)
+            self.kind, self.options = "torch's", options
+
+    torch.manual_seed(1)
+    given = torch.randn(4, 5, 8) * others
+    given[HUGE] = 10.0**4 if "scale" not in options else 10 * torch.randn(5, 8)
+    shares = attention(given, made=Torchs)
+    assert float(shares[HUGE]) == 0
+    torch.testing.assert_close(shares[[0, 2, 3]], torch.ones(3, dtype=torch.float64), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1.0, 1e17, 1e30, math.inf])
+def test_the_longest_vector_is_found_at_any_size(size: float) -> None:
+    torch.manual_seed(1)
+    given = torch.randn(3, 5, 8) * torch.tensor([1.0, size, size])[:, None, None]
+    given[2, 0] = 1.0  # beside a vector that float32 holds the square of
+    for tensor in (given, given.mT):
+        expected = torch.linalg.vector_norm(tensor.double(), dim=-1).amax(-1)
+        torch.testing.assert_close(longest(tensor), expected, rtol=1e-5, atol=0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.scaled_losses import check_scaled, powers_of_two, require_scaled
+from lethe.train.clipping.checks.scaled_losses import ScaledInTurn, check_scaled, knows, powers_of_two
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, require_apart, usable_records
 from lethe.train.clipping.rules.parts import Part, Rows, Stacked, squares_of
@@ -66,14 +66,16 @@ def check_gradients(
         squares = {parameter: part.squared_norms() for parameter, part in parts.items()}
     usable = usable_records(losses, counted)
     chosen = _chosen(usable, squares)
-    compared = _Compared(_ByTheRules(parts, squares), list(gradient_sites(recording)), losses, recording)
+    sites = list(gradient_sites(recording))
+    compared = _Compared(_ByTheRules(parts, squares), sites, losses, recording)
     together = dict(zip(chosen, _WEIGHTS, strict=False))
-    weights = _weights(together, usable, squares, recording)
-    agreed = bool(chosen) and compared.agree(together, weights)
+    weights = _weights(together, usable, squares, recording) if summed and knows(sites, losses, counted, recording) else None
+    in_turn = None if weights is None else ScaledInTurn(sites, weights, recording)
+    agreed = bool(chosen) and compared.agree(together, weights, in_turn)
     if not agreed:
         for record in chosen:
             compared.require(record)
-    if weights is None or not agreed or not compared.require_scaled(weights, counted, summed=summed):
+    if in_turn is None or not agreed or not in_turn.agrees:
         check_scaled(losses, counted, recording, summed=summed)
     heard = compared.heard
     return Seen(records=compared.records, heard=frozenset(heard), silent=frozenset(compared.present - heard))
@@ -125,18 +127,18 @@ class _Compared:
         self.records = 0
         self.heard: set[nn.Parameter] = set()
         self.present: set[nn.Parameter] = set()
-        self._touched: Sequence[Tensor | None] = ()
 
-    def agree(self, chosen: Mapping[int, float], weights: Tensor | None) -> bool:
+    def agree(self, chosen: Mapping[int, float], weights: Tensor | None, in_turn: ScaledInTurn | None) -> bool:
         """Whether the weighted sum of some records' gradients is plain autograd's, and each as long as it was measured.
 
         Args:
             chosen: the records, and their weights.
             weights: of all records, hardly any of the others; None: of none of them.
+            in_turn: is shown the gradients of all of them on the way.
         Raises:
             InputError: the losses touch the rows of other records; only where these have no weight.
         """
-        self._touched, plain = self._plain(chosen if weights is None else weights)
+        touched, plain = self._plain(chosen) if weights is None or in_turn is None else self._shown(weights, in_turn)
         if not all(gradient is None or bool(torch.isfinite(gradient).all()) for gradient in plain):
             return False
         whole, audible, heard = _size(plain), dict.fromkeys(chosen, False), set[nn.Parameter]()
@@ -156,21 +158,10 @@ class _Compared:
             if not max(_length(apart), _length(together)) <= _STRICTER * self._allowed(parameter, size, whole):
                 return False
         if weights is None:
-            self._require_apart(self._touched, chosen)
+            self._require_apart(touched, chosen)
         self.present |= {own for own, gradient in zip(self._recording.found.names, plain, strict=True) if gradient is not None}
         self.heard |= heard
         self.records += sum(audible.values())
-        return True
-
-    def require_scaled(self, weights: Tensor, counted: Tensor | None, *, summed: bool) -> bool:
-        """What `check_scaled` asks, of the gradients that `agree` saw; whether they tell it: not where small numbers vanish.
-
-        Raises:
-            InputError: records mix.
-        """
-        if any(gradient is not None and gradient.dtype is torch.float16 for gradient in self._touched):
-            return False
-        require_scaled(self._sites, self._touched, weights, self._losses, counted, self._recording, summed=summed)
         return True
 
     def require(self, record: int) -> None:
@@ -202,16 +193,23 @@ class _Compared:
         self._note(plain)
         self.records += any(gradient is not None and bool((gradient != 0).any()) for gradient in plain)
 
-    def _plain(self, weights: Mapping[int, float] | Tensor) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
-        """Autograd's gradients of the weighted sum of some records' losses, or of all, at the sites and in the parameters."""
-        wanted: list[Any] = [*(site.place for site in self._sites), *self._recording.found.names]
+    def _plain(self, weights: Mapping[int, float]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        """Autograd's gradients of the weighted sum of some records' losses, at the sites and in the parameters."""
+        total = torch.stack([weight * self._losses[record] for record, weight in weights.items()]).sum()
+        return self._asked(total, [site.place for site in self._sites])
+
+    def _shown(self, weights: Tensor, in_turn: ScaledInTurn) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        """The same of the weighted sum of all losses; those at the sites are looked at and let go."""
+        with in_turn.watched():
+            told, plain = self._asked((self._losses * weights.to(self._losses)).sum(), in_turn.leaves)
+        in_turn.note(told)
+        return (), plain
+
+    def _asked(self, total: Tensor, places: Sequence[Any]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        wanted = [*places, *self._recording.found.names]
         with unaccumulated(self._recording.watched()):
-            if isinstance(weights, Tensor):
-                total = (self._losses * weights.to(self._losses)).sum()
-            else:
-                total = torch.stack([weight * self._losses[record] for record, weight in weights.items()]).sum()
             told = torch.autograd.grad(total, wanted, retain_graph=True, allow_unused=True)
-        return told[: len(self._sites)], told[len(self._sites) :]
+        return told[: len(places)], told[len(places) :]
 
     def _allowed(self, parameter: nn.Parameter, size: float, whole: float) -> float:
         return _tolerance(parameter, self._recording) * (size + _BESIDES * whole)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,9 +38,30 @@ def check_scaled(losses: Tensor, counted: Tensor | None, recording: Recording, *
     sites = list(gradient_sites(recording))
     if len(losses) < 2 or not sites:
         return
-    weights = powers_of_two(len(losses), losses.device) * usable_records(losses, counted)
+    usable = usable_records(losses, counted)
+    weights = powers_of_two(len(losses), losses.device) * usable
     scaled = gradients_at(sites, losses, weights, recording)
-    require_scaled(sites, scaled, weights, losses, counted, recording, summed=summed)
+    known = summed and knows(sites, losses, counted, recording)
+    plain = [recording.told[site.place] for site in sites] if known else gradients_at(sites, losses, usable, recording)
+    gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
+    for site, one, other in zip(sites, plain, scaled, strict=True):
+        gaps = torch.maximum(gaps, _gaps_at(site, one, other, weights).to(gaps))
+    suspects = (gaps > 0).nonzero()[:, 0]
+    for record in suspects[gaps[suspects].argsort(descending=True)][:_SUSPECTS].tolist():
+        _look_closely(sites, losses, usable, weights, scaled, record, recording)
+
+
+def knows(sites: Sequence[GradientSite], losses: Tensor, counted: Tensor | None, recording: Recording) -> bool:
+    """Whether the gradients of the sum of all usable losses are known, from the pass of those that count.
+
+    Args:
+        sites: where.
+        losses: shape (B,).
+        counted: shape (B,), bool; None: all.
+        recording: that was told the gradients.
+    """
+    usable = usable_records(losses, counted)
+    return all(site.place in recording.told for site in sites) and bool(usable.all() if counted is None else (usable == counted).all())
 
 
 def powers_of_two(records: int, device: torch.device | str) -> Tensor:
@@ -46,39 +70,65 @@ def powers_of_two(records: int, device: torch.device | str) -> Tensor:
     return torch.tensor(sample(drawn, records), dtype=torch.float64, device=device)
 
 
-def require_scaled(
-    sites: Sequence[GradientSite],
-    scaled: Sequence[Tensor | None],
-    weights: Tensor,
-    losses: Tensor,
-    counted: Tensor | None,
-    recording: Recording,
-    *,
-    summed: bool,
-) -> None:
-    """What `check_scaled` asks, of gradients that are there already.
+class ScaledInTurn:
+    """What `check_scaled` asks, of gradients as a backward pass of other losses comes by: none of them is held.
 
     Args:
         sites: where.
-        scaled: the gradients of the weighted sum of the losses there.
-        weights: v, shape (B,), powers of two; 0 where a record does not count, or has no finite loss.
-        losses: of the records, shape (B,).
-        counted: shape (B,); None: all of them.
-        recording, summed: see `check_scaled`.
-    Raises:
-        InputError: records mix.
+        weights: v of the losses that the pass is of, shape (B,): powers of two, or 0.
+        recording: that knows the gradients of the sum of the losses, see `knows`.
     """
-    usable = usable_records(losses, counted)
-    known = summed and all(site.place in recording.told for site in sites)
-    known = known and bool(usable.all() if counted is None else (usable == counted).all())
-    plain = [recording.told[site.place] for site in sites] if known else gradients_at(sites, losses, usable, recording)
-    gaps = torch.zeros(len(losses), dtype=torch.float64, device=losses.device)
-    for site, one, other in zip(sites, plain, scaled, strict=True):
-        if (rows := rows_of(site, one, len(losses))) is not None and (told := rows_of(site, other, len(losses))) is not None:
-            gaps = torch.maximum(gaps, _gaps(rows, told, weights).to(gaps))
-    suspects = (gaps > 0).nonzero()[:, 0]
-    for record in suspects[gaps[suspects].argsort(descending=True)][:_SUSPECTS].tolist():
-        _look_closely(sites, losses, usable, weights, scaled, record, recording)
+
+    def __init__(self, sites: Sequence[GradientSite], weights: Tensor, recording: Recording) -> None:
+        self._weights, self._recording = weights, recording
+        self._sites = [site for site in sites if recording.told[site.place] is not None]
+        # What devices' own threads add to at once.
+        self._gaps, self._seen, self._tells = list[Tensor](), set[GradientSite](), True
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all rows were scaled as their records' losses; else `check_scaled` must be asked, as where small numbers vanish."""
+        return self._tells and self._seen.issuperset(self._sites) and not any(bool((gaps > 0).any()) for gaps in self._gaps)
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The sites that are no results of an operation: their gradients are for the caller to ask for, and to hand to `note`."""
+        return [site.place for site in self._sites if isinstance(site.place, Tensor)]
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Within: the backward pass."""
+        places: dict[Any, list[GradientSite]] = {}
+        for site in self._sites:
+            if not isinstance(site.place, Tensor):
+                places.setdefault(site.place.node, []).append(site)
+        handles = [node.register_prehook(partial(self._arrived, here)) for node, here in places.items()]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def note(self, gradients: Sequence[Tensor | None]) -> None:
+        """The gradients of `leaves`."""
+        for site, gradient in zip([site for site in self._sites if isinstance(site.place, Tensor)], gradients, strict=True):
+            self._note(site, gradient)
+
+    def _arrived(self, sites: Sequence[GradientSite], gradients: tuple[Tensor | None, ...]) -> None:
+        for site in sites:
+            self._note(site, gradients[site.place.output_nr])
+
+    @torch.no_grad()
+    def _note(self, site: GradientSite, gradient: Tensor | None) -> None:
+        if gradient is not None and gradient.dtype is torch.float16:
+            self._tells = False
+        self._gaps.append(_gaps_at(site, self._recording.told[site.place], gradient, self._weights))
+        self._seen.add(site)
+
+
+def _gaps_at(site: GradientSite, plain: Tensor | None, scaled: Tensor | None, weights: Tensor) -> Tensor:
+    rows, told = rows_of(site, plain, len(weights)), rows_of(site, scaled, len(weights))
+    return torch.zeros_like(weights) if rows is None or told is None else _gaps(rows, told, weights)
 
 
 def _gaps(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
-from lethe.train.clipping.rules.attention.core import unsteady
+from lethe.train.clipping.rules.attention.core import left_to_rounding, longest
+
+_SOFTMAX = ("Softmax", "SafeSoftmax")  # the second is torch's own attention with dropout, or with a mask that it does not fuse
 
 
 class _Attended(NamedTuple):
-    """Queries, keys and values of one attention, shape (B or B x heads, positions, d), and an upper bound of what scores are scaled by."""
+    """Queries, keys and values of one attention, shapes (..., positions, d), the first dimension of records, or records x heads."""
 
     query: Tensor
     key: Tensor
-    value: Tensor
-    scale: float | None
+    values: Sequence[Tensor]
+    scale: float
+    """Of scores, at most."""
 
 
 def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
@@ -32,30 +36,45 @@ def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
     Returns:
         Shape (B,), bool, or None.
     """
-    found = [
-        unsteady(*attended[:3], heads=1, scale=attended.scale).view(records, -1).any(1)
-        for attended in _attended(nodes)
-        if _has_rows(attended, records)
-    ]
+    found = [_unsteady(attended, records) for attended in _attended(nodes) if _has_rows(attended, records)]
     return torch.stack(found).any(0) if found else None
+
+
+def _unsteady(attended: _Attended, records: int) -> Tensor:
+    values = [value for value in attended.values if len(value) == len(attended.query)]
+    q, k, *values = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
+    asked = [left_to_rounding(q, k, v, attended.scale, attended.query.dtype) for v in (values or [k])]
+    return torch.stack(asked).view(len(asked), records, -1).any(2).any(0)
+
+
+def _of_rows(lengths: Tensor) -> Tensor:
+    return lengths.flatten(1).amax(1) if lengths.dim() > 1 else lengths
 
 
 def _has_rows(attended: _Attended, records: int) -> bool:
     first = len(attended.query)
-    return first > 0 and first % records == 0 and len(attended.key) == len(attended.value) == first
+    return attended.query.dim() > 2 and first > 0 and first % records == 0 and len(attended.key) == first
 
 
 def _attended(nodes: Iterable[Node]) -> Iterator[_Attended]:
+    by_softmax: dict[Node, list[Tensor]] = {}
     for node in nodes:
         kind = kind_of(node)
         if kind.startswith("ScaledDotProduct"):
-            given = [tensor.detach().flatten(1, -2) for name in ("query", "key", "value") if (tensor := saved(node, name)) is not None]
+            given = [tensor.detach() for name in ("query", "key", "value") if (tensor := saved(node, name)) is not None]
             if len(given) == 3:
-                yield _Attended(given[0], given[1], given[2], None)
-        elif kind == "Softmax":
-            yield from _of_softmax(node, None)
-        elif _multiplies(kind) and (softmax := nearest((node.next_functions[-2][0],), lambda name: name == "Softmax")) is not None:
-            yield from _of_softmax(softmax, _factors(node)[1])
+                scale = getattr(node, "_saved_scale", None)
+                yield _Attended(given[0], given[1], given[2:], abs(scale) if scale else math.sqrt(1 / given[0].shape[-1]))
+        elif kind in _SOFTMAX:
+            by_softmax.setdefault(node, [])
+        elif _multiplies(kind) and (softmax := nearest((node.next_functions[-2][0],), lambda name: name in _SOFTMAX)) is not None:
+            value = _factors(node)[1]
+            by_softmax.setdefault(softmax, []).extend(() if value is None else (value.detach(),))
+    for softmax, values in by_softmax.items():
+        product = nearest((softmax.next_functions[0][0],), _multiplies)
+        query, key = (None, None) if product is None else _factors(product)
+        if query is not None and key is not None:
+            yield _Attended(query.detach(), key.detach().mT, values, 1.0)
 
 
 def _multiplies(kind: str) -> bool:
@@ -65,11 +84,3 @@ def _multiplies(kind: str) -> bool:
 def _factors(product: Node) -> tuple[Tensor | None, Tensor | None]:
     names = ("self", "mat2") if kind_of(product) == "Bmm" else ("batch1", "batch2")
     return saved(product, names[0]), saved(product, names[1])
-
-
-def _of_softmax(softmax: Node, value: Tensor | None) -> Iterator[_Attended]:
-    product = nearest((softmax.next_functions[0][0],), _multiplies)
-    query, key = (None, None) if product is None else _factors(product)
-    if query is not None and key is not None:
-        keys = key.detach().mT
-        yield _Attended(query.detach(), keys, keys if value is None else value.detach(), 1.0)

@@ -27,7 +27,10 @@ class LinearGradients(PartedGradients):
             return {"weight": weight_part(uses), "bias": shift_part(uses)}
         # The usual case, without the copies of joining.
         inputs, gradients = uses[0]
-        return {"weight": OuterProducts(inputs, gradients), "bias": Rows(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1))}
+        parts: dict[str, Part] = {"weight": OuterProducts(inputs, gradients)}
+        if "bias" in self.names:
+            parts["bias"] = Rows(gradients[:, 0] if gradients.shape[1] == 1 else gradients.sum(1))
+        return parts
 
 
 class ConvolutionOfOneGradients(PartedGradients):

@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.train.clipping.rules.arguments import argument
-from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.rules.rule import Use, wide
 
 # Rounding of a score, in units of eps times the lengths of query and key: sums of some hundred products, with room.
 _ROUNDINGS = 16
 
 # A record of whose scores, or of whose gradients in them, rounding may be more than this is not measured.
 _STEADY = 1e-2
+
+# Between these the length of a vector of float32 numbers is not far off.
+_SMALL, _LARGE = 1e-12, 1e17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,11 +115,36 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
         heads: H.
         scale: what scores are multiplied by, at most; None: $1/\sqrt{E/H}$.
     """
-    parts = (_split(tensor.detach(), heads) for tensor in (query, key, value))
-    q, k, v = (torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64).amax(2) for part in parts)
-    size = torch.maximum(torch.maximum(q * k, v * k), v * q).amax(1) * (math.sqrt(heads / query.shape[-1]) if scale is None else scale)
+    q, k, v = (longest(_split(tensor.detach(), heads)) for tensor in (query, key, value))
+    return left_to_rounding(q, k, v, math.sqrt(heads / query.shape[-1]) if scale is None else scale, query.dtype).any(1)
+
+
+def longest(tensor: Tensor) -> Tensor:
+    """The length of the longest of some vectors, float64, shape (...), of vectors of shape (..., L, d); right to some eps at any size."""
+    tensor = wide(tensor)
+    if tensor.dtype == torch.float64:
+        return torch.linalg.vector_norm(tensor, dim=-1).amax(-1)
+    # Where numbers of one vector do not lie together, torch's own norm takes ten times as long as this.
+    beside = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    lengths = torch.linalg.vector_norm(tensor, dim=-1) if beside else tensor.square().sum(-1).sqrt()
+    found = lengths.amax(-1).double()
+    extreme = ~((found > _SMALL) & (found < _LARGE))  # near these, squares vanish or overflow
+    if bool(extreme.any()):
+        found[extreme] = torch.linalg.vector_norm(tensor[extreme], dim=-1, dtype=torch.float64).amax(-1)
+    return found
+
+
+def left_to_rounding(query: Tensor, key: Tensor, value: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Where rounding decides, see `unsteady`, of the greatest lengths of queries, keys and values; True where one is not finite.
+
+    Args:
+        query, key, value: float64, of one shape.
+        scale: what scores are multiplied by, at most.
+        dtype: of the tensors.
+    """
+    size = torch.maximum(torch.maximum(query * key, value * key), value * query) * scale
     # Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is.
-    return ~(_ROUNDINGS * min(torch.finfo(query.dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
+    return ~(_ROUNDINGS * min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
