@@ -118,7 +118,8 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
     monkeypatch.setattr(whitening, "_by_mean", lambda *_: (made, free))
     seeded: dict[str, Any] = {**COMMON, "C": math.inf, "release": release, "mechanism": "correlated", "random_state": 3, "seed_noise": True}
     model = LogisticRegression(whiten=True, **seeded).fit(rows, labels)
-    assert model.whitened_ is made
+    assert model.whitened_ is not None
+    assert (model.whitened_.mean is made.mean, model.whitened_.norm) == (True, 0.7)
     unit = rows * np.minimum(1.0 / 4.0, 1.0 / np.linalg.norm(rows, axis=1, keepdims=True)) - made.mean
     by_hand = LogisticRegression(whiten=False, **(seeded | {"feature_norm": 0.7})).fit(unit, labels)
     expected = unit @ by_hand.coef_.ravel() + by_hand.intercept_

@@ -1,4 +1,4 @@
-"""Targets beyond their range are trained on as if they were at its end: a fit on truncated targets is the same, bit for bit."""
+"""Targets beyond their range are trained on as if they were at its end, bit for bit; predictions are truncated there, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.estimators import ElasticNet, Lasso, LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, PrivateRegressor, Ridge
 
 LOW, HIGH = -1.0, 5.0
 RNG = np.random.default_rng(8)
@@ -48,3 +48,22 @@ def test_one_target_counts_no_more_than_the_end_of_the_range() -> None:
     near = TARGETS.copy()
     near[0], near[1] = HIGH, LOW
     assert weights(MODELS[0], far) == weights(MODELS[0], near)
+
+
+def test_predictions_lie_in_the_range_where_there_is_one() -> None:
+    rows = np.linspace(-1.0, 2.0, 7)[:, None] * [1.0, 0.0]
+
+    def predicted(model: Any) -> tuple[np.ndarray, np.ndarray]:
+        fitted = model.fit(ROWS, TARGETS)
+        return fitted.predict(rows), rows @ fitted.coef_ + fitted.intercept_
+
+    kept = {"mechanism": "output_perturbation", **SEEDED}
+    for model in (LinearRegression(**kept), HuberRegressor(**kept), HuberRegressor(**kept | {"epsilon": 1e6, "target_bound": (-1.0, 1.5)})):
+        found, linear = predicted(model)
+        np.testing.assert_allclose(found, np.clip(linear, *model.target_range_), rtol=1e-12)
+    assert found.max() == 1.5 < linear.max()
+    free = HuberRegressor(**kept | {"target_bound": None, "residual_bound": 0.5, "epsilon": 1e6})
+    found, linear = predicted(free)
+    np.testing.assert_allclose(found, linear, rtol=1e-12)
+    assert np.abs(found).max() > 0.5
+    assert free.target_range_ == (-np.inf, np.inf)

@@ -154,6 +154,7 @@ def test_a_regression(tmp_path: Path, target_range: Any) -> None:
     assert "R^2: train" in outcome.summary()
     model = SavedModel.load(tmp_path / "out")
     assert model.classes is None
+    assert model.target_range == outcome.estimator.target_range_
     assert model.predict_table(tmp_path / "homes.csv") == pytest.approx(
         outcome.estimator.predict(np.hstack([column.encode(homes_column(tmp_path, name)) for name, column in model.columns.kept.items()]))  # pyright: ignore[reportOptionalMemberAccess]
     )

@@ -61,7 +61,10 @@ def test_columns_that_are_not_used_need_not_be_there_for_a_prediction(tmp_path: 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"format": "linear-model-2"}, "no model of the format"),
+        ({"format": "linear-model-3"}, "no model of the format"),
+        ({"format": "linear-model-1"}, "no model of the format"),  # which says nothing of target_range
+        ({"target_range": [1.0]}, r"target_range: got \[1.0\]"),
+        ({"target_range": [1.0, 1.0]}, "target_range = 1.0"),
         ({"more": 1}, "no model of the format"),
         ({"feature_norm": "inf"}, "feature_norm = 'inf'"),
         ({"feature_norm": 0}, "feature_norm = 0"),

@@ -11,7 +11,6 @@ from sklearn.utils import Tags
 from lethe.estimators.heavy_tailed.model import HeavyTailedLinearModel
 from lethe.estimators.inputs.tables import read_table_and_targets
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
-from lethe.estimators.models.regressors import PrivateRegressor
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import as_numbers
 from lethe.mechanisms.base import Array
@@ -22,7 +21,6 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
     r"""Least squares, $l = \frac12(\langle w, x\rangle - y)^2$."""
 
     _curvature = 1.0
-    predict = PrivateRegressor.predict
 
     @staticmethod
     def _loss_slope(scores: Array, targets: Array) -> Array:
@@ -57,3 +55,7 @@ class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):
             table = examined_numbers(self, blocks)
         self.coef_, self.intercept_ = self._train(table, targets, public=[])
         return self
+
+    def predict(self, X: Any) -> Array:
+        """Predicted targets, shape (n,)."""
+        return self._scores(X) + self.intercept_

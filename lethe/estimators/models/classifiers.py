@@ -11,16 +11,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
-from lethe.errors import InputError
-from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.models.whitened_rows import MOST_COLUMNS, PlannedWhitening, planned_whitening
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
-from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LinearLoss, Logistic, Softmax
 
 
@@ -34,38 +30,16 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
     Args:
         C: as in scikit-learn, > 0; infinity: no ridge of its own.
         classes: the labels that could occur, public; None: those in y, which the report then says is declared.
-        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
-            squared mu); or, where a covariance would drown in its noise, centred alone, for .03. C then is of such rows, as behind a
-            StandardScaler. "auto": where mechanism = "auto" may choose, the table is a dense one in memory of at most 1024 columns, each
-            row a record, and an intercept is fitted. In both cases not where nothing could be told from noise, by public facts.
     """
 
     C: float = 1.0
     classes: Any = None
-    whiten: bool | str = "auto"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # Of a few hundred records nobody learns much in private.
         tags.classifier_tags.poor_score = True
         return tags
-
-    def _whitening(self, table: Any, budget: Budget, *, by_users: bool) -> PlannedWhitening | None:
-        """By public facts: the form of the table, records, columns, the budget.
-
-        Raises:
-            InputError: it is asked for and cannot be had.
-        """
-        automatic = isinstance(self.whiten, str) and self.whiten == "auto"
-        if not automatic and not self._switch("whiten"):
-            return None
-        against = _against_whitening(table, by_users=by_users, intercept=self.fit_intercept)
-        records, columns = table.shape
-        if automatic and (self.mechanism != "auto" or against is not None or columns > MOST_COLUMNS):
-            return None
-        if against is not None:
-            raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
-        return planned_whitening(records, columns, budget, neighbours=self.neighbours)
 
     @abstractmethod
     def _loss(self, classes: int) -> LinearLoss:
@@ -127,17 +101,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """The class of the largest score, shape (n,)."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
-
-
-def _against_whitening(table: Any, *, by_users: bool, intercept: bool) -> str | None:
-    """Why rows cannot be whitened within a fit, None where they can."""
-    if not intercept:
-        return "fit_intercept = False, and only an intercept makes up for the mean that is taken off"
-    if by_users:
-        return "the moments are released from single rows, of which one user may have many"
-    if isinstance(table, ExaminedTable):
-        return "the table is in blocks; make PrivateWhitening a step before this one"
-    return None if isinstance(table, np.ndarray) else "the table is sparse, and its zeros would not stay zeros"
 
 
 class _Probabilistic(PrivateClassifier):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.targets import TargetRange
@@ -19,14 +21,14 @@ class HuberRegressor(PrivateRegressor):
 
     $l_\tau$ half the square within $\pm\tau$ and linear outside. No mechanism cuts it further, and those that fit squares are refused.
 
-    Targets are centred but not truncated: a gross outlier pulls with $\tau$, whatever its size.
+    Targets are centred but not truncated: a gross outlier pulls with $\tau$, whatever its size. Predictions lie within the range.
 
     Args:
         residual_bound: $\tau > 0$, public, in target units; "auto": a quarter of the width of the range of the targets.
         alpha: $\ge 0$.
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
             range between two private quantiles, paid for with a twentieth of the budget. None, with a residual_bound: no range is needed,
-            targets are not centred, and `target_range_` is plus and minus the residual_bound.
+            targets are not centred, and `target_range_` is infinite.
     """
 
     residual_bound: float | str = "auto"
@@ -68,6 +70,9 @@ class HuberRegressor(PrivateRegressor):
 
     def _limit(self, known: TargetRange) -> float:
         return _FAR
+
+    def _ends(self, known: TargetRange) -> tuple[float, float]:
+        return (-math.inf, math.inf) if self.target_bound is None else super()._ends(known)
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         # With a bound of its own the loss is known beforehand, and a range that was released only centres the targets.

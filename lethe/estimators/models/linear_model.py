@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import Tags
@@ -22,6 +22,7 @@ from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, rows_of_users
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
+from lethe.estimators.models.whitening_choice import chosen_whitening
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -30,7 +31,7 @@ from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.base import Array, Statement
 from lethe.partitions.table import ExaminedTable
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LeastSquares, LinearLoss
 from lethe.run.run import Run
 
 
@@ -70,6 +71,11 @@ class PrivateLinearModel(PrivateEstimator):
         feature_norm: a public bound R, on which longer rows are projected; "auto": a private quantile of the norms, paid for with a
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
+        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
+            squared mu; of a regression a twentieth); or, of classes, where a covariance would drown in its noise, centred alone, for .03.
+            A penalty then is of such rows, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table is a dense
+            one in memory of at most 1024 columns, each row a record, and an intercept is fitted. In both cases not where nothing could be
+            told from noise, by public facts. Models with an l1 penalty never do: their weights would not be sparse.
         max_weight: a public bound on sample weights.
         rows_per_user: where `fit` is given users: the most rows of a user that are used, chosen at random; None: all.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
@@ -84,6 +90,7 @@ class PrivateLinearModel(PrivateEstimator):
     release: str = "last"
     feature_norm: float | str | None = "auto"
     fit_intercept: bool = True
+    whiten: bool | str = "auto"
     max_weight: float = 1.0
     rows_per_user: int | None = None
 
@@ -93,6 +100,7 @@ class PrivateLinearModel(PrivateEstimator):
     feature_norm_: float = field(init=False)
     whitened_: WhitenedRows | None = field(init=False)
     _keeps_loss = False  # whether its name says which loss is trained on
+    _against_whitening: ClassVar[str | None] = None  # why a model of this kind never whitens its rows
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -140,7 +148,17 @@ class PrivateLinearModel(PrivateEstimator):
             counted = in_blocks and many_records(rows)
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
         whole = budget
-        whitening = self._whitening(table, budget, by_users=users is not None)
+        whitening = chosen_whitening(
+            self.whiten,
+            table,
+            budget,
+            may_choose=self.mechanism == "auto",
+            against=self._against_whitening,
+            intercept=intercept,
+            by_users=users is not None,
+            neighbours=self.neighbours,
+            regression=isinstance(loss, LeastSquares),
+        )
         if whitening is not None:
             budget = budget.with_spent(whitening.cost)
         secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
@@ -168,10 +186,6 @@ class PrivateLinearModel(PrivateEstimator):
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
         return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
-
-    def _whitening(self, table: Any, budget: Budget, *, by_users: bool) -> PlannedWhitening | None:
-        """What rows are whitened by, by public facts."""
-        return None
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
@@ -27,7 +28,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     as far as privacy and the mechanism allow; $l_B$ is half the square, and its tangent where the residual is beyond $\pm B$. Targets are
     centred on the middle of their range and truncated at its ends; B is half of it. The penalty is also on the intercept, which the
-    centring keeps small.
+    centring keeps small. Predictions are truncated at the ends as targets are, which brings none further from a truncated target.
 
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
@@ -64,6 +65,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _limit(self, known: TargetRange) -> float:
         """At plus and minus which targets are truncated, once they are centred."""
         return known.half
+
+    def _ends(self, known: TargetRange) -> tuple[float, float]:
+        """Where predictions lie."""
+        return known.centre - known.half, known.centre + known.half
 
     def _unit(self, known: TargetRange) -> tuple[float, float | None]:
         """In what unit targets are trained on, and their bound in it: B itself where it was released, for plans must not depend on it."""
@@ -137,13 +142,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             users=grouped,
             public=public,
         )
-        self.target_range_ = (known.centre - known.half, known.centre + known.half)
+        self.target_range_ = self._ends(known)
         self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
         return self
 
     def predict(self, X: Any) -> Array:
-        """Predicted targets, shape (n,)."""
-        return self._scores(X) + self.intercept_
+        """Predicted targets, shape (n,), within `target_range_`."""
+        return np.clip(self._scores(X) + self.intercept_, *self.target_range_)
 
 
 def _in_units(loss: LeastSquares, unit: float) -> LeastSquares:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.estimators.models.regressors import PrivateRegressor
+
+_AGAINST_WHITENING = "an l1 penalty on the weights of whitened rows would leave no weight of a feature at zero"
 
 
 class ElasticNet(PrivateRegressor):
@@ -20,6 +24,8 @@ class ElasticNet(PrivateRegressor):
     alpha: float = 1.0
     l1_ratio: float = 0.5
 
+    _against_whitening: ClassVar[str | None] = _AGAINST_WHITENING
+
     def _penalties(self, records: int) -> tuple[float, float]:
         alpha, ratio = require_nonnegative("alpha", self.alpha, allow_infinity=False), require_probability("l1_ratio", self.l1_ratio)
         return alpha * (1.0 - ratio), alpha * ratio
@@ -33,6 +39,8 @@ class Lasso(PrivateRegressor):
     """
 
     alpha: float = 1.0
+
+    _against_whitening: ClassVar[str | None] = _AGAINST_WHITENING
 
     def _penalties(self, records: int) -> tuple[float, float]:
         return 0.0, require_nonnegative("alpha", self.alpha, allow_infinity=False)

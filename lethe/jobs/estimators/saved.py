@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from lethe.jobs.tables.public_columns import PublicColumns
 from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_suffix
 
 MODEL, WEIGHTS = "model.json", "weights.npz"
-_FORMAT = "linear-model-1"
-_KEYS = {"format", "lethe", "trained_by", "target", "classes", "feature_norm", "columns"}
+_FORMAT = "linear-model-2"
+_KEYS = {"format", "lethe", "trained_by", "target", "target_range", "classes", "feature_norm", "columns"}
+_FORMATS = {_FORMAT: _KEYS, "linear-model-1": _KEYS - {"target_range"}}  # what the first wrote predicted numbers of any size
 _NAMES = (("coef_", "intercept_"), ("weights", "intercept"))  # of an estimator; of a run, the other way round
 
 
@@ -34,6 +36,7 @@ class SavedModel:
         target: what is predicted.
         classes: in the order of the scores; None: numbers are predicted.
         feature_norm: R.
+        target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
         columns: how rows of a table are encoded; None: the model is of arrays.
         weights: shape (d, k), k scores.
         intercept: shape (k,).
@@ -46,6 +49,7 @@ class SavedModel:
     columns: PublicColumns | None
     weights: Array
     intercept: Array
+    target_range: tuple[float, float] | None = None
 
     def document(self) -> bytes:
         """The public document that goes beside the weights."""
@@ -54,6 +58,7 @@ class SavedModel:
             "lethe": __version__,
             "trained_by": self.trained_by,
             "target": self.target,
+            "target_range": None if self.target_range is None else list(self.target_range),
             "classes": None if self.classes is None else list(self.classes),
             "feature_norm": self.feature_norm,
             "columns": None if self.columns is None else self.columns.to_document(),
@@ -75,8 +80,8 @@ class SavedModel:
             )
         content = read_document(path / MODEL)
         try:
-            if set(content) != _KEYS or content["format"] != _FORMAT:
-                raise InputError(f"it is no model of the format {_FORMAT}.")
+            if set(content) != _FORMATS.get(str(content.get("format"))):
+                raise InputError(f"it is no model of the formats {', '.join(_FORMATS)}.")
             columns = None if content["columns"] is None else PublicColumns.parse(content["columns"])
             classes = _names(content["classes"])
             weights, intercept = _arrays(path / WEIGHTS)
@@ -95,6 +100,7 @@ class SavedModel:
                 columns=columns,
                 weights=weights,
                 intercept=intercept,
+                target_range=_range(content.get("target_range")),
             )
         except (ValueError, TypeError) as error:  # NumPy's, of texts among the weights, too
             what = error.what if isinstance(error, InputError) else str(error)
@@ -120,7 +126,7 @@ class SavedModel:
         """Classes, or numbers, shape (n,), of encoded rows."""
         scores = self.scores(features)
         if self.classes is None:
-            return scores[:, 0]
+            return scores[:, 0] if self.target_range is None else np.clip(scores[:, 0], *self.target_range)
         places = (scores[:, 0] > 0.0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
         return np.array(self.classes)[places]
 
@@ -154,6 +160,15 @@ def _names(classes: object) -> tuple[str, ...] | None:
     if not isinstance(classes, list) or len(set(map(str, classes))) < max(len(classes), 2):
         raise InputError(f"classes: got {classes!r}; it needs a list of different names, or null.")
     return tuple(map(str, classes))
+
+
+def _range(given: object) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list) or len(given) != 2:
+        raise InputError(f"target_range: got {given!r}; it needs two numbers, or null.")
+    low = require_finite("target_range", given[0], low=-math.inf, strict=True)
+    return low, require_finite("target_range", given[1], low=low, strict=True)
 
 
 def _arrays(file: Path) -> tuple[Array, Array]:

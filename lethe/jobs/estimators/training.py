@@ -156,6 +156,7 @@ def train_estimator(
         columns=columns,
         weights=np.atleast_2d(estimator.coef_).T,
         intercept=np.atleast_1d(estimator.intercept_),
+        target_range=None if choice.is_classifier else estimator.target_range_,
     )
     outcome = EstimatorOutcome(
         estimator=estimator,

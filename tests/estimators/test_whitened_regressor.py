@@ -1,0 +1,150 @@
+"""Regressors whose rows are whitened within their fit: what it costs, what is trained on, which of them do it, and what it gains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lethe.accounting.certify import certify
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
+from lethe.errors import InputError
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, LogisticRegression, Ridge
+from lethe.estimators.budget import Budget
+from lethe.estimators.models import whitened_rows as whitening
+from lethe.estimators.models.whitened_rows import REGRESSION_SHARE, WhitenedRows, planned_whitening
+from lethe.run import regularisers
+
+DELTA = 1e-5
+SEEDED: dict[str, Any] = {"random_state": 0, "seed_noise": True}
+REACH = 1.2  # as docs/estimators.md says
+
+
+def narrow(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of norm about 1 that lie about a mean far from 0, and differ little; targets about 10."""
+    rng = np.random.default_rng(seed)
+    away = rng.standard_normal((records, 4))
+    return (0.9 + 0.05 * away) / 2.0, 10.0 + 0.3 * (away @ np.array([1.0, -1.0, 1.0, -1.0]) + 0.5 * rng.standard_normal(records))
+
+
+def model(kind: Any = LinearRegression, **changes: Any) -> Any:
+    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), **changes})
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("given", [{}, {"feature_norm": "auto", "target_bound": "auto"}])
+def test_the_moments_are_part_of_what_is_stated(given: dict[str, Any], neighbours: Any) -> None:
+    rows, values = narrow(1000)
+    fitted = model(mechanism="adassp", neighbours=neighbours, whiten=True, **given).fit(rows, values)
+    stated = fitted.statement_
+    assert isinstance(fitted.certificate_, Statement)
+    assert "mean and second moments" in stated.name
+    assert "whitened (columns uncorrelated, of equal spread) first, for 5% of the budget" in fitted.privacy_report_
+    assert 2.0 * 0.98 <= fitted.epsilon_ <= 2.0
+    assert ("range of the targets" in stated.name) == ("feature norm" in stated.name) == bool(given)
+    recheck_statement(stated)
+
+
+@pytest.mark.slow
+def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
+    """How strong a ridge is on whitened rows follows from what was released; a weaker one than planned would contract less."""
+    rows = np.random.default_rng(3).uniform(-0.5, 0.5, size=(4000, 4))
+    fitted = model(Ridge, alpha=100.0, mechanism="pass_ends", whiten=True, target_bound=1.0).fit(rows, rows[:, 0])
+    run, made = fitted.run_, fitted.whitened_
+    assert run is not None
+    assert isinstance(run.regulariser, regularisers.Ridge)
+    assert run.regulariser.strength == pytest.approx(100.0 / 4000 / made.norm**2)
+    charged = certify(run.replace(regulariser=None), DELTA).guarantee
+    assert isinstance(charged, GDP)
+    assert isinstance(fitted.statement_.guarantee, GDP)
+    moments = Budget(epsilon=2.0, delta=DELTA).share(REGRESSION_SHARE).mu
+    assert fitted.statement_.guarantee.mu == pytest.approx(math.hypot(moments, charged.mu), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    [(LinearRegression, "adassp"), (Ridge, "output_perturbation"), pytest.param(HuberRegressor, "pass_ends", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("bound", ["auto", (8.0, 12.0)])
+def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.MonkeyPatch, bound: Any, kind: Any, mechanism: str) -> None:
+    """Moments that cost nothing, and the same rows whitened by hand: the same noise and predictions, on a ball that reaches further."""
+    rows, values = narrow(600)
+    rows[:100] *= 7.0  # which are projected
+    spread = np.array([[9.0, 2.0, 0.0, 0.0], [2.0, 7.0, 1.0, 0.0], [0.0, 1.0, 8.0, 3.0], [0.0, 0.0, 3.0, 9.0]])
+    made = WhitenedRows(mean=np.array([0.3, 0.2, 0.4, 0.25]), matrix=spread, norm=1.7)
+    free = replace(moments(600).cost, guarantee=GDP(0.0))
+    monkeypatch.setattr(whitening, "planned_statement", lambda *_, **__: free)
+    monkeypatch.setattr(whitening, "_by_covariance", lambda *_: (made, free))
+    seeded: dict[str, Any] = {"mechanism": mechanism, "target_bound": bound, **SEEDED}
+    fitted = model(kind, whiten=True, feature_norm=1.5, **seeded).fit(rows, values)
+    assert fitted.whitened_.norm == pytest.approx(REACH * 1.7)
+    unit = (rows * np.minimum(1.0 / 1.5, 1.0 / np.linalg.norm(rows, axis=1, keepdims=True)) - made.mean) @ spread
+    by_hand = model(kind, whiten=False, feature_norm=REACH * 1.7, **seeded).fit(unit, values)
+    low, high = fitted.target_range_
+    expected = unit @ by_hand.coef_ + by_hand.intercept_
+    assert np.mean((expected > low) & (expected < high)) > 0.5
+    np.testing.assert_allclose(fitted.predict(rows), np.clip(expected, low, high), rtol=1e-7)
+    short = rows[100:]
+    np.testing.assert_allclose(fitted.predict(short), np.clip(short @ fitted.coef_ + fitted.intercept_, low, high), rtol=1e-12)
+
+
+def moments(records: int) -> whitening.PlannedWhitening:
+    planned = planned_whitening(records, 4, Budget(epsilon=2.0, delta=DELTA), neighbours="replace_one", regression=True)
+    assert planned is not None
+    assert planned.covariance
+    return planned
+
+
+def test_a_regression_spends_less_on_moments_and_releases_no_mean_alone() -> None:
+    def decided(records: int, regression: bool) -> bool | None:
+        planned = planned_whitening(records, 20, Budget(epsilon=1.0, delta=DELTA), neighbours="replace_one", regression=regression)
+        return None if planned is None else planned.covariance
+
+    assert [decided(records, False) for records in (300, 1000, 1500, 2000)] == [None, False, True, True]
+    assert [decided(records, True) for records in (300, 1000, 1500, 2000)] == [None, None, None, True]
+
+
+@pytest.mark.slow
+def test_which_rows_are_whitened() -> None:
+    rows, values = narrow(600)
+    quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
+    one = model(**quick).fit(rows, values).whitened_
+    assert one is not None
+    weighted = model(**quick).fit(rows, values, sample_weight=np.linspace(0.0, 1.0, 600)).whitened_
+    np.testing.assert_array_equal(weighted.mean, one.mean)  # what is released of rows is the same whatever their weights
+    labels = (values > 10.0).astype(int)
+    classes = LogisticRegression(epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
+    assert classes is not None
+    assert one.norm == pytest.approx(REACH * classes.norm, rel=0.05)
+    assert model(HuberRegressor, **quick).fit(rows, values).whitened_ is not None
+    assert model(**quick, whiten=False).fit(rows, values).whitened_ is None
+    assert model(**quick | {"batches": "auto", "mechanism": "cyclic"}).fit(rows, values).whitened_ is None
+    assert model(**quick).fit(sparse.csr_array(rows), values).whitened_ is None
+    assert model(**quick).fit(rows, values, users=np.arange(600) // 2).whitened_ is None
+    assert model(**quick, fit_intercept=False).fit(rows, values).whitened_ is None
+
+
+@pytest.mark.parametrize("kind", [Lasso, ElasticNet])
+def test_an_l1_penalty_is_on_the_features_as_they_came(kind: Any) -> None:
+    rows, values = narrow(200)
+    assert model(kind, passes=2).fit(rows, values).whitened_ is None
+    with pytest.raises(InputError, match="whiten = True: an l1 penalty"):
+        model(kind, whiten=True).fit(rows, values)
+    with pytest.raises(InputError, match="whiten"):
+        model(kind, whiten="yes").fit(rows, values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge, HuberRegressor])
+def test_columns_that_vary_little_about_a_far_mean_are_told_apart(kind: Any) -> None:
+    rows, values = narrow(4000)
+    given: dict[str, Any] = {"epsilon": 0.7, **SEEDED}
+    without, whitened = (model(kind, whiten=choice, **given).fit(rows, values).score(rows, values) for choice in (False, "auto"))
+    assert whitened > 0.9
+    assert whitened > without + 0.1
