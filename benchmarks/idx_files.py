@@ -31,13 +31,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the four .gz files")
     parser.add_argument("npz", type=Path, help="file to write")
     options = parser.parse_args()
-    kinds = {"x": "images-idx3", "y": "labels-idx1"}
-    arrays = {
-        f"{letter}_{part}": read(options.folder / f"{start}-{kind}-ubyte.gz")
-        for part, start in (("train", "train"), ("test", "t10k"))
-        for letter, kind in kinds.items()
-    }
-    np.savez_compressed(options.npz, **arrays)
+    x_train, y_train, x_test, y_test = (
+        read(options.folder / f"{part}-{kind}-ubyte.gz") for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+    )
+    np.savez_compressed(options.npz, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
 if __name__ == "__main__":

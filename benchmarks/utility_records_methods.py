@@ -67,7 +67,8 @@ def whitened(problem: Problem, channels: int | None, epsilon: float, seed: int) 
 
 def _whitened_table(problem: Problem, epsilon: float, seed: int) -> tuple[Problem, float]:
     budget = Budget(epsilon=epsilon, delta=DELTA)
-    planned = planned_whitening(*problem.train.shape, budget, neighbours="zero_out")
+    records, columns = problem.train.shape
+    planned = planned_whitening(records, columns, budget, neighbours="zero_out")
     if planned is None:
         raise NotPossible("nothing could be told from its noise")
     generator = np.random.default_rng([7, seed])
