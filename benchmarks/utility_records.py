@@ -91,7 +91,7 @@ def _grid(name: str, options: argparse.Namespace) -> Iterator[Unit]:
     known = DATASETS[name]
     for epsilon in () if known.screened else options.epsilons:
         for method in dict.fromkeys(TUNED[method] for method in options.methods if method in TUNED):
-            for settings in grid(method, known.passes, known.batches):
+            for settings in grid(method, known):
                 yield Unit(name, epsilon, _TUNING_SEED, method, settings)
 
 

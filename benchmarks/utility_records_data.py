@@ -32,6 +32,7 @@ class DataSet:
         what: it is, for a reader.
         file: that it is read from, without its folder; None: of scikit-learn.
         passes, batches: of the rivals' grid; batches a pass. Of a set that is screened none.
+        longer: more passes, of how many batches each, for the largest steps alone: places that the grid's edge pointed to.
         channels: that are whitened, by a private mean and covariance, before a model is trained; None: none are.
         screened: the share of the records on which `utility_records_screening.py` looks for the rival's settings; None: the grid is trained
             on all of them.
@@ -42,6 +43,7 @@ class DataSet:
     file: str | None
     passes: tuple[int, ...] = ()
     batches: tuple[int, ...] = ()
+    longer: tuple[tuple[int, int], ...] = ()
     channels: int | None = None
     screened: float | None = None
 
@@ -133,11 +135,24 @@ DATASETS = {
         file="california_housing.npz",
         passes=(10, 30, 90),
         batches=(10, 50),
+        longer=((300, 50), (1200, 10)),
     ),
     "adult": DataSet(
-        load=_without_cache(adult), what="adult, 32 561 x 108, 2 classes", file="adult.npz", passes=(10, 30), batches=(20, 100)
+        load=_without_cache(adult),
+        what="adult, 32 561 x 108, 2 classes",
+        file="adult.npz",
+        passes=(10, 30),
+        batches=(20, 100),
+        longer=((90, 100), (300, 20)),
     ),
-    "taxi": DataSet(load=taxi, what="taxi rides, 90 000 x 40, 2 classes", file="nyc_taxi.npz", passes=(10,), batches=(100,)),
+    "taxi": DataSet(
+        load=taxi,
+        what="taxi rides, 90 000 x 40, 2 classes",
+        file="nyc_taxi.npz",
+        passes=(10,),
+        batches=(100,),
+        longer=((30, 100), (90, 20)),
+    ),
     "mnist": DataSet(load=_without_cache(mnist), what="MNIST, pixels, 60 000 x 784, 10 classes", file="mnist.npz", screened=0.25),
     "mnist_scattering": _scattered("mnist_scattering", "mnist.npz", "MNIST, scattering, 60 000 x 3969, 10 classes", CHANNELS),
     "fashion_scattering": _scattered(

@@ -20,6 +20,7 @@ import sklearn
 import torch
 from private_linear_data import Array, Problem
 from private_linear_rivals import NotPossible, Predict
+from utility_records_data import DataSet
 
 import lethe
 from lethe.calculus.guarantees import GDP
@@ -43,11 +44,12 @@ WHITENING_SHARE = 0.05  # of the squared mu
 Settings = tuple[int, int, float, float]  # passes, batches a pass, clip norm, step size times it
 
 
-def grid(method: str, passes: tuple[int, ...], batches: tuple[int, ...]) -> list[Settings]:
+def grid(method: str, known: DataSet) -> list[Settings]:
     """What a method is tuned over: one grid for all, but for the shapes whose correlations are searched in a reasonable time."""
     if method == CORRELATED:
-        passes, batches = (20,), (5,)
-    return list(itertools.product(passes, batches, CLIPS, LENGTHS))
+        return list(itertools.product((20,), (5,), CLIPS, LENGTHS))
+    longer = [(*shape, clip, LENGTHS[-1]) for shape in known.longer for clip in CLIPS]
+    return [*itertools.product(known.passes, known.batches, CLIPS, LENGTHS), *longer]
 
 
 def whitened(problem: Problem, channels: int | None, epsilon: float, seed: int) -> tuple[Problem, float]:

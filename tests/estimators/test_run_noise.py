@@ -41,6 +41,10 @@ def batches(run: Run, generator: torch.Generator) -> Iterator[np.ndarray]:
     for step in range(run.total_steps):
         if run.batches.design == "poisson":
             yield np.flatnonzero(torch.rand(RECORDS, generator=generator, dtype=torch.float64).numpy() < size / RECORDS)
+        elif run.batches.design == "cyclic_poisson":
+            groups = run.batches.groups_of_records
+            own = places[step % groups :: groups]
+            yield own[torch.rand(len(own), generator=generator, dtype=torch.float64).numpy() < groups * size / RECORDS]
         else:
             yield places[(step % slots) * size : (step % slots + 1) * size]
 
