@@ -62,7 +62,7 @@ GAUSSIAN = {
 }
 """What has Gaussian noise alone costs its own epsilon."""
 COVERED = {
-    "shuffled batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="shuffled_once"), LABELS),
+    "shuffled batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="shuffled_once", passes=2), LABELS),
     "Poisson batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="poisson"), LABELS),
     "perturbed objective": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="objective_perturbation"), LABELS),
     "search": (PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=DELTA, tries=2.0), LABELS),
