@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -43,12 +42,15 @@ def layers_watched(model: nn.Module) -> Generator[Seen]:
 
 
 def fewer_in_another_order(records: int) -> list[int]:
-    """Some places, one less than there are records at most, in a random order; of two records, one of them."""
+    """Some places, one less than there are records at most, in another order; of two records, one of them."""
     return _turned_round(chance.sample(range(records), min(records - 1, _MOVED)))
 
 
 def among_others(kept: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
     """Some records in another order, at random places among all others but one.
+
+    At least one of the others stands between them: records that a model's sorting holds for equal would otherwise keep their places
+    wherever the others happen to stand sorted before and after them.
 
     Args:
         kept, others: places in a batch.
@@ -57,21 +59,25 @@ def among_others(kept: Sequence[int], others: Sequence[int]) -> tuple[list[int],
     """
     if min(len(kept), len(others)) < 2:
         return [], []
-    found = chance.sample(list(others), len(others) - 1)
-    places = sorted(chance.sample(range(len(kept) + len(found)), len(kept)))
-    for place, record in zip(places, _turned_round(chance.sample(list(kept), len(kept))), strict=True):
+    found, places = chance.sample(list(others), len(others) - 1), [0]
+    while places[-1] - places[0] < len(kept):
+        places = sorted(chance.sample(range(len(kept) + len(found)), len(kept)))
+    for place, record in zip(places, _turned_round(kept), strict=True):
         found.insert(place, record)
     return found, places
 
 
-def _turned_round(order: list[int]) -> list[int]:
-    """The order, or its reverse, so that at least half of all pairs are turned round.
+def _turned_round(places: Sequence[int]) -> list[int]:
+    """The last first, but for some neighbours that change places at random: of n, n - 2 pairs at most stand as they stood.
 
-    A model that sorts by something of which many records have as much leaves an order as it is where only such pairs are turned round; so
-    it is found wherever they are less than half.
+    A model that sorts leaves records as they are where only pairs that are equal to it are turned round. Unless all are equal, n - 1 pairs
+    at least are not; so one of these is turned round, whatever it sorts by.
     """
-    turned = sum(1 if left > right else -1 for left, right in combinations(order, 2))
-    return order if turned >= 0 else order[::-1]
+    order = sorted(places, reverse=True)
+    for _ in range(len(order) - 2):
+        place = chance.randrange(len(order) - 1)
+        order[place], order[place + 1] = order[place + 1], order[place]
+    return order
 
 
 def require_order(
