@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.train.clipping.checks.graphs import Node
-from lethe.train.clipping.checks.shared_numbers import SharedNumbers, counted_tokens, shared_numbers, token_counts
+from lethe.train.clipping.checks.shared_numbers import SharedNumbers, counted_tokens, may_count, shared_numbers, token_counts
 
 _OWN = (
     "take the mean over each record's own tokens, losses = per_token.sum(1) / (labels != -100).sum(1), or divide by a constant, not by "
@@ -42,7 +42,7 @@ class SharedFactors:
             InputError: there is such a number.
         """
         told = shared_numbers(nodes, records)
-        countable = token_counts(batch) if records > 1 and told else []
+        countable = token_counts(batch) if records > 1 and any(may_count(value, batch) for _, value in told) else []
         for kind, value in told:
             # An exponent scales nothing: many a layer squares, and a small batch may well have two tokens. A record alone may be divided by
             # its own tokens; and its graph, which is followed through the whole model, has constants that few tokens are counted by.

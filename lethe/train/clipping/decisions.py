@@ -63,7 +63,7 @@ class Decisions:
         Raises:
             UnfollowedError: a tensor that held records before does not fit now.
         """
-        place = (question, _call_site(self._model))
+        place = _Place((question, _call_site(self._model)))
         key = (place, self._asked[place])
         self._asked[place] += 1
         if records is None or (records < 2 and key not in self._settled):
@@ -81,6 +81,21 @@ class Decisions:
                 remedy="give every batch the same layout, records along the first dimension.",
             )
         return settled
+
+
+class _Place:
+    """A question from a call site, hashed once: code objects are hashed by all that is in them."""
+
+    __slots__ = ("_hash", "_told")
+
+    def __init__(self, told: Hashable) -> None:
+        self._told, self._hash = told, hash(told)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self._told == other._told
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def _call_site(model: nn.Module | None) -> Hashable:

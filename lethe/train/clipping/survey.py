@@ -99,15 +99,15 @@ def _walk(module: nn.Module, found: Survey, seen: set[nn.Module]) -> None:
             found.rules[module] = rule  # pyright: ignore[reportIndexIssue]
             found.covered[module] = own  # pyright: ignore[reportIndexIssue]
         return
-    own = _trained(module.named_parameters(recurse=False, remove_duplicate=False))
+    own = _trained(module._parameters.items())
     if own:
         found.bare[module] = own  # pyright: ignore[reportIndexIssue]
     for child in module.children():
         _walk(child, found, seen)
 
 
-def _trained(parameters: object) -> dict[str, nn.Parameter]:
-    return {name: parameter for name, parameter in parameters if parameter.requires_grad}  # pyright: ignore
+def _trained(parameters: Iterable[tuple[str, nn.Parameter | None]]) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in parameters if parameter is not None and parameter.requires_grad}
 
 
 def _refuse_batch_statistics(modules: Iterable[tuple[str, nn.Module]]) -> None:

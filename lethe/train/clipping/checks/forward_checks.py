@@ -28,16 +28,8 @@ from lethe.train.clipping.checks.replaced_batch import (
     with_large_numbers,
     with_nothing,
 )
-from lethe.train.core.comparison import (
-    ALLOWED,
-    ALLOWED_IN_SHAPE,
-    FAILURES,
-    chance,
-    close,
-    first_line,
-    halves,
-    sample,
-)
+from lethe.train.clipping.checks.surroundings import Unkept
+from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, chance, close, first_line, halves, sample
 from lethe.train.model_state.outputs import finite_records, outputs_of_records, precision_of, shapes_of_a_record
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
@@ -77,6 +69,7 @@ class ForwardChecks:
         self._tokens: frozenset[nn.Module] = frozenset()
         self._rewind: Rewind
         self._mode: Quiet
+        self._unkept = Unkept()
 
     @contextmanager
     def calls(self, given: Given) -> Generator[Rewind]:
@@ -104,7 +97,7 @@ class ForwardChecks:
             self._mode = mode
             try:
                 with precision_of(self._model, given.precision) as precision, layers_watched(self._model) as seen:
-                    batch = self._called(given)
+                    batch = self._called(given, seen)
             except FAILURES as error:
                 return memory, f"the model could not be called again: {first_line(error)}"
             given = replace(given, precision=precision())
@@ -205,7 +198,7 @@ class ForwardChecks:
         inside = embeddings_replaced(self._tokens, len(order), lambda output: with_nothing(output, lost))
         try:
             with inside, careful_numbers(self._model, given), layers_watched(self._model) as moved:
-                outputs = self._called(other)
+                outputs = self._called(other, moved)
         except FAILURES:
             return None
         if shapes_of_a_record(outputs) != shapes_of_a_record(batch):
@@ -225,7 +218,7 @@ class ForwardChecks:
         order = fewer_in_another_order(given.records)
         try:
             with layers_watched(self._model) as moved:
-                outputs = self._called(given.taken(order))
+                outputs = self._called(given.taken(order), moved)
         except FAILURES:
             return True  # a record alone says as much
         compared = require_order(seen, moved, given.records, order, self._names(), given.precision)
@@ -236,7 +229,7 @@ class ForwardChecks:
         """`_follow` where so few are cut or branch otherwise that it could not be compared: a few take the place of all."""
         some, batch = given.few(), list[Tensor]()
         with suppress(*FAILURES), layers_watched(self._model) as seen:
-            batch = self._called(some)
+            batch = self._called(some, seen)
         self._follow(some, batch, seen)
 
     def _names(self) -> dict[nn.Module, str]:
@@ -276,8 +269,16 @@ class ForwardChecks:
         with torch.enable_grad():
             return given.called(self._model)
 
-    def _called(self, given: Given) -> list[Tensor]:
-        return outputs_of_records(self._output(given), given.records)
+    def _called(self, given: Given, seen: Seen | None = None) -> list[Tensor]:
+        """The outputs alone, of a pass of whose graph nothing is kept.
+
+        What a model may make of that shows: the pass of a few records keeps all, for their gradients, and gives them the same outputs.
+
+        Args:
+            given: what the model is called with.
+            seen: what the layers are given, see `layers_watched`.
+        """
+        return self._unkept(lambda: outputs_of_records(self._output(given), given.records), lambda: seen and seen.clear())
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone."""

@@ -118,10 +118,12 @@ def require_order(
         if isinstance(module, nn.RNNBase) and first.dim() > 2:  # a packed sequence is as long as its longest
             common = min(first.shape[1], second.shape[1])
             first, second = first[:, :common], second[:, :common]
-        expected, second = first[[order[place] for place in places]], second[places]
-        if expected.shape != second.shape:
+        if first.shape[1:] != second.shape[1:]:
             compared = False
             continue
+        if all(torch.equal(second[place], first[order[place]]) for place in places):
+            continue  # most agree in every number, which takes no copies to see
+        expected, second = first[[order[place] for place in places]], second[places]
         if second.is_floating_point():
             same = close(second, expected, expected, ALLOWED, precision)
         else:

@@ -15,6 +15,7 @@ from lethe.train.clipping.record_gradients import GradientSite, gradient_sites, 
 from lethe.train.core.comparison import ALLOWED_IN_SHAPE, halves, sample
 
 _POWERS = range(-6, 7)
+_AT_ONCE = 2**18  # numbers that are compared at a time, in memory that is not fresh from the operating system for each layer
 _SUSPECTS = 3  # records that are looked at closely where rows are not weighed alike
 
 
@@ -133,6 +134,11 @@ def _gaps_at(site: GradientSite, plain: Tensor | None, scaled: Tensor | None, we
 
 def _gaps(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:
     """How far each record's rows are from $v_i$ times what they were, relative to the largest of its numbers."""
+    size = max(1, _AT_ONCE // max(1, rows.shape[1]))
+    return torch.cat([_gaps_of(*some) for some in zip(rows.split(size), told.split(size), weights.split(size), strict=True)])
+
+
+def _gaps_of(rows: Tensor, told: Tensor, weights: Tensor) -> Tensor:
     factors = weights.to(rows).unsqueeze(1)
     expected = rows * factors
     if torch.equal(expected, told):

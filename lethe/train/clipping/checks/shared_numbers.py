@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -60,6 +61,13 @@ def counted_tokens(value: float, counts: Iterable[tuple[str, int]]) -> str | Non
         return None
     sizes = abs(value), abs(1 / value)
     return next((words for words, count in counts if any(abs(size - count) <= _ROUNDED * count for size in sizes)), None)
+
+
+def may_count(value: float, batch: Sequence[Tensor]) -> bool:
+    """Whether a number, or its inverse, is a whole number larger than the batch: else it is none of its `token_counts`."""
+    least = min((len(tensor) for tensor in batch if tensor.dim() > 1), default=0)
+    sizes = (abs(value), abs(1 / value)) if value else ()
+    return any(least + 0.5 < size < math.inf and abs(size - round(size)) <= 2 * _ROUNDED * size for size in sizes)
 
 
 def _counts(tensor: Tensor) -> Iterator[tuple[str, int]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TypeVar
 
 import torch
-from torch.autograd.graph import disable_saved_tensors_hooks
+from torch import Tensor
+from torch.autograd.graph import disable_saved_tensors_hooks, saved_tensors_hooks
 
 from lethe.train.clipping.checks.graphs import Node, kind_of
 from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.core.comparison import FAILURES
+
+T = TypeVar("T")
 
 _MARK = "lethe: saved_tensors_hooks in a recording"
 
@@ -68,3 +73,51 @@ def surroundings() -> Generator[None]:
                 source="torch.autograd.graph.saved_tensors_hooks or save_on_cpu, or a checkpoint",
                 remedy="switch them off, and take smaller micro-batches if memory is short.",
             ) from error
+
+
+class Unkept:
+    """Makes forward passes of whose graphs nothing is kept for a backward pass, where nobody will ask for one: memory fresh from the
+    operating system costs a fifth of a pass. All else is as in training: gradients are enabled, and there is a graph.
+
+    A model that differentiates on its own finds nothing there; its passes are made again, and from then on keep everything.
+    """
+
+    def __init__(self) -> None:
+        self._differentiates = False
+
+    def __call__(self, called: Callable[[], T], anew: Callable[[], object]) -> T:
+        """What a pass gives.
+
+        Args:
+            called: the pass.
+            anew: called before it is made again.
+        """
+        if not self._differentiates:
+            with suppress(*FAILURES), _nothing_kept() as asked:
+                found = called()
+                if not asked:
+                    return found
+            anew()
+        found = called()
+        self._differentiates = True
+        return found
+
+
+@contextmanager
+def _nothing_kept() -> Generator[list[bool]]:
+    """Within: autograd keeps no numbers in its graph; what is given is empty unless they were asked for."""
+    asked: list[bool] = []
+
+    def refused(kept: object) -> Tensor:
+        asked.append(True)
+        raise RuntimeError("nothing is kept for a backward pass here")
+
+    own = torch._C._autograd
+    disabled = own._saved_tensors_hooks_get_disabled_error_message()
+    own._saved_tensors_hooks_enable()  # in a recording they are not
+    try:
+        with saved_tensors_hooks(lambda tensor: None, refused):
+            yield asked
+    finally:
+        if disabled is not None:
+            own._saved_tensors_hooks_disable(disabled)

@@ -39,8 +39,12 @@ def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
 
 
 def taken(tensor: Tensor, rows: Tensor) -> Tensor:
-    """`tensor[rows]`; nothing is copied where a single row is asked for on a CPU."""
-    return tensor[rows] if len(rows) != 1 or rows.device.type != "cpu" else tensor.narrow(0, int(rows), 1)
+    """`tensor[rows]`; nothing is copied where rows that lie together are asked for on a CPU."""
+    if rows.device.type != "cpu" or not len(rows):
+        return tensor[rows]
+    first = int(rows[0])
+    together = len(rows) == 1 or torch.equal(rows, torch.arange(first, first + len(rows)))
+    return tensor.narrow(0, first, len(rows)) if together else tensor[rows]
 
 
 def squares_of(formed: Tensor) -> Tensor:
