@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import lethe
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.shared_numbers import counted_tokens, may_count, token_counts
 from lethe.train.core.comparison import chance
 
 RECORDS, PLACES, CLIP = 24, 7, 0.1
@@ -169,3 +171,16 @@ def moved(others: int) -> float:
 def test_unrefused_one_record_would_move_the_sum_by_more_than_its_bound() -> None:
     assert moved(8) > 2
     assert moved(32) > 2.5
+
+
+@pytest.mark.parametrize("records", [2, 16])
+def test_no_number_that_counts_tokens_is_passed_over(records: int) -> None:
+    words = torch.zeros(records, 1000, dtype=torch.int64)
+    words[:, : 7 * records] = 3
+    batch = words, torch.zeros(records)
+    counts = token_counts(batch)
+    for _, count in counts:
+        for value in (count, 1 / count, -count * (1 + 9e-7), (1 - 9e-7) / count):
+            assert counted_tokens(value, counts)
+            assert may_count(value, batch)
+    assert not any(may_count(value, batch) for value in (0.0, 1.0, 0.5, 2.0, 0.044715, math.inf, math.nan, 5e-324, 33.3))

@@ -14,6 +14,9 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
+from lethe.train.clipping.checks import steadiness
+from lethe.train.clipping.checks.graphs import nodes_of
+from lethe.train.clipping.checks.steadiness import unsteady_records
 from lethe.train.clipping.rules.attention.core import longest
 
 HUGE = 1
@@ -308,3 +311,24 @@ def test_the_longest_vector_is_found_at_any_size(size: float) -> None:
     for tensor in (given, given.mT):
         expected = torch.linalg.vector_norm(tensor.double(), dim=-1).amax(-1)
         torch.testing.assert_close(longest(tensor), expected, rtol=1e-5, atol=0)
+
+
+def test_attention_is_told_from_all_heads_together_only_where_each_head_is_far_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(size: float, heads: int, spread: float) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randn(3, 5, 3, heads, 4, generator=generator, requires_grad=True)
+        sizes = size * torch.tensor([1.0, spread, 1.0])[:, None, None, None]
+        q, k, v = ((rows[:, :, part] * sizes).flatten(2).view(3, 5, heads, 4).transpose(1, 2) for part in range(3))
+        found = unsteady_records(nodes_of(functional.scaled_dot_product_attention(q, k, v).sum((1, 2, 3))), 3)
+        assert found is not None
+        return found
+
+    cases = [
+        (10.0**power, heads, spread) for power in (-30, -20, 0, 1, 1.4, 1.5, 1.6, 2, 20, 30) for heads in (1, 4) for spread in (1.0, 1e4)
+    ]
+    together = [told(*case).tolist() for case in cases]
+    monkeypatch.setattr(steadiness, "_far_from_rounding", lambda *given: False)
+    assert together == [told(*case).tolist() for case in cases]
+    assert [True] * 3 in together
+    assert [False] * 3 in together
+    assert [False, True, False] in together

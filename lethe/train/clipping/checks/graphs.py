@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -21,7 +22,12 @@ _PASSING = frozenset(
 
 def kind_of(node: Node) -> str:
     """The operation's name: "Bmm" of a BmmBackward0."""
-    return node.name().rpartition("::")[2].split("Backward")[0]
+    return _kind_named(node.name())
+
+
+@lru_cache(4096)  # of some dozens of names, each of which comes by hundreds of times in a step
+def _kind_named(name: str) -> str:
+    return name.rpartition("::")[2].split("Backward")[0]
 
 
 def nodes_of(losses: Tensor, stops: Iterable[Node] = ()) -> Iterator[Node]:

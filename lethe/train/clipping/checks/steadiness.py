@@ -12,6 +12,9 @@ from torch import Tensor
 from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
 from lethe.train.clipping.rules.attention.core import left_to_rounding, longest
 
+_WIDE = (torch.float32, torch.float64)
+_SMALL, _LARGE = 1e-12, 1e17  # between these a length of float32 numbers is not far off
+_ROOM = 1.01  # for its rounding
 _SOFTMAX = ("Softmax", "SafeSoftmax")  # the second is torch's own attention with dropout, or with a mask that it does not fuse
 
 
@@ -42,9 +45,23 @@ def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
 
 def _unsteady(attended: _Attended, records: int) -> Tensor:
     values = [value for value in attended.values if len(value) == len(attended.query)]
+    if _far_from_rounding(attended.query, attended.key, values or [attended.key], attended.scale):
+        return torch.zeros(records, dtype=torch.bool, device=attended.query.device)
     q, k, *values = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
     asked = [left_to_rounding(q, k, v, attended.scale, attended.query.dtype) for v in (values or [k])]
     return torch.stack(asked).view(len(asked), records, -1).any(2).any(0)
+
+
+def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], scale: float) -> bool:
+    """Whether no record is left to rounding though all its heads were one: quicker to see, where heads lie beside each other."""
+    given = (query, key, *values)
+    if not all(tensor.dim() == 4 and tensor.dtype in _WIDE and tensor.stride()[1::2] == (tensor.shape[3], 1) for tensor in given):
+        return False
+    lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given if len(tensor)]
+    if not all(_SMALL < length < _LARGE for length in lengths):  # squares vanish, overflow or are nan
+        return False
+    q, k, *others = (torch.tensor(length, dtype=torch.float64) for length in lengths)
+    return not any(bool(left_to_rounding(q, k, v, scale, query.dtype)) for v in others)
 
 
 def _of_rows(lengths: Tensor) -> Tensor:
