@@ -55,9 +55,10 @@ def _unsteady(attended: _Attended, records: int) -> Tensor:
 def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], scale: float) -> bool:
     """Whether no record is left to rounding though all its heads were one: quicker to see, where heads lie beside each other."""
     given = (query, key, *values)
-    if not all(tensor.dim() == 4 and tensor.dtype in _WIDE and tensor.stride()[1::2] == (tensor.shape[3], 1) for tensor in given):
+    beside = (tensor.dim() == 4 and tensor.dtype in _WIDE and tensor.stride()[1::2] == (tensor.shape[3], 1) for tensor in given)
+    if not all(beside) or not all(tensor.numel() for tensor in given):
         return False
-    lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given if len(tensor)]
+    lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given]
     if not all(_SMALL < length < _LARGE for length in lengths):  # squares vanish, overflow or are nan
         return False
     q, k, *others = (torch.tensor(length, dtype=torch.float64) for length in lengths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -77,7 +77,7 @@ def surroundings() -> Generator[None]:
 
 class Unkept:
     """Makes forward passes of whose graphs nothing is kept for a backward pass, where nobody will ask for one: memory fresh from the
-    operating system costs a fifth of a pass. All else is as in training: gradients are enabled, and there is a graph.
+    operating system may cost a fifth of a pass. All else is as in training: gradients are enabled, and there is a graph.
 
     A model that differentiates on its own finds nothing there; its passes are made again, and from then on keep everything.
     """
@@ -112,7 +112,7 @@ def _nothing_kept() -> Generator[list[bool]]:
         asked.append(True)
         raise RuntimeError("nothing is kept for a backward pass here")
 
-    own = torch._C._autograd
+    own: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
     disabled = own._saved_tensors_hooks_get_disabled_error_message()
     own._saved_tensors_hooks_enable()  # in a recording they are not
     try:
