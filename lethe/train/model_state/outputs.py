@@ -40,8 +40,13 @@ def finite_records(outputs: Sequence[Tensor], records: int) -> list[int]:
     """The records all of whose outputs are finite; none where there are no outputs."""
     if not outputs:
         return []
-    finite = torch.stack([torch.isfinite(output).reshape(records, -1).all(1).cpu() for output in outputs])
-    return finite.all(0).nonzero()[:, 0].tolist()
+    return torch.stack([_finite(output.reshape(records, -1)).cpu() for output in outputs]).all(0).nonzero()[:, 0].tolist()
+
+
+def _finite(rows: Tensor) -> Tensor:
+    finite = torch.isfinite(rows.sum(1))  # what is not finite leaves no sum finite; the sum of finite numbers may overflow
+    unclear = (~finite).nonzero()[:, 0]
+    return finite.index_copy(0, unclear, torch.isfinite(rows[unclear]).all(1))
 
 
 @contextmanager

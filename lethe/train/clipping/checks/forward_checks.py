@@ -203,8 +203,8 @@ class ForwardChecks:
             return None
         if shapes_of_a_record(outputs) != shapes_of_a_record(batch):
             return None
-        there = [output[places] for output in outputs]
-        require_same(there, [order[place] for place in places], batch, given.precision, f"the record {_NAN}")
+        kept = [order[place] for place in places]
+        require_same(outputs, kept, batch, given.precision, f"the record {_NAN}", places=places)
         return require_order(seen, moved, given.records, order, self._names(), given.precision, asked=places)
 
     def _follow(self, given: Given, batch: list[Tensor], seen: Seen) -> bool:
