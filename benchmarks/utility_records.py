@@ -10,6 +10,7 @@ sets whose file is absent are left out, and it says so. Scattering features are 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -26,11 +27,10 @@ from rich.console import Console
 from rich.progress import Progress
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, METHODS, PLAIN, SEARCH, TUNED, WHITENED, Settings, grid, train, whitened
-from utility_records_summary import best_settings, print_tables
+from utility_records_summary import TUNING_SEED, best_settings, print_tables
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
 EPSILONS = (0.5, 1.0, 3.0)
-_TUNING_SEED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _grid(name: str, options: argparse.Namespace) -> Iterator[Unit]:
     known = DATASETS[name]
     for epsilon in () if known.screened else options.epsilons:
         for method in dict.fromkeys(TUNED[method] for method in options.methods if method in TUNED):
-            for settings in grid(method, known):
-                yield Unit(name, epsilon, _TUNING_SEED, method, settings)
+            for seed, settings in itertools.product(range(known.tuning_seeds), grid(method, known)):
+                yield Unit(name, epsilon, TUNING_SEED + seed, method, settings)
 
 
 def _methods(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> Iterator[Unit]:

@@ -21,6 +21,7 @@ from lethe.features import PublicWhitening, RecordNormalizer, ScatteringFeatures
 
 CHANNELS = 81  # that a scattering transform makes of each of an image's
 _RIDES = 108_000
+_FEW = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,9 @@ class DataSet:
         what: it is, for a reader.
         file: that it is read from, without its folder; None: of scikit-learn.
         passes, batches: of the rivals' grid; batches a pass. Of a set that is screened none.
-        longer: more passes, of how many batches each, for the largest steps alone: places that the grid's edge pointed to.
+        longer: more passes, of how many batches each, for the largest steps and larger ones: places that the grid's edge pointed to, and
+            three times the passes that `auto` takes.
+        tuning_seeds: noises and splits over which a place of the grid is judged: several where one test set is small.
         channels: that are whitened, by a private mean and covariance, before a model is trained; None: none are.
         screened: the share of the records on which `utility_records_screening.py` looks for the rival's settings; None: the grid is trained
             on all of them.
@@ -44,6 +47,7 @@ class DataSet:
     passes: tuple[int, ...] = ()
     batches: tuple[int, ...] = ()
     longer: tuple[tuple[int, int], ...] = ()
+    tuning_seeds: int = 1
     channels: int | None = None
     screened: float | None = None
 
@@ -122,13 +126,27 @@ def _without_cache(load: Callable[[Path, int], Problem]) -> Callable[[Path, Path
     return lambda folder, cache, seed: load(folder, seed)
 
 
+def _few_of_mnist(folder: Path, cache: Path, seed: int) -> Problem:
+    """4000 of the training images, which the seed draws; all test images."""
+    whole = mnist(folder, seed)
+    drawn = np.random.default_rng([6, seed]).permutation(len(whole.train))[:_FEW]
+    return _problem(whole.train[drawn], whole.test, whole.train_targets[drawn], whole.test_targets)
+
+
 def _scattered(name: str, file: str, what: str, channels: int) -> DataSet:
     load: Any = partial(scattering, name, file)
     return DataSet(load=load, what=what, file=file, channels=channels, screened=0.25)
 
 
 DATASETS = {
-    "digits": DataSet(load=digits, what="digits, 1400 x 64, 10 classes", file=None, passes=(10, 30, 90), batches=(10, 50)),
+    "digits": DataSet(
+        load=digits,
+        what="digits, 1400 x 64, 10 classes",
+        file=None,
+        passes=(10, 30, 90, 300),
+        batches=(10, 50),
+        tuning_seeds=5,
+    ),
     "california": DataSet(
         load=california,
         what="California, 16 512 x 13, 2 classes",
@@ -143,7 +161,7 @@ DATASETS = {
         file="adult.npz",
         passes=(10, 30),
         batches=(20, 100),
-        longer=((90, 100), (300, 20)),
+        longer=((90, 100), (300, 20), (1200, 10)),
     ),
     "taxi": DataSet(
         load=taxi,
@@ -151,7 +169,14 @@ DATASETS = {
         file="nyc_taxi.npz",
         passes=(10,),
         batches=(100,),
-        longer=((30, 100), (90, 20)),
+        longer=((30, 100), (90, 20), (300, 20), (1200, 10)),
+    ),
+    "mnist_4000": DataSet(
+        load=_few_of_mnist,
+        what="MNIST, pixels, 4000 x 784, 10 classes",
+        file="mnist.npz",
+        passes=(10, 30, 90, 300),
+        batches=(10, 50),
     ),
     "mnist": DataSet(load=_without_cache(mnist), what="MNIST, pixels, 60 000 x 784, 10 classes", file="mnist.npz", screened=0.25),
     "mnist_scattering": _scattered("mnist_scattering", "mnist.npz", "MNIST, scattering, 60 000 x 3969, 10 classes", CHANNELS),

@@ -40,6 +40,7 @@ METHODS = AUTO, SEARCH, POISSON, WHITENED, OPACUS, CORRELATED, DIFFPRIVLIB, PLAI
 )  # fmt: skip
 TUNED = {POISSON: POISSON, WHITENED: WHITENED, OPACUS: POISSON, CORRELATED: CORRELATED}  # whose grid
 CLIPS, LENGTHS = (0.1, 0.5), (0.1, 0.3, 1.0, 3.0)  # clip norms, and step sizes times the clip norm
+_LONGEST = (LENGTHS[-1], 10.0)
 WHITENING_SHARE = 0.05  # of the squared mu
 Settings = tuple[int, int, float, float]  # passes, batches a pass, clip norm, step size times it
 
@@ -48,7 +49,7 @@ def grid(method: str, known: DataSet) -> list[Settings]:
     """What a method is tuned over: one grid for all, but for the shapes whose correlations are searched in a reasonable time."""
     if method == CORRELATED:
         return list(itertools.product((20,), (5,), CLIPS, LENGTHS))
-    longer = [(*shape, clip, LENGTHS[-1]) for shape in known.longer for clip in CLIPS]
+    longer = [(*shape, clip, length) for shape in known.longer for clip in CLIPS for length in _LONGEST]
     return [*itertools.product(known.passes, known.batches, CLIPS, LENGTHS), *longer]
 
 

@@ -11,7 +11,7 @@ from private_linear_summary import Cells, behind, cell, half_width
 from resumable import read_lines
 from utility_records_data import DATASETS
 from utility_records_methods import AUTO, METHODS, OPACUS, PLAIN, POISSON, TUNED, WHITENED
-from utility_records_summary import MEMORY, Rows, best_settings, cells_of, passes_of, screened_rows, standing
+from utility_records_summary import MEMORY, TUNING_SEED, Rows, best_settings, cells_of, passes_of, screened_rows, standing
 
 RESULTS = Path(__file__).with_name("results") / "utility_records.jsonl"
 ABLATION = Path(__file__).with_name("results") / "utility_ablation.jsonl"
@@ -60,7 +60,7 @@ def standings() -> str:
             gap, noise = behind(cells[dataset, epsilon, AUTO], scores)
             if gap > noise:
                 by = f"{gap:.4f} ± {noise:.4f}" if noise else f"{gap:.4f}, one seed"
-                lines.append(f"- Behind: {DATASETS[dataset].what.split(',')[0]} at {epsilon:g}, by {by}, {method}.")
+                lines.append(f"- Behind: {DATASETS[dataset].what.rsplit(', ', 1)[0]} at {epsilon:g}, by {by}, {method}.")
     return "\n".join(lines)
 
 
@@ -109,12 +109,21 @@ def tuning() -> str:
             for epsilon in EPSILONS:
                 best = best_settings(rows, name, epsilon, method)
                 if best is not None:
-                    tried = sum((r["dataset"], r["epsilon"], r["method"], r["seed"] >= 100) == (name, epsilon, method, True) for r in rows)
-                    tried = tried or sum(row["features"] == features for row in screened_rows(name, epsilon))
+                    tried = _places_tried(rows, name, epsilon, method) or sum(
+                        row["features"] == features for row in screened_rows(name, epsilon)
+                    )
                     text = "{} of {}, {:g}, {:g}".format(*best)
-                    where = rf"{', '.join(known.what.split(', ')[:2])}, $\varepsilon = {epsilon:g}$"
+                    where = rf"{known.what.rsplit(', ', 1)[0]}, $\varepsilon = {epsilon:g}$"
                     lines.append(f"| {where} | {'as they come' if features == 'plain' else features} | {text} | {tried} |")
     return "\n".join(lines)
+
+
+def _places_tried(rows: Rows, dataset: str, epsilon: float, method: str) -> int:
+    """Places of a grid that was trained on all records."""
+    tried = [
+        row for row in rows if row["seed"] >= TUNING_SEED and (row["dataset"], row["epsilon"], row["method"]) == (dataset, epsilon, method)
+    ]
+    return len({tuple(row["settings"]) for row in tried})
 
 
 def chosen() -> str:
@@ -158,7 +167,7 @@ def figure() -> Figure:
             axes.axhline(statistics.fmean(plain.values()), color="0.5", linestyle=":", label=PLAIN)
         axes.set(xscale="log", xticks=EPSILONS, xticklabels=[f"{epsilon:g}" for epsilon in EPSILONS], xlabel="epsilon")
         axes.minorticks_off()
-        axes.set_title(", ".join(DATASETS[name].what.split(", ")[:2]), fontsize=9)
+        axes.set_title(DATASETS[name].what.rsplit(", ", 1)[0], fontsize=9)
         if place == 0:
             axes.legend(fontsize=7)
     return drawn

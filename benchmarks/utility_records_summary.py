@@ -17,22 +17,20 @@ from utility_records_methods import AUTO, METHODS, PLAIN, POISSON, TUNED, WHITEN
 Rows = list[dict[str, Any]]
 SCREENING = Path(__file__).with_name("results") / "utility_records_screening.jsonl"
 MEMORY = Path(__file__).with_name("results") / "utility_records_memory.jsonl"
-_TUNING_SEED = 100  # and above: models of a grid
+TUNING_SEED = 100  # and above: models of a grid
 
 
 def best_settings(rows: Rows, dataset: str, epsilon: float, method: str) -> Settings | None:
-    """The place of a method's grid with the highest score; of a set that was screened, the place that was best there."""
+    """The place of a method's grid with the highest score, of several seeds their mean; of a set that was screened, the best there."""
     if DATASETS[dataset].screened:
         features = {POISSON: "plain", WHITENED: "whitened"}.get(method)
         return None if features is None else best_screened(dataset, epsilon, features)
-    tried = [
-        row
-        for row in rows
-        if (row["dataset"], row["epsilon"], row["method"]) == (dataset, epsilon, method)
-        and row["seed"] >= _TUNING_SEED
-        and row["score"] is not None
-    ]
-    return tuple(max(tried, key=lambda row: row["score"])["settings"]) if tried else None
+    tried: dict[Settings, list[float]] = defaultdict(list)
+    for row in rows:
+        place = (row["dataset"], row["epsilon"], row["method"])
+        if place == (dataset, epsilon, method) and row["seed"] >= TUNING_SEED and row["score"] is not None:
+            tried[tuple(row["settings"])].append(row["score"])
+    return max(tried, key=lambda settings: statistics.fmean(tried[settings]), default=None)
 
 
 def best_screened(dataset: str, epsilon: float, features: str, path: Path = SCREENING) -> Settings | None:
@@ -57,7 +55,7 @@ def cells_of(rows: Rows) -> Cells:
     for row in rows:
         place = (row["dataset"], row["epsilon"], row["method"])
         settings = None if row["settings"] is None else tuple(row["settings"])
-        if row["score"] is not None and row["seed"] < _TUNING_SEED and settings == best.get(place):
+        if row["score"] is not None and row["seed"] < TUNING_SEED and settings == best.get(place):
             found[place][row["seed"]] = row["score"]
     return dict(found)
 
@@ -94,7 +92,7 @@ def passes_of(rows: Rows, dataset: str, epsilon: float, method: str) -> int | No
         row["passes"]
         for row in rows
         if (row["dataset"], row["epsilon"], row["method"]) == (dataset, epsilon, method)
-        and row["seed"] < _TUNING_SEED
+        and row["seed"] < TUNING_SEED
         and row.get("passes") is not None
         and (settings is None or tuple(row["settings"]) == settings)
     ]

@@ -56,6 +56,11 @@ def test_a_tuned_method_is_scored_at_the_best_place_of_its_grid_and_by_other_noi
     assert standing(ROWS, POISSON).startswith("at or above in 1 of 1 places, above by a point or more in 1, behind by more than noise in 0")
 
 
+def test_a_place_of_a_grid_is_judged_by_the_mean_over_its_seeds() -> None:
+    again = [_row(POISSON, 101, 0.7, GOOD), _row(POISSON, 101, 0.9, BAD)]
+    assert best_settings(ROWS + again, "digits", 1.0, POISSON) == tuple(BAD)
+
+
 def test_what_is_behind_is_said() -> None:
     worse = [row | {"score": row["score"] - 0.2} if row["method"] == AUTO else row for row in ROWS]
     assert standing(worse, POISSON).endswith("at or above in 0 of 1 places, above by a point or more in 0, behind by more than noise in 1")

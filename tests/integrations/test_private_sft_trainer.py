@@ -135,6 +135,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"activation_offloading": True}, "activation_offloading: got True"),
     ({"router_aux_loss_coef": 0.1}, "router_aux_loss_coef: got 0.1.*whole batch"),
     ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
+    ({"max_length": 0}, "max_length: got 0.*none is predicted"),
+    ({"max_length": 1, "truncation_mode": "keep_end"}, "max_length: got 1.*none is predicted"),
 ]
 
 
@@ -149,8 +151,8 @@ def test_conversations_of_users(tmp_path: Path) -> None:
     assert (run.unit, run.records, run.batches) == ("user", 4, lethe.Poisson(size=2))
 
 
-@pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[next(iter(changes)) for changes, _ in REFUSED])
-def test_what_joins_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_what_joins_or_empties_conversations_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"(?s){said}"):
         private_sft(tmp_path, TEXTS, **changes)
 
