@@ -176,7 +176,7 @@ def test_one_enormous_record_is_one_at_the_end(sign: float) -> None:
     for make, mechanism in ((LinearRegression, "adassp"), (HuberRegressor, "output_perturbation")):
         models = [make(epsilon=3.0, mechanism=mechanism, **SEEDED).fit(X, with_one(y, value)) for value in (sign * LARGEST, sign * 1e13)]
         assert models[0].target_range_ == models[1].target_range_
-        np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+        np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-12)  # a slope is cut, not the target: it rounds otherwise
         norms = [models[0].fit(with_one(X, value), y).feature_norm_ for value in (sign * LARGEST, sign * 1e13)]
         assert norms[0] == norms[1]
     for make, parameters in ((PrivateStandardScaler, {}), (PrivateQuantileClipper, {}), (PrivateQuantileClipper, {"norm_quantile": 0.7})):
