@@ -29,7 +29,7 @@ def test_either_failure_fails_and_the_unseen_command_is_printed_last(
 def test_both_run_at_once(tmp_path: Path) -> None:
     """Each waits for the other."""
     one, two = tmp_path / "one", tmp_path / "two"
-    wait = "touch {}; for _ in $(seq 100); do test -e {} && exit 0; sleep 0.05; done; exit 1"
+    wait = "touch {}; for _ in $(seq 1000); do test -e {} && exit 0; sleep 0.05; done; exit 1"
     assert beside.beside(wait.format(one, two), ["sh", "-c", wait.format(two, one)]) == 0
 
 
@@ -56,12 +56,12 @@ def read(pipe: int, seconds: float, enough: bytes | None) -> bytes:
 def test_ctrl_c_stops_both_and_all_that_they_started(how: signal.Signals, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "held")
     pipe = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
-    start = f"exec 3> {tmp_path}/held; echo up >&3; exec sleep 60"
+    start = f"exec 3> {tmp_path}/held; echo up >&3; exec sleep 300"
     nested = f'sh -c "{start}"; true'  # a shell with a child of its own
     with subprocess.Popen([sys.executable, TOOL, nested, "sh", "-c", start], start_new_session=True) as running:
-        assert read(pipe, 20, b"up\nup\n")
+        assert read(pipe, 60, b"up\nup\n")
         # A terminal sends Ctrl-C to every process of the group; whoever ends make sends SIGTERM to one.
         os.killpg(running.pid, how) if how is signal.SIGINT else running.send_signal(how)
-        assert running.wait(20) == 130
-    assert read(pipe, 20, None) == b""
+        assert running.wait(60) == 130
+    assert read(pipe, 60, None) == b""
     os.close(pipe)

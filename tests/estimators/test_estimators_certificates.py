@@ -90,9 +90,12 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
     assert "feature norm" in model.privacy_report_
     # What the parts cost by another accountant, which knows nothing of how they were joined.
     if model.run_ is not None:
-        norm = math.sqrt(mu_of(model.certificate_.guarantee) ** 2 - mu_of(certify(model.run_, model.delta_).guarantee) ** 2)
+        # No ridge is counted on: how strong it is on the scaled rows follows from the norm, which one time in seventy was so small that
+        # the run alone costs visibly less.
+        run = certify(model.run_.replace(regulariser=None), model.delta_)
+        norm = math.sqrt(mu_of(model.certificate_.guarantee) ** 2 - mu_of(run.guarantee) ** 2)
         total = mu_of(fitted(mechanism=name, epsilon=1.0).certificate_.guarantee)
-        assert norm == pytest.approx(total * math.sqrt(0.05), rel=0.01)  # the documented twentieth
+        assert norm == pytest.approx(total * math.sqrt(0.05), rel=1e-9)  # the documented twentieth
 
 
 @pytest.mark.slow

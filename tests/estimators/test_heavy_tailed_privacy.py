@@ -200,7 +200,7 @@ def test_the_noise_of_the_curvature_is_fresh_whatever_clip_norm_was_released_bef
         fact = released_curvature(np.zeros((50, 2)), np.ones(50), GDP(1.0), neighbours="replace_one", generator=None)
         noise = float(fact.statements[1].findings[1].detail.rsplit(" ", 1)[1])
         units.add(round(fact.value / noise, 3))
-    assert len(units) > 4
+    assert len(units) > 2  # one in six is kept at one deviation, eleven of twelve one time in 50 million
 
 
 def test_the_moment_is_an_estimate_from_above_that_outliers_do_not_move() -> None:

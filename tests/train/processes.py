@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lethe.train import fit
 
-PATIENCE = timedelta(seconds=60)  # of a collective: far longer than any of these tests takes, far shorter than the default
+PATIENCE = timedelta(seconds=180)  # of a collective: far longer than any of these tests takes, far shorter than the default
 
 
 def serve(orders: Connection) -> None:
@@ -81,7 +81,7 @@ class Processes:
 
 
 def received(pipe: Connection) -> Any:
-    assert pipe.poll(120), "a process does not answer"
+    assert pipe.poll(300), "a process does not answer"
     return pipe.recv()
 
 

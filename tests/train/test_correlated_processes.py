@@ -98,7 +98,7 @@ def in_shards(rank: int, run: Run, secure: bool) -> tuple[list[Tensor], list[Ten
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, secure: bool) -> None:
-    """C times what the steps moved is white in each shard and in what is whole, and the shards' are independent: within 5 deviations."""
+    """C times what the steps moved is white in each shard and in what is whole, the shards' independent: within 6 deviations."""
     run = run_of(steps=4)
     told = processes.run(2, in_shards, run, secure)
     assert run.noise is not None
@@ -107,11 +107,11 @@ def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, 
     for places in (told[0][0], told[1][0], told[0][1]):
         steps = -np.diff(np.stack([place.reshape(-1).numpy() for place in places]), axis=0) / (0.5 * run.clip_norm / 5)
         white.append(as_matrix(run.noise.strategy(4)) @ steps)
-        assert np.cov(white[-1]) == pytest.approx(np.eye(4), abs=5 * np.sqrt(2 / steps.shape[1]))
+        assert np.cov(white[-1]) == pytest.approx(np.eye(4), abs=6 * np.sqrt(2 / steps.shape[1]))
     assert all(torch.equal(*pair) for pair in zip(told[0][1], told[1][1], strict=True))  # whole in both: drawn once
     least = min(one.shape[1] for one in white[:2])
     across = white[0][:, :least] @ white[1][:, :least].T / least
-    assert across == pytest.approx(np.zeros((4, 4)), abs=5 / np.sqrt(least))
+    assert across == pytest.approx(np.zeros((4, 4)), abs=6 / np.sqrt(least))
 
 
 def kept(rank: int, run: Run, folder: str, stop: int | None, how: str | None = None) -> Any:

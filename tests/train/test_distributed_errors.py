@@ -20,7 +20,7 @@ from lethe.train.distributed.collectives import StoppedElsewhere
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
-SECONDS = 30.0  # on a busy machine; far below the 60 that a process waits for another in vain
+SECONDS = 60.0  # on a busy machine, 3 at rest; far below the 180 that a process waits for another in vain
 
 
 @pytest.fixture(scope="module")

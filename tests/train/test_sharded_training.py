@@ -160,7 +160,7 @@ def test_the_shards_noises_together_are_one_gaussian(processes: Processes, relea
     assert high / noise.numel() < 1.0201  # a standard deviation that is 1 % off would show
     assert low / noise.numel() > 0.9801
     for shard in (*shards, first):
-        assert stats.kstest(shard.double().reshape(-1).numpy() / np.sqrt(variance), "norm").pvalue > 1e-6
+        assert stats.kstest(shard.double().reshape(-1).numpy() / np.sqrt(variance), "norm").pvalue > 1e-9
         own_low, own_high = stats.chi2.interval(1 - 1e-9, shard.numel())
         assert own_low < float(shard.double().square().sum()) / variance < own_high
     twice = noise.numel() - noise.unique().numel()

@@ -106,7 +106,8 @@ def test_threads_that_share_it_never_get_the_same_numbers() -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda tensor: noise.add_to([tensor], 1.0), drawn))
     assert drawn.isfinite().all()
-    assert drawn.unique().numel() == drawn.numel()
+    # Of 8 million float64 one pair is equal by chance one time in 1200, two pairs one in 3 million; a buffer used twice is 65 536 pairs.
+    assert drawn.unique().numel() >= drawn.numel() - 1
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
