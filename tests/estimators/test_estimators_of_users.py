@@ -92,9 +92,13 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["cyclic", "shuffled_once", "pass_ends"])
-def test_users_of_one_row_are_rows(mechanism: str) -> None:
-    made = [LogisticRegression(**PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    # Of a logistic loss runs at pass ends descend the envelope, and of users' mean losses none is known.
+    [(LogisticRegression, "cyclic"), (LogisticRegression, "shuffled_once"), (LinearSVC, "pass_ends")],
+)
+def test_users_of_one_row_are_rows(kind: Any, mechanism: str) -> None:
+    made = [kind(**PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
     one, other = made[0].fit(TABLE, LABELS), made[1].fit(TABLE, LABELS, users=np.arange(ROWS))
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
     assert one.statement_.planned == other.statement_.planned
