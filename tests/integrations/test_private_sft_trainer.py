@@ -136,6 +136,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"router_aux_loss_coef": 0.1}, "router_aux_loss_coef: got 0.1.*whole batch"),
     ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
     ({"max_length": 0}, "max_length: got 0.*none is predicted"),
+    ({"max_length": float("nan")}, "max_length: got nan.*a number of tokens"),
+    ({"max_length": "8"}, "max_length: got '8'.*a number of tokens"),
     ({"max_length": 1, "truncation_mode": "keep_end"}, "max_length: got 1.*none is predicted"),
 ]
 

@@ -75,7 +75,7 @@ def _turned_round(places: Sequence[int]) -> list[int]:
     """
     order = sorted(places, reverse=True)
     for _ in range(len(order) - 2):
-        place = chance.randrange(len(order) - 1)
+        place = chance.choice(range(len(order) - 1))
         order[place], order[place + 1] = order[place + 1], order[place]
     return order
 
