@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from finetune_models import AS_IT_IS, MODELS, Ease, RecordLoss
+from finetune_models import AS_IT_IS, MODELS, Built, Ease, RecordLoss
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -18,26 +21,56 @@ CLIP_NORM, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 1.0, 1e-4
 Step = Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where models are trained, and in which precision they compute.
+
+    Args:
+        device: "cpu", or "cuda".
+        bf16: under autocast to bfloat16.
+    """
+
+    device: str = "cpu"
+    bf16: bool = False
+
+    def put(self, built: Built) -> Built:
+        """A model and its batch, there."""
+        model, inputs, targets = built
+        return model.to(self.device).train(), inputs.to(self.device), targets.to(self.device)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around the forward pass."""
+        return torch.autocast(self.device, torch.bfloat16, enabled=self.bf16)
+
+    def clock(self) -> tuple[float, float]:
+        """Wall and processor time, when all that was begun is done."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter(), time.process_time()
+
+
 def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad], lr=STEP_SIZE)
 
 
-def plain(name: str) -> Step:
+def plain(name: str, where: Where) -> Step:
     """Without privacy."""
-    model, inputs, targets = MODELS[name](AS_IT_IS)
-    optimizer, loss = _optimizer(model.train()), RecordLoss()
+    model, inputs, targets = where.put(MODELS[name](AS_IT_IS))
+    optimizer, loss = _optimizer(model), RecordLoss()
 
     def step() -> None:
         optimizer.zero_grad()
-        loss(model(inputs), targets).backward()
+        with where.autocast():
+            losses = loss(model(inputs), targets)
+        losses.backward()
         optimizer.step()
 
     return step
 
 
-def by_lethe(name: str) -> Step:
+def by_lethe(name: str, where: Where) -> Step:
     """PrivacyEngine with everything that is on by default: checks, noise, the run's record."""
-    model, inputs, targets = MODELS[name](AS_IT_IS)
+    model, inputs, targets = where.put(MODELS[name](AS_IT_IS))
     loss = RecordLoss()
     loss.reduction = "none"
     run = lethe.Run(
@@ -50,12 +83,12 @@ def by_lethe(name: str) -> Step:
         release="all",
     )
     engine = PrivacyEngine(run)
-    model, optimizer, loader = engine.make_private(module=model.train(), optimizer=_optimizer(model), data=(inputs, targets))
+    model, optimizer, loader = engine.make_private(module=model, optimizer=_optimizer(model), data=(inputs, targets))
     batches: Iterator[tuple[Tensor, Tensor]] = iter(loader)
 
     def step() -> None:
         given, wanted = next(batches)
-        with engine.recording():
+        with engine.recording(), where.autocast():
             losses = engine.losses(loss, model(given), wanted)
         engine.backward(losses)
         optimizer.step()
@@ -64,15 +97,15 @@ def by_lethe(name: str) -> Step:
     return step
 
 
-def _opacus(mode: str) -> Callable[[str, Ease], Step]:
-    def build(name: str, ease: Ease) -> Step:
+def _opacus(mode: str) -> Callable[[str, Where, Ease], Step]:
+    def build(name: str, where: Where, ease: Ease) -> Step:
         from opacus import PrivacyEngine as Opacus  # an optional rival  # pyright: ignore[reportMissingImports]
 
         warnings.filterwarnings("ignore")
-        model, inputs, targets = MODELS[name](ease)
+        model, inputs, targets = where.put(MODELS[name](ease))
         opacus: Any = Opacus()
         made = opacus.make_private(
-            module=model.train(),
+            module=model,
             optimizer=_optimizer(model),
             criterion=RecordLoss(),
             data_loader=DataLoader(TensorDataset(inputs, targets), batch_size=len(inputs)),
@@ -85,7 +118,9 @@ def _opacus(mode: str) -> Callable[[str, Ease], Step]:
 
         def step() -> None:
             optimizer.zero_grad()
-            loss(module(inputs), targets).backward()
+            with where.autocast():
+                losses = loss(module(inputs), targets)
+            losses.backward()
             optimizer.step()
 
         return step
@@ -95,12 +130,12 @@ def _opacus(mode: str) -> Callable[[str, Ease], Step]:
 
 _HOOKS, _GHOST = _opacus("hooks"), _opacus("ghost")
 
-ENGINES: dict[str, Callable[[str], Step]] = {
+ENGINES: dict[str, Callable[[str, Where], Step]] = {
     "plain": plain,
     "lethe": by_lethe,
-    "opacus hooks": lambda name: _HOOKS(name, AS_IT_IS),
-    "opacus ghost": lambda name: _GHOST(name, AS_IT_IS),
-    "opacus hooks (eased)": lambda name: _HOOKS(name, Ease(positions=True)),
-    "opacus ghost (eased)": lambda name: _GHOST(name, Ease(positions=True, untied=True)),
+    "opacus hooks": lambda name, where: _HOOKS(name, where, AS_IT_IS),
+    "opacus ghost": lambda name, where: _GHOST(name, where, AS_IT_IS),
+    "opacus hooks (eased)": lambda name, where: _HOOKS(name, where, Ease(positions=True)),
+    "opacus ghost (eased)": lambda name, where: _GHOST(name, where, Ease(positions=True, untied=True)),
 }
 """Eased: see `Ease`; measured where the model as it is is refused."""

@@ -1,13 +1,14 @@
 """What people fine-tune, small: models by configuration with random weights, shaped like the real ones, and a batch for each.
 
 The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
-fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records.
+fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records;
+four, for GPUs, have the published sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,18 @@ class Ease:
 
 
 AS_IT_IS = Ease()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a transformer is."""
+
+    width: int
+    layers: int
+    heads: int
+
+
+_SMALL, _TINY, _PUBLISHED = Size(256, 2, 4), Size(192, 3, 3), Size(768, 12, 12)
 Shape = dict[str, Any]
 Built = tuple[nn.Module, Tensor, Tensor]
 
@@ -43,7 +56,7 @@ class RecordLoss(nn.Module):
 
     def forward(self, scores: Tensor, targets: Tensor) -> Tensor:
         """Scores of shape (B, T, K) or (B, K)."""
-        losses = nn.functional.cross_entropy(scores.movedim(-1, 1), targets, reduction="none")
+        losses = nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten(), reduction="none").view(targets.shape)
         losses = losses.mean(1) if losses.dim() > 1 else losses
         return losses.mean() if self.reduction == "mean" else losses
 
@@ -59,49 +72,49 @@ class Scores(nn.Module):
         """Pictures, or tokens."""
         more = {}
         if self.records_get_positions:
-            more["position_ids"] = torch.arange(given.shape[1]).repeat(len(given), 1)
+            more["position_ids"] = torch.arange(given.shape[1], device=given.device).repeat(len(given), 1)
         return self.model(given, **more).logits
 
 
-def _gpt2(ease: Ease, words: int) -> Any:
+def _gpt2(ease: Ease, words: int, size: Size) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     shape: Shape = {
         "vocab_size": words,
         "n_positions": LENGTH,
-        "n_embd": 256,
-        "n_layer": 2,
-        "n_head": 4,
+        "n_embd": size.width,
+        "n_layer": size.layers,
+        "n_head": size.heads,
         "bos_token_id": 0,
         "eos_token_id": 0,
     }
     return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
 
 
-def gpt2(ease: Ease, *, words: int = WORDS, records: int = RECORDS) -> Built:
+def gpt2(ease: Ease, *, words: int = WORDS, records: int = RECORDS, size: Size = _SMALL) -> Built:
     """GPT-2 with the Conv1D of transformers and tied embeddings; next words."""
     given = torch.randint(words, (records, LENGTH))
-    return Scores(_gpt2(ease, words), records_get_positions=ease.positions), given, given.roll(-1, 1)
+    return Scores(_gpt2(ease, words, size), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
-def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS) -> Built:
+def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS, size: Size = _SMALL) -> Built:
     """LoRA of rank 8 on its attention, by peft."""
     from peft import LoraConfig, get_peft_model
 
     given = torch.randint(words, (records, LENGTH))
     config = LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.05)
-    return Scores(get_peft_model(_gpt2(ease, words), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
+    return Scores(get_peft_model(_gpt2(ease, words, size), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
-def vit(ease: Ease) -> Built:
-    """ViT-tiny: width 192, 3 heads, 197 positions; 10 classes. Eased, positions and class token are frozen."""
+def vit(ease: Ease, *, size: Size = _TINY) -> Built:
+    """ViT on 197 positions; 10 classes. Eased, positions and class token are frozen."""
     from transformers import ViTConfig, ViTForImageClassification
 
     shape: Shape = {
-        "hidden_size": 192,
-        "num_attention_heads": 3,
-        "intermediate_size": 768,
-        "num_hidden_layers": 3,
+        "hidden_size": size.width,
+        "num_attention_heads": size.heads,
+        "intermediate_size": 4 * size.width,
+        "num_hidden_layers": size.layers,
         "num_labels": 10,
     }
     model: Any = ViTForImageClassification(ViTConfig(**shape))
@@ -110,21 +123,21 @@ def vit(ease: Ease) -> Built:
     return Scores(model), torch.randn(RECORDS, 3, 224, 224), torch.randint(10, (RECORDS,))
 
 
-def distilbert(ease: Ease) -> Built:
+def distilbert(ease: Ease, *, words: int = WORDS, size: Size = _SMALL) -> Built:
     """DistilBERT; 2 classes. Eased, its table of positions is frozen."""
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
     shape: Shape = {
-        "vocab_size": WORDS,
+        "vocab_size": words,
         "max_position_embeddings": LENGTH,
-        "dim": 256,
-        "n_heads": 4,
-        "hidden_dim": 1024,
-        "n_layers": 2,
+        "dim": size.width,
+        "n_heads": size.heads,
+        "hidden_dim": 4 * size.width,
+        "n_layers": size.layers,
     }
     model: Any = DistilBertForSequenceClassification(DistilBertConfig(**shape))
     model.distilbert.embeddings.position_embeddings.weight.requires_grad_(not ease.positions)
-    return Scores(model), torch.randint(WORDS, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))
+    return Scores(model), torch.randint(words, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))
 
 
 MODELS: dict[str, Callable[[Ease], Built]] = {
@@ -134,6 +147,10 @@ MODELS: dict[str, Callable[[Ease], Built]] = {
     "DistilBERT": distilbert,
     "GPT-2 (all words)": partial(gpt2, words=ALL_WORDS, records=FEW_RECORDS),
     "LoRA (all words)": partial(lora, words=ALL_WORDS, records=FEW_RECORDS),
+    "GPT-2 (published size)": partial(gpt2, words=ALL_WORDS, size=_PUBLISHED),
+    "LoRA (published size)": partial(lora, words=ALL_WORDS, size=_PUBLISHED),
+    "ViT-base (published size)": partial(vit, size=_PUBLISHED),
+    "DistilBERT (published size)": partial(distilbert, words=30_522, size=replace(_PUBLISHED, layers=6)),
 }
 TIME_TARGETS = {"GPT-2": 1.4, "LoRA": 1.1, "ViT-tiny": 1.3, "DistilBERT": 1.3}
 MEMORY_TARGETS = {"GPT-2": 1.25, "LoRA": 1.1, "ViT-tiny": 1.25, "DistilBERT": 1.25}

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import TensorWeakRef
 
+from lethe.train.core.tensors import on_cpu
+
 # Bytes that one batch may hold here besides what takes the place of something else, 8 MiB; and that stay from one batch to the next, 1 MiB.
 _LEAST, _STAYS = 2**23, 2**20
 
@@ -21,6 +23,9 @@ _IN_PLACE = 2
 
 # Numbers that may be formed at once where no workspace is open: 2^24 float32 are 64 MiB.
 _HELD = 2**24
+
+# Numbers that a GPU forms at once, at least: 2^23 float32 are 32 MiB.
+_ON_GPU = 2**23
 
 # What is lent may be this many times as large next time. Memory that nothing was written to costs nothing.
 _ROOM = 1.25
@@ -77,14 +82,14 @@ class Workspace:
         if self._bytes + needed > (_LEAST + self._earned + self._swing if self._limit is None else self._limit):
             return None
         self._bytes += needed
-        stays = like.device.type == "cpu" and self._stays + needed <= _STAYS
+        stays = on_cpu(like) and self._stays + needed <= _STAYS
         given = self._found(needed).view(like.dtype).view(*shape) if stays else like.new_empty(shape)
         self._given.append(TensorWeakRef(given))
         return given
 
     def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:
         """See `scratch`."""
-        if like.device.type != "cpu":
+        if not on_cpu(like):
             return like.new_empty(shape)
         needed = prod(shape) * like.dtype.itemsize
         if self._scratch is None or len(self._scratch) < needed:
@@ -121,6 +126,16 @@ def borrowed(shape: Sequence[int], like: Tensor) -> Tensor | None:
     if workspace is None:
         return like.new_empty(shape) if prod(shape) <= _HELD else None
     return workspace.lend(shape, like)
+
+
+def at_once(numbers: int, like: Tensor) -> int:
+    """How many numbers to form at once: on a CPU so many that their memory is fast, on a GPU more, in fewer operations.
+
+    Args:
+        numbers: on a CPU.
+        like: a tensor on the device.
+    """
+    return numbers if on_cpu(like) else max(numbers, _ON_GPU)
 
 
 def scratch(shape: Sequence[int], like: Tensor) -> Tensor:

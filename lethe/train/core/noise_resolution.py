@@ -24,8 +24,16 @@ def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
     Raises:
         LetheError: the noise is too small, or a parameter is not finite.
     """
-    kind = torch.finfo(parameters.dtype)
-    largest = float(parameters.abs().max())
+    refuse_drowned_in(noise_std, parameters.dtype, float(parameters.abs().max()))
+
+
+def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> None:
+    """`refuse_drowned` of parameters whose largest size is known.
+
+    Raises:
+        LetheError: see there.
+    """
+    kind = torch.finfo(dtype)
     if not math.isfinite(largest):
         raise LetheError(
             f"training overflowed: a parameter is {largest}.",
@@ -35,7 +43,7 @@ def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
     if 0 < noise_std < _ROUNDINGS * max(kind.eps * largest, kind.tiny):
         raise LetheError(
             f"noise of standard deviation {noise_std:.3g} drowns in the rounding of parameters as large as {largest:.3g}.",
-            source=f"noise_multiplier, step_size and dtype = {parameters.dtype}",
+            source=f"noise_multiplier, step_size and dtype = {dtype}",
             remedy="use float64, or plan no noise at all at the steps where it is this small.",
         )
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.core.tensors import WHOLE_NUMBERS, inner_tensors, local, same_bits
+from lethe.train.core.same_bits import WHOLE_NUMBERS, same_bits
+from lethe.train.core.tensors import inner_tensors, local
 
 _COLUMNS = 1024
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -146,37 +146,9 @@ def contents(tensor: Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes()
 
 
-WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a number -> the whole numbers that its bits can be read as."""
-
-
-@torch.no_grad()
-def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
-    """Whether two lists of tensors agree in shape, type, device and every bit.
-
-    Args:
-        now: any tensors.
-        before: as many, strided.
-    """
-    answers: list[bool | Tensor] = []
-    for one, other in zip(now, before, strict=True):
-        alike = (one.shape, one.dtype, one.device, one.layout) == (other.shape, other.dtype, other.device, other.layout)
-        if not alike or one.is_meta:
-            answers.append(False)
-            continue
-        bits, expected = _bits(local(one)), _bits(local(other))
-        # NumPy compares several times as fast as torch.equal does on a CPU; elsewhere all answers are fetched at once.
-        on_cpu = bits.device.type == "cpu"
-        answers.append(bool((bits.numpy() == expected.numpy()).all()) if on_cpu else (bits != expected).any())
-    if waiting := [answer for answer in answers if isinstance(answer, Tensor)]:
-        told = iter(torch.stack(waiting).tolist())
-        return [not next(told) if isinstance(answer, Tensor) else answer for answer in answers]
-    return [bool(answer) for answer in answers]
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    return real.view(WHOLE_NUMBERS[real.element_size()])
+def on_cpu(tensor: Tensor) -> bool:
+    """Whether asking for a truth value of its numbers costs nothing. A GPU has to be waited for, and wants few, large operations."""
+    return tensor.device.type == "cpu"
 
 
 def dimension(tensors: Iterable[Tensor]) -> int:

@@ -19,7 +19,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
-from lethe.train.core.noise_resolution import refuse_drowned, refuse_overflow, smallest_noise
+from lethe.train.core.noise_resolution import refuse_drowned_in, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
@@ -236,6 +236,8 @@ def _certified_as_released(run: Run, noise: Noise) -> bool:
 
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        if noise_std < np.inf and tensor.numel():
-            refuse_drowned(noise_std, tensor.detach())
+    asked = [tensor.detach() for tensor in tensors if tensor.numel()] if noise_std < np.inf else []
+    if asked:  # all at once: a GPU has to be waited for
+        sizes = torch.stack([torch.linalg.vector_norm(tensor, torch.inf).double() for tensor in asked]).tolist()
+        for tensor, size in zip(asked, sizes, strict=True):
+            refuse_drowned_in(noise_std, tensor.dtype, size)

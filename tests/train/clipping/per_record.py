@@ -36,7 +36,7 @@ def clipped(clipper: Clipper, batch: Tensor, **options: Any) -> dict[nn.Paramete
 def squares(output: Tensor) -> Tensor:
     """A loss whose gradient differs between the entries of an output of any shape; one a record."""
     flat = output.flatten(1)
-    return (flat * torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype) + flat.sin()).sum(1)
+    return (flat * torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype, device=flat.device) + flat.sin()).sum(1)
 
 
 def gradients_of_records(model: nn.Module, batch: Any, loss: LossFunction = squares) -> dict[nn.Parameter, Tensor]:

@@ -43,12 +43,12 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def outcome(member: Member, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+def outcome(member: Member, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> Outcome:
     torch.manual_seed(0)
-    model, batch = member.build(), member.batch()
+    model, batch = member.build().to(device), {name: tensor.to(device) for name, tensor in member.batch().items()}
     targets = batch["targets"]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    truth = torch.zeros(len(targets), 1)
+    truth = torch.zeros(len(targets), 1, device=device)
     if member.how != "refused":
         truth = torch.stack([alone(member, model, batch, record, trained) for record in range(len(targets))])
     norms = truth.norm(dim=1)
@@ -109,9 +109,9 @@ def doubles() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def require(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def require(name: str, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> None:
     member = ZOO[name]
-    told = outcome(member, monkeypatch)
+    told = outcome(member, monkeypatch, device)
     assert told.how == member.how, told.reason
     assert told.error <= TOLERANCE
     assert re.search(member.refusal, told.reason)
@@ -131,6 +131,15 @@ def test_architectures_of_transformers_and_peft(name: str, monkeypatch: pytest.M
     pytest.importorskip("transformers")
     pytest.importorskip("peft")
     require(name, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ZOO] if torch.cuda.is_available() else [])
+def test_architectures_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name not in OWN:
+        pytest.importorskip("transformers")
+        pytest.importorskip("peft")
+    require(name, monkeypatch, "cuda")
 
 
 def table() -> str:

@@ -81,7 +81,14 @@ class FirstBatch:
                 for shown in (few, batch):
                     expected, told = (self._shown(few, before, None, mode) for before in ([shown], _others(shown)))
                     if not _agree(told, expected, few.precision):
-                        raise _remembers()
+                        # A GPU may add in another order each time: of a gradient that is 0 but for rounding, such as that of a bias of
+                        # keys, nothing then stays the same.
+                        again = self._shown(few, [shown], None, mode)
+                        if not _agree(*_steady(told, expected, again, few.precision), few.precision):
+                            raise _remembers()
+                        if not _rounded(again, expected, few.precision):
+                            self.reason = "the model's outputs or gradients are not the same twice"
+                            return
         except FAILURES as error:
             self.reason = f"the model could not be called again: {first_line(error)}"
             return
@@ -173,6 +180,21 @@ def _told(model: nn.Module, output: Any, records: int) -> list[Tensor]:
     with torch.enable_grad(), unaccumulated(trained):
         gradients = torch.autograd.grad(total, list(trained), allow_unused=True)
     return [*outputs, *(torch.zeros(1) if gradient is None else gradient.detach()[None] for gradient in gradients)]
+
+
+def _steady(told: list[Tensor], expected: list[Tensor], again: list[Tensor], precision: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
+    """Those that were the same twice; all, if there are not as many."""
+    if [entry.shape for entry in told] != [entry.shape for entry in expected]:
+        return told, expected
+    places = [place for place, (one, other) in enumerate(zip(again, expected, strict=True)) if _agree([one], [other], precision)]
+    return [told[place] for place in places], [expected[place] for place in places]
+
+
+def _rounded(again: list[Tensor], expected: list[Tensor], precision: torch.dtype) -> bool:
+    """Whether what was not the same twice differs by no more than rounding of the largest numbers among all."""
+    largest = torch.stack([entry.abs().max().cpu().double() for entry in expected if entry.numel()])
+    pairs = zip(again, expected, strict=True)
+    return all(bool(close(one, other, largest.to(other), ALLOWED_IN_SHAPE, precision).all()) for one, other in pairs)
 
 
 def _agree(told: list[Tensor], expected: list[Tensor], precision: torch.dtype) -> bool:

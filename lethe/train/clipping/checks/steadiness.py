@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
 from lethe.train.clipping.rules.attention.core import left_to_rounding, longest
+from lethe.train.core.tensors import on_cpu
 
 _WIDE = (torch.float32, torch.float64)
 _SMALL, _LARGE = 1e-12, 1e17  # between these a length of float32 numbers is not far off
@@ -56,7 +57,7 @@ def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], sca
     """Whether no record is left to rounding though all its heads were one: quicker to see, where heads lie beside each other."""
     given = (query, key, *values)
     beside = (tensor.dim() == 4 and tensor.dtype in _WIDE and tensor.stride()[1::2] == (tensor.shape[3], 1) for tensor in given)
-    if not all(beside) or not all(tensor.numel() for tensor in given):
+    if not all(beside) or not all(tensor.numel() and on_cpu(tensor) for tensor in given):  # a GPU takes longer to ask
         return False
     lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given]
     if not all(_SMALL < length < _LARGE for length in lengths):  # squares vanish, overflow or are nan

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
-from lethe.train.clipping.workspace import borrowed, freed, scratch
+from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
+from lethe.train.core.tensors import on_cpu
 
 # Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -86,7 +87,7 @@ class OuterProducts(Cancelling):
             return squares_of(self._kept)
         if self._share() > _GRAM_SHARE:
             self._formed_in_turn = True
-            size = max(1, _FRESH // max(1, self.numbers))
+            size = max(1, at_once(_FRESH, self.inputs) // max(1, self.numbers))
             formed = scratch(self._shape(min(size, len(self.inputs))), self.inputs)
             pairs = zip(self.inputs.split(size), self.gradients.split(size), strict=True)
             return torch.cat([squares_of(self._form(x, g, out=formed[: len(x)])) for x, g in pairs])
@@ -121,8 +122,11 @@ class OuterProducts(Cancelling):
     def _leave_out_silent(self) -> None:
         """Drop the positions where no record has a gradient, as all but one are above the last attention of a classifier.
 
-        Not where an input that is not finite stands there: a record's 0 times it must count alike, whatever the other records hold.
+        Not where an input that is not finite stands there: a record's 0 times it must count alike, whatever the other records hold. On a
+        GPU it would take longer to ask than it saves.
         """
+        if not on_cpu(self.inputs):
+            return
         x, g = self._norms()
         silent = (g == 0).all(0)
         silent[:1] = False  # one is left
@@ -143,9 +147,9 @@ class OuterProducts(Cancelling):
     def _roundings(self) -> float:
         """See Cancelling; a record's gradient that is not kept is formed twice, once by itself and once in the sum."""
         positions = self.inputs.shape[1]
-        at_once = positions / 2
-        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if self.gradients.device.type == "cpu" else at_once
-        twice = (at_once if self._thin() else blocked) if self._formed_in_turn else 0
+        in_turn = positions / 2
+        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if on_cpu(self.gradients) else in_turn
+        twice = (in_turn if self._thin() else blocked) if self._formed_in_turn else 0
         return 1 + blocked + twice
 
     def _thin(self) -> bool:

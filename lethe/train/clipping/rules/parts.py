@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lethe.train.clipping.rules.rule import LayerGradients, Use
 from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.core.tensors import on_cpu
 
 # Squares are summed in their own arithmetic over this many numbers at most: by eight partial sums or more, of 32 squares each.
 _BLOCK = 256
@@ -17,21 +18,27 @@ _BLOCK = 256
 # Between these no square of a float32 number that matters to the sum has vanished, and none has overflown.
 _SMALL, _LARGE = 1e-24, 1e34
 
-# Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB.
-_ANEW = 2**18
+# Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
+# are taken in float64: 64 MiB.
+_ANEW, _ANEW_ON_GPU = 2**18, 2**23
 
 
 def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
     """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
     factors = _along_records(weights.to(tensor.dtype), tensor)
     dropped, products = factors == 0, tensor * factors
-    return products.masked_fill_(dropped, 0) if bool(dropped.any()) else products
+    return products.masked_fill_(dropped, 0) if _may_hold(dropped) else products
 
 
 def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
     """The tensor with 0 in the records of weight 0, for the other factor of a product with scaled records."""
     dropped = weights == 0
-    return tensor.masked_fill(_along_records(dropped, tensor), 0) if bool(dropped.any()) else tensor
+    return tensor.masked_fill(_along_records(dropped, tensor), 0) if _may_hold(dropped) else tensor
+
+
+def _may_hold(dropped: Tensor) -> bool:
+    """Whether one may be true: of a GPU that is not asked."""
+    return not on_cpu(dropped) or bool(dropped.any())
 
 
 def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
@@ -40,7 +47,7 @@ def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
 
 def taken(tensor: Tensor, rows: Tensor) -> Tensor:
     """`tensor[rows]`; nothing is copied where rows that lie together are asked for on a CPU."""
-    if rows.device.type != "cpu" or not len(rows):
+    if not on_cpu(rows) or not len(rows):
         return tensor[rows]
     first = int(rows[0])
     together = len(rows) == 1 or torch.equal(rows, torch.arange(first, first + len(rows)))
@@ -50,11 +57,15 @@ def taken(tensor: Tensor, rows: Tensor) -> Tensor:
 def squares_of(formed: Tensor) -> Tensor:
     """Squared norms of the records' tensors, shape (B,), float64: right to 22 eps of the tensors' arithmetic at any size.
 
-    Short blocks are summed as they are, blocks in float64. A sum near which squares vanish or overflow is taken anew in float64.
+    Short blocks are summed as they are, blocks in float64. A sum near which squares vanish or overflow is taken anew in float64. On a GPU
+    all are taken in float64, without a question.
     """
     flat = formed.flatten(1)
     if flat.dtype == torch.float64:
         return torch.linalg.vector_norm(flat, dim=1).square()
+    if not on_cpu(flat):
+        columns = flat.split(max(1, _ANEW_ON_GPU // max(1, len(flat))), dim=1)
+        return torch.stack([torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64).square() for piece in columns]).sum(0)
     # Across rows, a record's squares would be added one by one.
     flat = flat.contiguous()
     whole = flat.shape[1] - flat.shape[1] % _BLOCK

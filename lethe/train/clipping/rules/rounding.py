@@ -14,6 +14,8 @@ from torch import Tensor
 
 from lethe.train.clipping.rules.parts import Part, silenced, squares_of
 from lethe.train.clipping.unfollowed import UnfollowedError
+from lethe.train.clipping.workspace import at_once
+from lethe.train.core.tensors import on_cpu
 
 # Rounding of a matrix product, in units of eps times the terms' lengths: random errors of some hundred additions, with room.
 _ROUNDINGS = 16
@@ -185,12 +187,11 @@ class Cancelling(Part):
             slack, doubtful = torch.zeros_like(norms), lost(lengths, self.dtype) > _SHARE_FORMED * norms
         if (largest := self._largest()) is not None:
             doubtful = doubtful | (largest > _ROOM[self.dtype])
-        rows = doubtful.nonzero()[:, 0]
+        rows, held = _places(doubtful, (slack > _SHARE_SHRUNK * norms) & ~doubtful)
         if len(rows):
             lengths = self.lengths()
             for chunk in rows.split(self._at_once(_HELD)):
                 squares[chunk] = squares_of(self._alone(chunk, lengths))
-        held = ((slack > _SHARE_SHRUNK * norms) & ~doubtful).nonzero()[:, 0]
         slack = slack.index_fill(0, torch.cat([rows, held]), 0).nan_to_num(nan=0.0, posinf=0.0)
         return _Measured(squares, slack, rows, held)
 
@@ -240,7 +241,8 @@ class Cancelling(Part):
     def _together(self, weights: Tensor) -> Tensor:
         if self._kept is None:
             return self._sum(weights)
-        if 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):  # as where a check asks of a few
+        # As where a check asks of a few.
+        if on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
             return self._ordered(torch.tensordot(weights[used].to(self._kept.dtype), self._kept[used], dims=1)).contiguous()
         return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
@@ -274,7 +276,7 @@ class Cancelling(Part):
             assert raw is not None
             total = self._ordered(raw).contiguous()
             # A product of all records for none of them would be for nothing.
-            return total.add_(self._together(rest)) if bool(rest.any()) else total
+            return total.add_(self._together(rest)) if len(by_themselves) < len(weights) and bool(rest.any()) else total
 
     def _exact(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         if len(found.exact):
@@ -284,12 +286,19 @@ class Cancelling(Part):
 
     def _held(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         # An empty tensor would be split in one piece of none.
-        for rows in found.held.split(self._at_once(_REUSED)) if len(found.held) else ():
+        for rows in found.held.split(self._at_once(at_once(_REUSED, weights))) if len(found.held) else ():
             formed = self._raw(rows, self.dtype, brief=True)
             shortened = (found.squares[rows] / squares_of(formed)).sqrt().clamp(max=1).nan_to_num(nan=0.0)
             yield weights[rows] * shortened, formed
 
 
 def _weighing(rows: Tensor, weights: Tensor) -> Tensor:
-    """Those of the records that do not have the weight 0."""
-    return rows[weights[rows] != 0]
+    """Those of the records that do not have the weight 0; on a GPU all, which is no more work than to ask."""
+    return rows[weights[rows] != 0] if on_cpu(weights) else rows
+
+
+def _places(*masks: Tensor) -> list[Tensor]:
+    """Where each is true; a GPU is asked once for all."""
+    if on_cpu(masks[0]):
+        return [mask.nonzero()[:, 0] for mask in masks]
+    return [mask.nonzero()[:, 0].to(masks[0].device) for mask in torch.stack(masks).cpu()]

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.core.tensors import on_cpu
 
 # Rounding of a score, in units of eps times the lengths of query and key: sums of some hundred products, with room.
 _ROUNDINGS = 16
@@ -122,8 +123,8 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
 def longest(tensor: Tensor) -> Tensor:
     """The length of the longest of some vectors, float64, shape (...), of vectors of shape (..., L, d); right to some eps at any size."""
     tensor = wide(tensor)
-    if tensor.dtype == torch.float64:
-        return torch.linalg.vector_norm(tensor, dim=-1).amax(-1)
+    if tensor.dtype == torch.float64 or not on_cpu(tensor):
+        return torch.linalg.vector_norm(tensor, dim=-1, dtype=torch.float64).amax(-1)
     # Where numbers of one vector do not lie together, torch's own norm takes ten times as long as this.
     beside = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
     lengths = torch.linalg.vector_norm(tensor, dim=-1) if beside else tensor.square().sum(-1).sqrt()
