@@ -33,10 +33,11 @@ class Where:
     device: str = "cpu"
     bf16: bool = False
 
-    def put(self, built: Built) -> Built:
+    def built(self, name: str, ease: Ease = AS_IT_IS) -> Built:
         """A model and its batch, there."""
-        model, inputs, targets = built
-        return model.to(self.device).train(), inputs.to(self.device), targets.to(self.device)
+        with torch.device(self.device):
+            model, inputs, targets = MODELS[name](ease)
+        return model.train(), inputs, targets
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Around the forward pass."""
@@ -55,7 +56,7 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
 
 def plain(name: str, where: Where) -> Step:
     """Without privacy."""
-    model, inputs, targets = where.put(MODELS[name](AS_IT_IS))
+    model, inputs, targets = where.built(name)
     optimizer, loss = _optimizer(model), RecordLoss()
 
     def step() -> None:
@@ -70,7 +71,7 @@ def plain(name: str, where: Where) -> Step:
 
 def by_lethe(name: str, where: Where) -> Step:
     """PrivacyEngine with everything that is on by default: checks, noise, the run's record."""
-    model, inputs, targets = where.put(MODELS[name](AS_IT_IS))
+    model, inputs, targets = where.built(name)
     loss = RecordLoss()
     loss.reduction = "none"
     run = lethe.Run(
@@ -102,7 +103,7 @@ def _opacus(mode: str) -> Callable[[str, Where, Ease], Step]:
         from opacus import PrivacyEngine as Opacus  # an optional rival  # pyright: ignore[reportMissingImports]
 
         warnings.filterwarnings("ignore")
-        model, inputs, targets = where.put(MODELS[name](ease))
+        model, inputs, targets = where.built(name, ease)
         opacus: Any = Opacus()
         made = opacus.make_private(
             module=model,

@@ -85,6 +85,10 @@ class RecordByRecordWarning(LetheWarning):
     """The records of a batch cannot be told apart in a model, which is trained record by record: as exact, and slower."""
 
 
+class BatchShapeWarning(LetheWarning):
+    """A batch's size shows in the rounding of every record's gradient: on a GPU, in less than float32, where batches differ in size."""
+
+
 class LargeDeltaWarning(LetheWarning):
     """A delta above 1/(10 records): the chance that something fails for one of the records is not small."""
 

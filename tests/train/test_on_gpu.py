@@ -10,6 +10,7 @@ from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
+import gpu_check
 import numpy as np
 import pytest
 import torch
@@ -183,6 +184,23 @@ def test_no_record_moves_a_sum_by_more_than_the_clip_norm(name: str, power: int,
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@pytest.mark.parametrize("kind", ["float32", "autocast"])
+def test_in_batches_of_one_shape_a_record_does_not_change_how_others_are_rounded(kind: str) -> None:
+    """What `physical_size` is for: a row that does not count holds one record or another."""
+    torch.manual_seed(0)
+    model = gpu_check.Transformer(64, 2).to(GPU).eval()
+    tokens, targets = torch.randint(gpu_check.WORDS, (32, 16), device=GPU), torch.randint(gpu_check.CLASSES, (32,), device=GPU)
+    counted, found = torch.arange(32, device=GPU) < 31, list[Tensor]()
+    for _ in range(3):
+        clipper = Clipper(model, clip_norm=0.1, verify=False)
+        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"), clipper.recording():
+            output = model(tokens)
+        clipper.backward(CROSS_ENTROPY(output.float(), targets), counted)
+        found.append(torch.cat([tensor.double().flatten() for tensor in clipper.take().values()]))
+        tokens[31] = torch.randint(gpu_check.WORDS, (16,), device=GPU)
+    assert all(float((one - found[0]).norm()) < 1e-6 * 0.1 for one in found)
 
 
 def test_compiled_layers_are_exact() -> None:

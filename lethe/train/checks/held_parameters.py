@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.same_bits import same_bits
-from lethe.train.core.tensors import local
+from lethe.train.core.tensors import local, same_bits
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
 

@@ -103,6 +103,7 @@ class Clipper:
         self.batches_alone = 0
         self._workspace = Workspace(_bytes(gradient_memory))
         self._recording: Recording | None = None
+        self.precision = torch.float64
         self._open = False
         for name in survey(model).names.values():
             group_of(name, self.groups)
@@ -305,6 +306,7 @@ class Clipper:
                 f"backward: {what}.", remedy="compute the outputs within `with clipper.recording():`, then call backward once."
             )
         self._checked(losses, recording.records)
+        self.precision = recording.precision
         if recording.records is None:
             recording.records = len(losses)
         return recording

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.core.same_bits import WHOLE_NUMBERS, same_bits
-from lethe.train.core.tensors import inner_tensors, local
+from lethe.train.core.tensors import WHOLE_NUMBERS, inner_tensors, local, same_bits
 
 _COLUMNS = 1024
 

@@ -128,6 +128,11 @@ class BatchStream:
         self._running: weakref.ref[Generator[LoadedBatch]] | None = None
 
     @property
+    def physical_size(self) -> int | None:
+        """Rows of every micro-batch; None: as many as the batch has."""
+        return self._physical_size
+
+    @property
     def source(self) -> Source:
         """The source that the batches are read from."""
         return self._source

@@ -237,7 +237,6 @@ def _certified_as_released(run: Run, noise: Noise) -> bool:
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
     asked = [tensor.detach() for tensor in tensors if tensor.numel()] if noise_std < np.inf else []
-    if asked:  # all at once: a GPU has to be waited for
-        sizes = torch.stack([torch.linalg.vector_norm(tensor, torch.inf).double() for tensor in asked]).tolist()
-        for tensor, size in zip(asked, sizes, strict=True):
-            refuse_drowned_in(noise_std, tensor.dtype, size)
+    for dtype in {tensor.dtype for tensor in asked}:  # all at once: a GPU has to be waited for
+        largest = nn.utils.get_total_norm([tensor for tensor in asked if tensor.dtype == dtype], torch.inf)
+        refuse_drowned_in(noise_std, dtype, float(largest))

@@ -1,0 +1,96 @@
+"""What is done on a GPU in another way than on a CPU, done here: the same tests hold of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from test_clipping_bound import (
+    test_convolutions_to_few_places_that_are_not_kept,
+    test_equal_positions_that_all_round_one_way_stay_below_the_bound,
+    test_factors_of_any_size_stay_within_the_bound,
+    test_one_position_of_any_size_stays_within_the_bound,
+    test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound,
+    test_records_of_small_and_of_negative_weight_count_where_each_is_formed_alone,
+    test_rows_that_cancel_beyond_float64_count_as_zero_and_others_do_not,
+    test_squared_norms_at_any_size,
+    test_squares_that_vanish_hide_no_norm,
+    test_the_same_without_the_careful_way_exceeds_the_bound,
+)
+from test_clipping_outer_products import (
+    test_gradients_whose_squares_vanish_are_not_left_out,
+    test_norms_and_sums_are_those_of_the_formed_gradients,
+    test_positions_that_cancel_hide_no_norm,
+    test_records_that_are_not_finite_are_left_out_by_weight_zero,
+)
+from test_clipping_whole_models import test_float32_agrees_with_float64, test_they_clip_like_single_records
+from torch import Tensor
+
+from lethe.train.clipping.rules import parts
+from lethe.train.clipping.workspace import at_once
+from lethe.train.core import tensors
+
+# Collected here, where the fixture below holds.
+__all__ = [
+    "test_convolutions_to_few_places_that_are_not_kept",
+    "test_equal_positions_that_all_round_one_way_stay_below_the_bound",
+    "test_factors_of_any_size_stay_within_the_bound",
+    "test_float32_agrees_with_float64",
+    "test_gradients_whose_squares_vanish_are_not_left_out",
+    "test_norms_and_sums_are_those_of_the_formed_gradients",
+    "test_one_position_of_any_size_stays_within_the_bound",
+    "test_positions_that_cancel_hide_no_norm",
+    "test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound",
+    "test_records_of_small_and_of_negative_weight_count_where_each_is_formed_alone",
+    "test_records_that_are_not_finite_are_left_out_by_weight_zero",
+    "test_rows_that_cancel_beyond_float64_count_as_zero_and_others_do_not",
+    "test_squared_norms_at_any_size",
+    "test_squares_that_vanish_hide_no_norm",
+    "test_the_same_without_the_careful_way_exceeds_the_bound",
+    "test_they_clip_like_single_records",
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def asked_as_on_a_gpu() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("lethe.") and hasattr(module, "on_cpu"):
+                patch.setattr(module, "on_cpu", lambda tensor: False)
+        yield
+
+
+def test_more_is_formed_at_once() -> None:
+    assert at_once(2**20, torch.zeros(1)) == 2**23
+    assert at_once(2**25, torch.zeros(1)) == 2**25
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 1000), (7, 999), (40, 2**8)])
+def test_norms_in_pieces_are_those_of_the_whole(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_ANEW_ON_GPU", 2**9)
+    for size in (1e-30, 1.0, 1e30):
+        given = size * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        assert torch.allclose(parts.squares_of(given), given.double().square().sum(1), rtol=1e-14, atol=0)
+
+
+def test_tensors_are_compared_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "_SMALL", 4)
+
+    def changed(place: int) -> list[Tensor]:
+        copies = [one.clone() for one in before]
+        copies[place].view(-1)[-1] = float("nan") if copies[place].dtype.is_floating_point else 9
+        return copies
+
+    nan = torch.tensor([float("nan"), 0.0])
+    before = [torch.zeros(2), torch.ones(3, 3), torch.zeros(()), torch.arange(3), torch.zeros(9, dtype=torch.float64), torch.ones(1), nan]
+    assert tensors.same_bits(before, [one.clone() for one in before]) == [True] * 7
+    for place in range(6):
+        assert tensors.same_bits(changed(place), before) == [other != place for other in range(7)]
+    assert tensors.same_bits([torch.tensor(-0.0), torch.zeros(2), torch.zeros(0)], [torch.tensor(0.0), torch.zeros(1), torch.zeros(0)]) == [
+        False,
+        False,
+        True,
+    ]
+    assert tensors.same_bits([], []) == []

@@ -1,0 +1,63 @@
+"""A warning where the size of a batch shows in the rounding of every record's gradient."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from torch import nn
+
+from lethe.errors import BatchShapeWarning
+from lethe.train import fit
+from lethe.train.clipping import Clipper
+from lethe.train.network.batch_shapes import warn_of_shapes
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def warned(
+    *, precision: torch.dtype = torch.bfloat16, device: str = "cuda", design: str = "poisson", size: int | None = None, **changes: Any
+) -> bool:
+    clipper = Clipper(nn.Linear(2, 2))
+    clipper.precision = precision
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_shapes(clipper, make_network_run(design, **changes), torch.device(device), physical_size=size)
+    assert all(one.category is BatchShapeWarning for one in caught)
+    return bool(caught)
+
+
+def test_batches_of_varying_size_in_bfloat16_on_a_gpu_are_warned_of() -> None:
+    assert warned()
+    assert warned(neighbours="add_or_remove")
+    assert not warned(precision=torch.float32)
+    assert not warned(device="cpu")
+    assert not warned(size=8)
+    assert not warned(design="shuffled")
+
+
+@pytest.mark.usefixtures("tf32")
+def test_so_are_those_in_tf32() -> None:
+    assert warned(precision=torch.float32)
+
+
+def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[torch.dtype, int | None]] = []
+
+    def noted(clipper: Clipper, run: object, device: object, *, physical_size: int | None) -> None:
+        seen.append((clipper.precision, physical_size))
+
+    monkeypatch.setattr("lethe.train.network.report.warn_of_shapes", noted)
+    with torch.autocast("cpu", torch.bfloat16):
+        fit(make_network(torch.float32), CROSS_ENTROPY, make_data(torch.float32), make_network_run("full", steps=2), physical_size=23)
+    assert seen == [(torch.bfloat16, 23)]
