@@ -232,7 +232,7 @@ def _copied(targets: Any) -> Any:
 
 
 def _does_not_fit(error: Exception) -> bool:
-    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose is its own, as is short memory."""
+    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose, and short memory, is not."""
     if type(error) in (AttributeError, IndexError, KeyError, TypeError):
         return True
     if type(error) not in (NotImplementedError, RuntimeError, ValueError) or "can't allocate memory" in str(error):
