@@ -32,7 +32,7 @@ from lethe.train.clipping.checks.replaced_batch import (
 )
 from lethe.train.clipping.checks.surroundings import Unkept
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, chance, close, first_line, halves, sample
-from lethe.train.model_state.outputs import finite_records, outputs_of_records, precision_of, shapes_of_a_record
+from lethe.train.model_state.outputs import RecordOutputs, finite_records, precision_of, shapes_of_a_record
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
@@ -54,6 +54,9 @@ class ForwardChecks:
 
     Args:
         model: whose first argument has the records first.
+
+    Attributes:
+        outputs: tells those of records from others, by the last batch that was compared in all ways.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -62,6 +65,7 @@ class ForwardChecks:
         self._rewind: Rewind
         self._mode: Quiet
         self._seeds: frozenset[int] | None = None
+        self.outputs = RecordOutputs()
         self._unkept = Unkept()
 
     @contextmanager
@@ -86,6 +90,7 @@ class ForwardChecks:
         memory = None if first is None else first.reason
         if not given.rows():
             return memory, "no argument of the model has the records first"
+        self.outputs.begin()
         with Quiet() as mode:
             self._mode = mode
             try:
@@ -124,7 +129,7 @@ class ForwardChecks:
                 first.check(some, given, output, self._rewind, self._mode)
         except FAILURES as error:
             return Few(records, some, frozenset(), [], f"the model does not accept a few of the records: {first_line(error)}")
-        return Few(records, some, seeds, outputs_of_records(output, some.records), None)
+        return Few(records, some, seeds, self.outputs(output, some.records), None)
 
     def _repeats(self, given: Given) -> bool:
         """Whether the model, as it was, gives the same outputs and seeds twice; asked only where a comparison disagrees."""
@@ -272,7 +277,7 @@ class ForwardChecks:
             given: what the model is called with.
             seen: what the layers are given, see `layers_watched`.
         """
-        return self._unkept(lambda: outputs_of_records(self._output(given), given.records), lambda: seen and seen.clear())
+        return self._unkept(lambda: self.outputs(self._output(given), given.records), lambda: seen and seen.clear())
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone."""
