@@ -123,6 +123,28 @@ def test_an_honest_loss_passes_without_a_word(name: str) -> None:
         checked(HONEST[name], outputs=outputs)
 
 
+def fails(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "said"),
+    [
+        (lambda outputs, targets: fails(RuntimeError("on purpose")), RuntimeError, "^on purpose$"),
+        (lambda outputs, targets: fails(NotImplementedError("on purpose")), NotImplementedError, "^on purpose$"),
+        (lambda outputs, targets: fails(ValueError("on purpose")), ValueError, "^on purpose$"),
+        (lambda outputs, targets: torch.empty(2**50), RuntimeError, r"^\[enforce fail.*can't allocate memory"),
+        (lambda outputs, targets: outputs @ outputs, InputError, r"(?s)of outputs, float64 of shape \(10, 3\).* RuntimeError: mat1"),
+        (lambda outputs, targets: entropies(outputs, targets[1:]), InputError, r"(?s)and targets, int64 of shape \(10,\).* ValueError"),
+        (lambda outputs, targets: outputs.logits, InputError, "computes nothing: AttributeError"),
+    ],
+)
+def test_what_a_loss_raises_on_purpose_is_its_own(loss: Callable[[Any, Any], Tensor], kind: type[Exception], said: str) -> None:
+    """Nor is memory that is short a fault of outputs and targets."""
+    with pytest.raises(kind, match=said):
+        checked(loss)
+
+
 def test_a_loss_is_not_asked_where_nothing_is_checked() -> None:
     asked: list[int] = []
 

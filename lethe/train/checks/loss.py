@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
@@ -30,6 +31,7 @@ _ALONE = 8  # records whose loss is computed alone, which costs little of the ba
 _AGAIN = 4  # records that a loss is asked of twice, with others in between
 _FEWER = 8  # losses of so few cost nothing to compute in all company
 _ROUNDS = 2  # of other company, where the loss of a record alone tells nothing
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 _REMEDY_OF_PARTS = (
@@ -230,13 +232,18 @@ def _copied(targets: Any) -> Any:
 
 
 def _does_not_fit(error: Exception) -> bool:
-    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose is its own."""
-    if type(error) is not ValueError:
-        return type(error) in (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError)
+    """Whether it says that outputs and targets are not what the loss takes; what a loss raises on purpose, and short memory, is not."""
+    if type(error) in (AttributeError, IndexError, KeyError, TypeError):
+        return True
+    if type(error) not in (NotImplementedError, RuntimeError, ValueError) or "can't allocate memory" in str(error):
+        return False
     inner = error.__traceback__
     while inner is not None and inner.tb_next is not None:
         inner = inner.tb_next
-    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    if inner is None or str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch":
+        return inner is not None
+    # Operations of PyTorch raise theirs from where they are called, with no `raise` there.
+    return type(error) is not ValueError and inner.tb_frame.f_code.co_code[inner.tb_lasti] != _RAISE
 
 
 def _said(given: Any) -> str:

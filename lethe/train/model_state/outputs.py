@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,12 +12,20 @@ from torch.utils._pytree import tree_flatten
 
 from lethe.train.core.comparison import coarser
 
+Place = tuple[Hashable, int]
+"""Of a tensor among the outputs of a model: a name and a number within what stands there, or no name and its number."""
+
+
+def leaves_of(output: Any) -> dict[Place, Tensor]:
+    """The tensors of what a model returns by their places, those of mappings and nested containers included."""
+    entries = list(output.items()) if isinstance(output, Mapping) else [(None, output)]
+    leaves = (((name, place), leaf) for name, entry in entries for place, leaf in enumerate(tree_flatten(entry)[0]))
+    return {place: leaf for place, leaf in leaves if isinstance(leaf, Tensor)}
+
 
 def tensors_of(output: Any) -> list[Tensor]:
     """The real-valued tensors of what a model returns, those of mappings and nested containers included."""
-    entries = list(output.values()) if isinstance(output, Mapping) else [output]
-    leaves = [leaf for entry in entries for leaf in tree_flatten(entry)[0]]
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [leaf for leaf in leaves_of(output).values() if leaf.is_floating_point()]
 
 
 def has_rows(entry: Any, records: int) -> bool:
@@ -25,10 +33,33 @@ def has_rows(entry: Any, records: int) -> bool:
     return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
 
 
-def outputs_of_records(output: Any, records: int) -> list[Tensor]:
-    """The real-valued tensors of what a model returns that have one entry a record, detached."""
-    entries = list(output.values()) if isinstance(output, Mapping) else tree_flatten(output)[0]
-    return [entry.detach() for entry in entries if has_rows(entry, records) and entry.is_floating_point()]
+class RecordOutputs:
+    """The real-valued tensors of what a model returns that have one entry a record, detached; of a mapping, no containers in it.
+
+    Which of all its tensors these are, the first batch tells that is asked about after `begin`: to fewer records, a statistic as long as
+    they are many would look like theirs.
+
+    Attributes:
+        beside: the places of the others.
+    """
+
+    def __init__(self) -> None:
+        self.beside = frozenset[Place]()
+        self._known = False
+
+    def begin(self) -> None:
+        """A batch comes, and then parts of it."""
+        self._known = False
+
+    def __call__(self, output: Any, records: int) -> list[Tensor]:
+        """Those of a batch, or of a part of it, of so many records."""
+        if not self._known:
+            others = (place for place, leaf in leaves_of(output).items() if not has_rows(leaf, records))
+            self.beside, self._known = frozenset(others), True
+        if isinstance(output, Mapping):
+            output = {name: entry for name, entry in output.items() if isinstance(entry, Tensor)}
+        entries = [leaf for place, leaf in leaves_of(output).items() if place not in self.beside]
+        return [leaf.detach() for leaf in entries if has_rows(leaf, records) and leaf.is_floating_point()]
 
 
 def shapes_of_a_record(outputs: Sequence[Tensor]) -> list[torch.Size]:

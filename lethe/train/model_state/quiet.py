@@ -34,14 +34,22 @@ class Quiet(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._draws = 0
+        self._seeds = set[int]()
 
     def begin(self) -> None:
         """A pass begins: its first draw is again the first."""
         self._draws = 0
+        self._seeds = set()
+
+    def seeds(self) -> frozenset[int]:
+        """What the generators were seeded with that the pass drew from, and PyTorch's own; asked right after it."""
+        return frozenset((*self._seeds, torch.default_generator.initial_seed()))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry out one operation."""
         kwargs = kwargs or {}
+        if "generator" in kwargs and isinstance(own := kwargs["generator"], torch.Generator):
+            self._seeds.add(own.initial_seed())
         if func in _DROPOUT:
             return args[0] if args else kwargs["input"]
         if (place := _ATTENTION.get(func)) is not None:
@@ -60,6 +68,7 @@ class Quiet(TorchFunctionMode):
         self._draws += 1
         given = kwargs.get("generator")
         seeded = (given if isinstance(given, torch.Generator) else torch.default_generator).initial_seed()
+        self._seeds.add(seeded)
         own = torch.Generator().manual_seed((seeded + _SEED + self._draws) % 2**63)
         draw = torch.randn if func in _NORMAL else torch.rand
         row = draw(made.shape[1:], generator=own, dtype=torch.float64).expand(made.shape).to(made.device)

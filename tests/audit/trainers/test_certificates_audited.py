@@ -38,6 +38,7 @@ def test_audits_stay_below_certificates_and_find_out_those_with_less_noise(name:
 
 @pytest.mark.nightly(by_day="test_networks_are_told_apart")
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:private. no record contributed")  # without the canary no picture has a label
 def test_so_do_those_of_a_network_with_secret_batches() -> None:
     # More noise than in the table: 30 perfect guesses prove 1.28, and 0.69 is certified.
     sound, broken = (unverified_game(cnn(noise, "white_box", 2.0)) for noise in (1.0, 0.1))

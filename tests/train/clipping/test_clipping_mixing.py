@@ -62,6 +62,49 @@ def test_records_above_the_median_of_their_batch_are_found() -> None:
         step(Clipper(model), batch)
 
 
+def contents(rows: Tensor) -> int:
+    return int(rows.nan_to_num().abs().sum().clamp(max=1e6) * 1000)
+
+
+def seeded(seed: Callable[[Tensor], int], *, of: str, by_pytorch: bool) -> Callable[[Any, Tensor], Tensor]:
+    """Draws something of which nothing is seen: as where a mask leaves the same out by chance."""
+
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        for some in hidden.detach().split(len(hidden) if of == "the batch" else 1):
+            with torch.random.fork_rng([]):
+                own = torch.manual_seed(seed(some)) if by_pytorch else torch.Generator().manual_seed(seed(some))
+                hidden = hidden * (torch.rand(5, generator=None if by_pytorch else own) > -1)
+        return hidden
+
+    return between
+
+
+@pytest.mark.parametrize("by_pytorch", [False, True])
+def test_a_seed_of_the_batch_is_refused_whatever_is_drawn(by_pytorch: bool) -> None:
+    for seed in range(3):
+        with pytest.raises(LetheError, match="draws for a record depends on the other records"):
+            step(Clipper(Between(seeded(contents, of="the batch", by_pytorch=by_pytorch))), rows(seed))
+
+
+@pytest.mark.parametrize("by_pytorch", [False, True])
+@pytest.mark.parametrize(("seed", "of"), [(contents, "each record"), (lambda rows: 3, "the batch")])
+def test_a_seed_of_each_record_or_of_none_is_left_alone(seed: Callable[[Tensor], int], of: str, by_pytorch: bool) -> None:
+    clipper = Clipper(Between(seeded(seed, of=of, by_pytorch=by_pytorch)))
+    step(clipper, rows(0))
+    assert clipper.verified == "checked"
+
+
+def test_seeds_of_the_clock_are_random_and_no_mixing() -> None:
+    """As in the reversible layers of transformers' Reformer."""
+
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        torch.manual_seed(torch.seed() % 2**31)
+        return hidden
+
+    with pytest.warns(UserWarning, match="random"):
+        step(Clipper(Between(between)), rows(0))
+
+
 def of_the_largest(model: Any, hidden: Tensor) -> Tensor:
     return hidden / hidden.detach().abs().max()
 

@@ -104,6 +104,34 @@ def test_mixing_of_tokens_below_rounding_is_found_and_positions_are_left_alone()
         assert clipper.verified == "checked"
 
 
+class WithStatistic(nn.Module):
+    """Tells how its records spread over some prototypes, as a mixture of experts does, beside its outputs."""
+
+    def __init__(self, prototypes: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.prototypes = nn.Linear(4, 6), nn.Linear(6, 2), nn.Linear(6, prototypes)
+        self.double()
+
+    def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
+        near = self.prototypes(hidden := torch.tanh(self.first(given)).mean(1))
+        return self.last(hidden) + near.sum(1, keepdim=True), near.softmax(1).mean(0)
+
+
+@pytest.mark.parametrize("prototypes", [1, 2, 3, 5, 8])
+def test_a_statistic_as_long_as_a_few_records_are_many_is_none_of_their_outputs(prototypes: int) -> None:
+    clipper = Clipper(WithStatistic(prototypes))
+    for places in (5, 6):  # the second batch has another shape, and is asked as the first
+        batch = torch.randn(16, places, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(places))
+        step(clipper, batch, lambda model, batch: model(batch)[0])
+        assert clipper.verified == "checked"
+
+
+def test_a_statistic_that_may_be_the_outputs_of_its_batch_is_refused() -> None:
+    with pytest.raises(LetheError, match="depends on the other records"):
+        step(Clipper(WithStatistic(16)), torch.randn(16, 5, 4, dtype=torch.float64), lambda model, batch: model(batch)[0])
+
+
 class BesideAttention(nn.Module):
     """Mixes where the attention layer inside drops numbers: the check would see another model if it silenced that."""
 

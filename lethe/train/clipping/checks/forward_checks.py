@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ from lethe.errors import InputError
 from lethe.train.clipping.checks.first_batch import FirstBatch
 from lethe.train.clipping.checks.order import Seen, among_others, fewer_in_another_order, layers_watched, require_order
 from lethe.train.clipping.checks.replaced_batch import (
+    Few,
     Given,
     careful_numbers,
     depends_on_others,
@@ -23,6 +24,7 @@ from lethe.train.clipping.checks.replaced_batch import (
     extremes,
     opposed,
     require_same,
+    require_seeds,
     some_of,
     with_copies,
     with_large_numbers,
@@ -30,7 +32,7 @@ from lethe.train.clipping.checks.replaced_batch import (
 )
 from lethe.train.clipping.checks.surroundings import Unkept
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, chance, close, first_line, halves, sample
-from lethe.train.model_state.outputs import finite_records, outputs_of_records, precision_of, shapes_of_a_record
+from lethe.train.model_state.outputs import RecordOutputs, finite_records, precision_of, shapes_of_a_record
 from lethe.train.model_state.quiet import Quiet
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
@@ -47,21 +49,14 @@ _COPIES = "where others are copies of itself or of another"
 _FINITE = "where others are copies of itself or of another, or very large numbers"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Few:
-    """A few records' numbers in the batch, the call of them alone, their outputs, and why there are none."""
-
-    records: list[int]
-    given: Given
-    outputs: list[Tensor]
-    reason: str | None
-
-
 class ForwardChecks:
     """Compares a model's outputs for records alone, and among replaced records, with those of the batch; the model is unchanged.
 
     Args:
         model: whose first argument has the records first.
+
+    Attributes:
+        outputs: tells those of records from others, by the last batch that was compared in all ways.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -69,6 +64,8 @@ class ForwardChecks:
         self._tokens: frozenset[nn.Module] = frozenset()
         self._rewind: Rewind
         self._mode: Quiet
+        self._seeds: frozenset[int] | None = None
+        self.outputs = RecordOutputs()
         self._unkept = Unkept()
 
     @contextmanager
@@ -93,6 +90,7 @@ class ForwardChecks:
         memory = None if first is None else first.reason
         if not given.rows():
             return memory, "no argument of the model has the records first"
+        self.outputs.begin()
         with Quiet() as mode:
             self._mode = mode
             try:
@@ -100,6 +98,7 @@ class ForwardChecks:
                     batch = self._called(given, seen)
             except FAILURES as error:
                 return memory, f"the model could not be called again: {first_line(error)}"
+            self._seeds = self._mode.seeds()
             given = replace(given, precision=precision())
             drew, usable = self._rewind.drew(), finite_records(batch, given.records)
             reasons = [_RANDOM] if drew or not batch else []
@@ -113,10 +112,11 @@ class ForwardChecks:
             except InputError:
                 if self._repeats(given):
                     raise
+                self._seeds = None
                 reasons += [_RANDOM, *self._compared(given, None, usable, few, seen, drew=drew)]
         return memory, "; ".join(dict.fromkeys(reasons)) or None
 
-    def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> _Few:
+    def _asked(self, given: Given, records: list[int], first: FirstBatch | None) -> Few:
         """A few records in a batch of their own.
 
         They come right after the batch: what a model keeps of it shows in them. And they stand in its order, so that what others are made
@@ -124,20 +124,21 @@ class ForwardChecks:
         """
         some = given.taken(records)
         try:
-            output = self._output(some)
+            output, seeds = self._output(some), self._mode.seeds()
             if first is not None:
                 first.check(some, given, output, self._rewind, self._mode)
         except FAILURES as error:
-            return _Few(records, some, [], f"the model does not accept a few of the records: {first_line(error)}")
-        return _Few(records, some, outputs_of_records(output, some.records), None)
+            return Few(records, some, frozenset(), [], f"the model does not accept a few of the records: {first_line(error)}")
+        return Few(records, some, seeds, self.outputs(output, some.records), None)
 
     def _repeats(self, given: Given) -> bool:
-        """Whether the model, as it was, gives the same outputs twice; asked only where a comparison disagrees."""
+        """Whether the model, as it was, gives the same outputs and seeds twice; asked only where a comparison disagrees."""
         self._rewind.model()
-        batch, again = (self._called(given) for _ in range(2))
-        return all(bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in zip(batch, again, strict=True))
+        (batch, seeds), (again, anew) = ((self._called(given), self._mode.seeds()) for _ in range(2))
+        pairs = zip(batch, again, strict=True)
+        return seeds == anew and all(bool(close(one, other, other, ALLOWED, given.precision).all()) for one, other in pairs)
 
-    def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: _Few, seen: Seen, *, drew: bool) -> list[str]:
+    def _compared(self, given: Given, batch: list[Tensor] | None, usable: list[int], few: Few, seen: Seen, *, drew: bool) -> list[str]:
         """All comparisons with the outputs in the batch; without these, outputs are only asked to be finite.
 
         What one half of the whole batch does to the other is asked by NaN, and what that does to this one by copies and very large numbers.
@@ -145,6 +146,7 @@ class ForwardChecks:
         """
         first, second = halves(given.records, given.rows()[0].device)
         gone = first.tolist()
+        require_seeds(few.seeds, self._seeds, "a few records by themselves")
         reasons = self._smaller(given, None if drew else batch, usable)
         order, places = among_others([record for record in usable if not gone[record]], first.nonzero()[:, 0].tolist())
         lost = torch.ones(max(1, len(order)), dtype=torch.bool, device=first.device)
@@ -167,7 +169,7 @@ class ForwardChecks:
             self._follow_few(given)
         return reasons
 
-    def _among_few(self, few: _Few, lost: Tensor, second: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
+    def _among_few(self, few: Few, lost: Tensor, second: Tensor, batch: list[Tensor] | None, *, drew: bool) -> list[str]:
         """What only another model than this one would betray needs no more records than a few: a branch of NaN, or of outliers.
 
         Args:
@@ -205,7 +207,7 @@ class ForwardChecks:
             return None
         kept = [order[place] for place in places]
         require_same(outputs, kept, batch, given.precision, f"the record {_NAN}", places=places)
-        return require_order(seen, moved, given.records, order, self._names(), given.precision, asked=places)
+        return require_order(seen, moved, given.records, order, self._model, given.precision, asked=places)
 
     def _follow(self, given: Given, batch: list[Tensor], seen: Seen) -> bool:
         """Some of the records in another order: each layer's rows must follow what the layers were given of all of them.
@@ -221,7 +223,7 @@ class ForwardChecks:
                 outputs = self._called(given.taken(order), moved)
         except FAILURES:
             return True  # a record alone says as much
-        compared = require_order(seen, moved, given.records, order, self._names(), given.precision)
+        compared = require_order(seen, moved, given.records, order, self._model, given.precision)
         require_same(outputs, order, batch, given.precision, "some records in another order")
         return compared
 
@@ -231,9 +233,6 @@ class ForwardChecks:
         with suppress(*FAILURES), layers_watched(self._model) as seen:
             batch = self._called(some, seen)
         self._follow(some, batch, seen)
-
-    def _names(self) -> dict[nn.Module, str]:
-        return {module: path for path, module in self._model.named_modules()}
 
     def _replaceable(self, given: Given) -> bool:
         """Whether there is anything among what the model is given that NaN, or a very large number, may stand for."""
@@ -278,7 +277,7 @@ class ForwardChecks:
             given: what the model is called with.
             seen: what the layers are given, see `layers_watched`.
         """
-        return self._unkept(lambda: outputs_of_records(self._output(given), given.records), lambda: seen and seen.clear())
+        return self._unkept(lambda: self.outputs(self._output(given), given.records), lambda: seen and seen.clear())
 
     def _smaller(self, given: Given, batch: list[Tensor] | None, usable: list[int]) -> list[str]:
         """Records alone."""
@@ -290,6 +289,7 @@ class ForwardChecks:
             except FAILURES as error:
                 return [f"the model does not accept a single record: {first_line(error)}"]
             self._tokens = frozenset(tokens)
+            require_seeds(self._mode.seeds(), self._seeds, "a record alone")
             if batch is None:
                 continue
             if shapes_of_a_record(single) != shapes_of_a_record(batch):

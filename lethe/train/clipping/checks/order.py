@@ -85,7 +85,7 @@ def require_order(
     after: Seen,
     records: int,
     order: Sequence[int],
-    names: dict[nn.Module, str],
+    model: nn.Module,
     precision: torch.dtype,
     *,
     asked: Sequence[int] | None = None,
@@ -100,7 +100,7 @@ def require_order(
         after: of fewer of them, that at place i being `order[i]` of those.
         records: how many came.
         order: the places.
-        names: of the modules.
+        model: that the layers are of.
         precision: the coarsest arithmetic that the model computed in.
         asked: places of those whose numbers are what they were; None: all.
     Returns:
@@ -130,6 +130,7 @@ def require_order(
             same = (second == expected).reshape(len(places), -1).all(1)
         if not bool(same.all()):
             row = places[int((~same).nonzero()[0, 0])]
+            names = {own: path for path, own in model.named_modules()}
             raise UnfollowedError(
                 f"the model hands records on in another order than they came in, at {names.get(module) or 'the model itself'} "
                 f"({type(module).__name__}): row {row} there belongs to another record, or is made of several.",

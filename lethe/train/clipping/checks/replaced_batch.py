@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +121,17 @@ class Given:
         return self.args, self.kwargs
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Few:
+    """A few records' numbers in the batch, the call of them alone, the seeds of their pass, their outputs, and why there are none."""
+
+    records: list[int]
+    given: Given
+    seeds: frozenset[int]
+    outputs: list[Tensor]
+    reason: str | None
+
+
 def _whole(entry: Any) -> bool:
     return isinstance(entry, PackedSequence)  # its rows are no records, whatever their number
 
@@ -210,6 +221,24 @@ def depends_on_others(record: int, comparison: str) -> InputError:
         source=f"the clipper's self-check: {comparison}",
         remedy=BATCH_STATISTICS,
     )
+
+
+def require_seeds(told: Set[int], known: Set[int] | None, comparison: str) -> None:
+    """Refuse a model that seeds a generator by more than each record: what is drawn may look alike, as masks by a threshold do.
+
+    Args:
+        told: the seeds of a pass of some records, see `Quiet.seeds`; a model that seeds by each record by itself tells fewer.
+        known: of the batch; None: nothing is known.
+        comparison: what the records were among, for the error.
+    Raises:
+        InputError: one is none of the batch's.
+    """
+    if known is not None and not told <= known:
+        raise InputError(
+            "what the model draws for a record depends on the other records of its batch: it seeds a random generator by the batch.",
+            source=f"the clipper's self-check: the seeds in the batch against {comparison}",
+            remedy="seed generators with a constant before training, and draw from them without seeding them again.",
+        )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Set
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.survey import Survey
 from lethe.train.core.comparison import FAILURES, first_line
-from lethe.train.model_state.outputs import has_rows, tensors_of
+from lethe.train.model_state.outputs import Place, has_rows, leaves_of
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 Backward = Callable[[Recording, Tensor], Mapping[nn.Parameter, Part]]
@@ -58,13 +58,14 @@ def answers_of_another_size(
     return told, graph
 
 
-def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, backward: Backward) -> str | None:
+def replay(model: nn.Module, found: Survey, given: Given, beside: Set[Place], decisions: Decisions, backward: Backward) -> str | None:
     """Compare gradients of a number that is made of each record's outputs, every entry of which counts differently.
 
     Args:
         model: whose hooks of the engine are asleep or off.
         found: its survey.
         given: a few of the records.
+        beside: the places of outputs without an entry a record.
         decisions: which tensors hold records.
         backward: from a recording and the sum of its losses to what the rules tell of each parameter, the graph kept.
     Returns:
@@ -77,7 +78,7 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, 
         try:
             recording.open()
             with torch.enable_grad():
-                numbers = numbers_of(given.called(model), given.records)
+                numbers = numbers_of(given.called(model), given.records, beside)
         except FAILURES as error:
             return f"the model does not accept a few of the records: {first_line(error)}"
         finally:
@@ -89,9 +90,16 @@ def replay(model: nn.Module, found: Survey, given: Given, decisions: Decisions, 
     return None
 
 
-def numbers_of(output: object, records: int) -> Tensor | None:
-    """One number for each record, of all its outputs that have a gradient; None if there are none."""
-    rows = [entry.flatten(1) for entry in tensors_of(output) if has_rows(entry, records) and entry.requires_grad]
+def numbers_of(output: object, records: int, beside: Set[Place]) -> Tensor | None:
+    """One number for each record, of all its outputs that have a gradient; None if there are none.
+
+    Args:
+        output: of the model.
+        records: how many it was given.
+        beside: see `replay`.
+    """
+    known = [entry for place, entry in leaves_of(output).items() if place not in beside and has_rows(entry, records)]
+    rows = [entry.flatten(1) for entry in known if entry.requires_grad and entry.is_floating_point()]
     if not rows:
         return None
     return torch.stack([(row * torch.linspace(0.5, 1.5, row.shape[1]).to(row)).sum(1).double() for row in rows]).sum(0)

@@ -190,7 +190,7 @@ class SelfCheck:
         with self._forward.calls(given) as rewind:
             self._decisions.prove(answers_of_another_size(self._model, found, given, rewind)[0])
             reasons = [*self._forward.thorough(given)]
-        reasons = [*reasons, replay(self._model, found, given.few(), self._decisions, self._backward)]
+        reasons = [*reasons, replay(self._model, found, given.few(), self._forward.outputs.beside, self._decisions, self._backward)]
         late = "; ".join(reason for reason in reasons if reason is not None and reason != ALIKE)
         if late:
             self._missing["late"] = f"in a later batch, single records were not: {late}"
