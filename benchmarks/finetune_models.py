@@ -2,7 +2,7 @@
 
 The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
 fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records;
-four, for GPUs, have the published sizes.
+four, for GPUs, have the published sizes; and two are so narrow that next to nothing but calling the operations takes time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Size:
     heads: int
 
 
-_SMALL, _TINY, _PUBLISHED = Size(256, 2, 4), Size(192, 3, 3), Size(768, 12, 12)
+_SMALL, _TINY, _PUBLISHED, _NARROW = Size(256, 2, 4), Size(192, 3, 3), Size(768, 12, 12), Size(48, 12, 12)
 Shape = dict[str, Any]
 Built = tuple[nn.Module, Tensor, Tensor]
 
@@ -76,12 +76,12 @@ class Scores(nn.Module):
         return self.model(given, **more).logits
 
 
-def _gpt2(ease: Ease, words: int, size: Size) -> Any:
+def _gpt2(ease: Ease, words: int, length: int, size: Size) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     shape: Shape = {
         "vocab_size": words,
-        "n_positions": LENGTH,
+        "n_positions": length,
         "n_embd": size.width,
         "n_layer": size.layers,
         "n_head": size.heads,
@@ -91,19 +91,19 @@ def _gpt2(ease: Ease, words: int, size: Size) -> Any:
     return GPT2LMHeadModel(GPT2Config(**shape, use_cache=False, tie_word_embeddings=not ease.untied))
 
 
-def gpt2(ease: Ease, *, words: int = WORDS, records: int = RECORDS, size: Size = _SMALL) -> Built:
+def gpt2(ease: Ease, *, words: int = WORDS, records: int = RECORDS, length: int = LENGTH, size: Size = _SMALL) -> Built:
     """GPT-2 with the Conv1D of transformers and tied embeddings; next words."""
-    given = torch.randint(words, (records, LENGTH))
-    return Scores(_gpt2(ease, words, size), records_get_positions=ease.positions), given, given.roll(-1, 1)
+    given = torch.randint(words, (records, length))
+    return Scores(_gpt2(ease, words, length, size), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
-def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS, size: Size = _SMALL) -> Built:
+def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS, length: int = LENGTH, size: Size = _SMALL) -> Built:
     """LoRA of rank 8 on its attention, by peft."""
     from peft import LoraConfig, get_peft_model
 
-    given = torch.randint(words, (records, LENGTH))
+    given = torch.randint(words, (records, length))
     config = LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.05)
-    return Scores(get_peft_model(_gpt2(ease, words, size), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
+    return Scores(get_peft_model(_gpt2(ease, words, length, size), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
 def vit(ease: Ease, *, size: Size = _TINY) -> Built:
@@ -147,6 +147,8 @@ MODELS: dict[str, Callable[[Ease], Built]] = {
     "DistilBERT": distilbert,
     "GPT-2 (all words)": partial(gpt2, words=ALL_WORDS, records=FEW_RECORDS),
     "LoRA (all words)": partial(lora, words=ALL_WORDS, records=FEW_RECORDS),
+    "GPT-2 (narrow)": partial(gpt2, words=50, length=8, size=_NARROW),
+    "LoRA (narrow)": partial(lora, words=50, length=8, size=_NARROW),
     "GPT-2 (published size)": partial(gpt2, words=ALL_WORDS, size=_PUBLISHED),
     "LoRA (published size)": partial(lora, words=ALL_WORDS, size=_PUBLISHED),
     "ViT-base (published size)": partial(vit, size=_PUBLISHED),

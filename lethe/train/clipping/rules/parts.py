@@ -64,7 +64,9 @@ def squares_of(formed: Tensor) -> Tensor:
     if flat.dtype == torch.float64:
         return torch.linalg.vector_norm(flat, dim=1).square()
     if not on_cpu(flat):
-        columns = flat.split(max(1, _ANEW_ON_GPU // max(1, len(flat))), dim=1)
+        if flat.numel() <= _ANEW_ON_GPU:
+            return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
+        columns = flat.split(max(1, _ANEW_ON_GPU // len(flat)), dim=1)
         return torch.stack([torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64).square() for piece in columns]).sum(0)
     # Across rows, a record's squares would be added one by one.
     flat = flat.contiguous()

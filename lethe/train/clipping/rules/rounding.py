@@ -30,8 +30,8 @@ _SHARE_PROVED = 1e-2
 _SHARE_FORMED = 1e-3
 
 # Where rounding may add more than this share, a record is formed by itself and held to the norm that was measured: the slack for it would
-# shrink the record by as much.
-_SHARE_SHRUNK = 4e-6
+# shrink the record by as much. On a GPU, where a product of its own for each record takes several times as long, more.
+_SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU = 4e-6, 1e-4
 
 # Larger factors than these go with others so small that products with weights would vanish or lose digits.
 _ROOM = {torch.float32: 1e15, torch.float64: 1e100}
@@ -117,7 +117,7 @@ class Cancelling(Part):
     expected to be more than 1e-4 of the norm, or could be more than 1e-2, is taken out of the product: its $G_i$ is formed in float64,
     measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
 
-    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm is taken out as
+    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm (on a GPU 1e-4) is taken out as
     well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
     """
 
@@ -187,7 +187,8 @@ class Cancelling(Part):
             slack, doubtful = torch.zeros_like(norms), lost(lengths, self.dtype) > _SHARE_FORMED * norms
         if (largest := self._largest()) is not None:
             doubtful = doubtful | (largest > _ROOM[self.dtype])
-        rows, held = _places(doubtful, (slack > _SHARE_SHRUNK * norms) & ~doubtful)
+        most = _SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU
+        rows, held = _places(doubtful, (slack > most * norms) & ~doubtful)
         if len(rows):
             lengths = self.lengths()
             for chunk in rows.split(self._at_once(_HELD)):
