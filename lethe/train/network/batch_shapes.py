@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 
 import torch
+from torch import nn
 
 from lethe.errors import BatchShapeWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.rules.rounding import tf32_in_convolutions
 from lethe.train.data import BatchStream
 
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _ALWAYS_AS_LARGE = ("zero_out", "replace_one")  # neighbours that have as many records
 
 
@@ -31,7 +34,7 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
     if device.type == "cpu" or (as_many and not stream.pads):
         return
     coarse = torch.finfo(clipper.precision).eps > torch.finfo(torch.float32).eps
-    if coarse or torch.get_float32_matmul_precision() != "highest":
+    if coarse or _in_tf32(clipper.model):
         why, remedy = (
             ("a record that is longer makes its whole batch longer", "PadTo (a collate_fn) pads all records to one length.")
             if as_many
@@ -43,3 +46,9 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
             BatchShapeWarning,
             stacklevel=4,
         )
+
+
+def _in_tf32(model: nn.Module) -> bool:
+    """Whether products of float32 numbers may be taken of numbers of ten bits."""
+    convolves = any(isinstance(module, _CONVOLUTIONS) for module in model.modules())
+    return torch.get_float32_matmul_precision() != "highest" or (convolves and tf32_in_convolutions() is not False)

@@ -33,9 +33,10 @@ def warned(
     design: str = "poisson",
     size: int | None = None,
     pads: bool = False,
+    model: nn.Module | None = None,
     **changes: Any,
 ) -> bool:
-    clipper, run = Clipper(nn.Linear(2, 2)), make_network_run(design, **changes)
+    clipper, run = Clipper(model or nn.Linear(2, 2)), make_network_run(design, **changes)
     clipper.precision = precision
     stream = BatchStream(run, make_data(), physical_size=size)
     stream.pads = pads
@@ -60,6 +61,12 @@ def test_batches_of_varying_size_in_bfloat16_on_a_gpu_are_warned_of() -> None:
 @pytest.mark.usefixtures("tf32")
 def test_so_are_those_in_tf32() -> None:
     assert warned(precision=torch.float32)
+
+
+def test_so_are_convolutions_in_float32_which_are_in_tf32_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert not warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
 
 
 def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
