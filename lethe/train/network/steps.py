@@ -21,6 +21,7 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.noise_resolution import refuse_drowned_in, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
+from lethe.train.core.small_tensors import largest_size
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
@@ -237,6 +238,5 @@ def _certified_as_released(run: Run, noise: Noise) -> bool:
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
     asked = [tensor.detach() for tensor in tensors if tensor.numel()] if noise_std < np.inf else []
-    for dtype in {tensor.dtype for tensor in asked}:  # all at once: a GPU has to be waited for
-        largest = nn.utils.get_total_norm([tensor for tensor in asked if tensor.dtype == dtype], torch.inf)
-        refuse_drowned_in(noise_std, dtype, float(largest))
+    for dtype in {tensor.dtype for tensor in asked}:
+        refuse_drowned_in(noise_std, dtype, largest_size([tensor for tensor in asked if tensor.dtype == dtype]))
