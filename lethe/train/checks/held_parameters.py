@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.named_parts import NamedParts
-from lethe.train.core.tensor_copies import TensorCopies
 from lethe.train.core.tensors import local
+from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
+from lethe.train.model_state.named_parts import NamedParts
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 

@@ -14,8 +14,8 @@ from torch.utils.weak import TensorWeakRef
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
-from lethe.train.core.tensor_copies import TensorCopies
 from lethe.train.core.tensors import local
+from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.engine.shortened_gradients import only_shorter
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.step_sizes import refuse_other_step_size

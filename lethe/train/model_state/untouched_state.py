@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.named_parts import NamedParts, Parts
 from lethe.train.core.tensor_fingerprint import fingerprints, same_numbers
 from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.model_state.hidden_numbers import hidden_numbers
 from lethe.train.model_state.module_attributes import kept_values, plain_attributes
+from lethe.train.model_state.named_parts import NamedParts, Parts
 
 _FEW, _TIMES = 10**6, 4  # so many numbers, or so many times those of the trained parameters, are compared after every step
 
@@ -32,7 +32,19 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_moved", "_parameters", "_parts", "_seen", "_trained")
+    __slots__ = (
+        "_attributes",
+        "_buffers",
+        "_digests",
+        "_hidden",
+        "_light",
+        "_model",
+        "_moved",
+        "_parameters",
+        "_parts",
+        "_seen",
+        "_trained",
+    )
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
         self._model, self._trained, self._parts = model, trained, NamedParts(model)

@@ -21,8 +21,8 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.noise_resolution import refuse_drowned_in, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.small_tensors import largest_size
 from lethe.train.core.tensors import as_part_of, local
+from lethe.train.core.together.small_tensors import largest_size
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension

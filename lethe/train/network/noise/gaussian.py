@@ -195,8 +195,14 @@ class _NumpyNormals:
     def for_each(self, sizes: list[int]) -> Tensor:
         """Fresh numbers, for each size the same ones as alone, in one vector."""
         wanted = sum(sizes)
-        drawn = self.some(wanted)
-        return drawn if len(drawn) == wanted else torch.cat([drawn, self.some(wanted - len(drawn))])  # one piece is far less than is made
+        if wanted <= self._made.numel() - self._used:
+            return self.some(wanted)
+        drawn, ready = torch.empty(wanted, dtype=torch.float64), 0
+        while ready < wanted:
+            part = self.some(wanted - ready)
+            drawn[ready : ready + len(part)] = part  # what is made next overwrites it
+            ready += len(part)
+        return drawn
 
     def _make(self) -> None:
         self.generator.random(out=self._made.numpy())

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from lethe.train.core.small_tensors import flat, groups_of, joined
 from lethe.train.core.tensors import same_bits
+from lethe.train.core.together.small_tensors import flat, groups_of, joined
 
 
 class TensorCopies:
