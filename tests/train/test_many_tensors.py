@@ -81,9 +81,11 @@ def test_copies_are_kept_anew_and_changed_in_place() -> None:
     for copy in copies.each():
         copy.sub_(1)
     assert copies.differing([tensor + 1 - 1 for tensor in tensors]) == []
-    other = [later[0].double(), *later[1:]]
-    copies.keep(other)  # another type is not taken for what was held
-    assert 0 in copies.differing(other)
+    for other in ([later[0].double(), *later[1:]], [later[0][:1], *later[1:]]):
+        copies.keep(other)  # another type or shape is not taken for what was held
+        assert 0 in copies.differing(other)
+    copies.keep(later)
+    assert copies.differing(later) == []
 
 
 @pytest.mark.usefixtures("somewhere")

@@ -33,6 +33,13 @@ def rename(model: Any) -> None:
     model[0].other = nn.Parameter(torch.ones(3, 3))
 
 
+def other_names(model: Any) -> None:
+    table = model[0]._parameters
+    held = list(table.values())
+    table.clear()
+    table.update(zip(("factor", "shift"), held, strict=True))
+
+
 def from_parameter_to_buffer(model: Any) -> None:
     moved = model[1][1]._parameters.popitem()
     model[1][1]._buffers = {moved[0]: moved[1], **model[1][1]._buffers}
@@ -86,8 +93,8 @@ class Renamed(nn.Linear):
         return ((f"{name}{self.times}", one) for name, one in super().named_parameters(*args, **kwargs))
 
 
-CHANGES = (swap, swap_under_one_roof, rename, from_parameter_to_buffer, within_the_same_tables, another_module, one_more, shared, no_bias)
-BUFFERS = (buffer_gone, buffer_set, buffer_more, table_replaced)
+PARAMETERS = (swap, swap_under_one_roof, rename, other_names, another_module, one_more, shared, no_bias, table_replaced)
+BUFFERS = (from_parameter_to_buffer, within_the_same_tables, buffer_gone, buffer_set, buffer_more)
 
 
 def same(found: dict[str, Any], asked: Iterator[tuple[str, Any]]) -> bool:
@@ -95,7 +102,7 @@ def same(found: dict[str, Any], asked: Iterator[tuple[str, Any]]) -> bool:
     return list(found) == list(wanted) and all(found[name] is wanted[name] for name in wanted)
 
 
-@pytest.mark.parametrize("change", [*CHANGES, *BUFFERS])
+@pytest.mark.parametrize("change", [*PARAMETERS, *BUFFERS])
 def test_every_change_shows(change: Callable[[Any], None]) -> None:
     model = made()
     parts = NamedParts(model)

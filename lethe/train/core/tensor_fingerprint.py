@@ -69,7 +69,8 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
 def fingerprints(tensors: Iterable[Tensor]) -> list[tuple[Any, ...]]:
     """Fingerprints of tensors' shapes, types and bits: sums over the rows and the columns of each one's bits as a table of whole numbers.
 
-    One number that is another always shows. Nothing of a large tensor's size is kept. A GPU is waited for twice, however many there are.
+    One number that is another always shows. Nothing of a large tensor's size is kept. A GPU is waited for
+    once for each type of small ones and once for the large ones, however many there are.
     """
     flat: list[Tensor] = []
     described = [_described(tensor, flat) for tensor in tensors]

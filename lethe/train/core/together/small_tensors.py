@@ -33,17 +33,20 @@ def groups_of(tensors: Sequence[Tensor]) -> list[list[int]]:
     return groups
 
 
+@torch.no_grad()
 def flat(tensors: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
     """The tensors of a group, in one dimension each."""
-    return [tensors[place].detach().reshape(-1) for place in group]
+    return [tensors[place].reshape(-1) for place in group]
 
 
+@torch.no_grad()
 def joined(tensors: Sequence[Tensor], group: Sequence[int]) -> Tensor:
     """The tensors of a group in one vector; one by itself as it is."""
     return tensors[group[0]].detach() if len(group) == 1 else torch.cat(flat(tensors, group))
 
 
+@torch.no_grad()
 def largest_size(tensors: Sequence[Tensor]) -> float:
-    """The largest size of a number in tensors of one type and device, none of them empty; NaN where one is. A GPU is waited for once."""
+    """The largest size of a number in tensors of one type, none of them empty; NaN where one is. A GPU is waited for once."""
     ends = [end for group in groups_of(tensors) for end in joined(tensors, group).aminmax()]
-    return float(torch.stack(ends).abs().max())
+    return float(torch.stack([end.to(ends[0].device) for end in ends]).abs().max())
