@@ -13,6 +13,7 @@ from private_loops import Loop
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
+from lethe.train.checks.held_parameters import HeldParameters
 
 
 def through_data(model: nn.Module) -> None:
@@ -123,6 +124,41 @@ def test_gradients_changed_unseen_by_versions_are_refused(change: Callable[[Tens
     with pytest.raises(InputError, match=r"3\.weight: its \.grad is not the noisy gradient"):
         loop.optimizer.step()
     assert torch.equal(flat(loop.model), before)
+
+
+def change_places(model: nn.Sequential) -> None:
+    model[0].weight, model[1].weight = model[1].weight, model[0].weight
+
+
+def thawed(model: nn.Sequential) -> None:
+    model[2].weight.requires_grad_(True)
+
+
+def registered(model: nn.Sequential) -> None:
+    model[2].register_parameter("late", nn.Parameter(torch.zeros(1)))
+
+
+def one_for_two(model: nn.Sequential) -> None:
+    model[1].weight = model[0].weight
+
+
+def under_another_name(model: nn.Sequential) -> None:
+    model.add_module("3", model[1])
+    del model[1]
+
+
+@pytest.mark.parametrize("change", [change_places, thawed, registered, one_for_two, under_another_name])
+def test_a_model_that_holds_others_is_refused_at_whichever_look(change: Callable[[nn.Sequential], None]) -> None:
+    """Also after looks at which nothing had changed; every number is what it was."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False))
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    held = HeldParameters(model, named, step="the step", remedy="do not.")
+    for step in range(3):
+        held.refuse_changes(f"before step {step}")
+        held.keep()
+    change(model)
+    with pytest.raises(HypothesisError, match="changed by something else than the step now"):
+        held.refuse_changes("now")
 
 
 @pytest.mark.slow

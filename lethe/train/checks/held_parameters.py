@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.tensors import local, same_bits
+from lethe.train.core.tensors import local
+from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
+from lethe.train.model_state.named_parts import NamedParts
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
@@ -30,7 +32,7 @@ class HeldParameters:
         placement: of the parameters; None: they are whole in this process.
     """
 
-    __slots__ = ("_kept", "_model", "_named", "_remedy", "_step", "placement")
+    __slots__ = ("_kept", "_named", "_parts", "_remedy", "_step", "placement")
 
     def __init__(
         self,
@@ -42,14 +44,12 @@ class HeldParameters:
         placement: Placement | None = None,
     ) -> None:
         self.placement = Placement(named, Workers()) if placement is None else placement
-        self._model, self._named, self._step, self._remedy = model, dict(named), step, remedy
-        self._kept = {name: local(parameter).detach().clone() for name, parameter in named.items()}
+        self._parts, self._named, self._step, self._remedy = NamedParts(model), dict(named), step, remedy
+        self._kept = TensorCopies(self._local())
 
-    @torch.no_grad()
     def keep(self) -> None:
         """Remember the parameters as they are now, after a step of the training itself."""
-        for name, parameter in self._named.items():
-            self._kept[name].copy_(local(parameter))
+        self._kept.keep(self._local())
 
     def refuse_changes(self, when: str) -> None:
         """Refuse parameters that are not, bit for bit, what the last step left, or a model that holds others.
@@ -60,7 +60,7 @@ class HeldParameters:
             HypothesisError: they are not, and which.
         """
         moved = self.placement.moved()  # of what was gathered, while it is
-        found = dict(self._model.named_parameters()) if moved is None else dict(self._named)
+        found = self._parts.now().parameters if moved is None else self._named
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]
         changed += [name for name in (*self._differing(), *(moved or ())) if name not in changed]
@@ -80,8 +80,8 @@ class HeldParameters:
             gradients: g, of each trained parameter.
             step_size: $\lambda$.
         """
-        for name, parameter in self._named.items():
-            self._kept[name].add_(local(gradients[parameter]), alpha=-step_size)
+        for parameter, kept in zip(self._named.values(), self._kept.each(), strict=True):
+            kept.add_(local(gradients[parameter]), alpha=-step_size)
 
     @torch.no_grad()
     def refuse_other_step(self, gradients: Mapping[nn.Parameter, Tensor], step_size: float, step: int) -> None:
@@ -93,8 +93,10 @@ class HeldParameters:
         Raises:
             HypothesisError: they are not.
         """
-        for name in self._differing():
-            parameter, expected = local(self._named[name]), self._kept[name]
+        names, kept = list(self._named), self._kept.each()
+        for place in self._kept.differing(self._local()):
+            name, expected = names[place], kept[place]
+            parameter = local(self._named[name])
             alike = (parameter.shape, parameter.dtype, parameter.device) == (expected.shape, expected.dtype, expected.device)
             if not alike or not _rounded(parameter.detach(), expected, local(gradients[self._named[name]]) * step_size):
                 raise HypothesisError(
@@ -107,8 +109,10 @@ class HeldParameters:
 
     def _differing(self) -> list[str]:
         names = list(self._named)
-        same = same_bits([local(self._named[name]) for name in names], [self._kept[name] for name in names])
-        return [name for name, alike in zip(names, same, strict=True) if not alike]
+        return [names[place] for place in self._kept.differing(self._local())]
+
+    def _local(self) -> list[Tensor]:
+        return [local(parameter) for parameter in self._named.values()]
 
 
 def _rounded(found: Tensor, expected: Tensor, moved: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -87,7 +88,12 @@ def _meet(first: Tensor, second: Tensor) -> bool:
 
 def is_shard(tensor: Tensor) -> bool:
     """Whether it is a DTensor, of which this process holds a part. By name: importing the class takes as long as a short training."""
-    return any(kind.__name__ == "DTensor" and kind.__module__.startswith("torch.") for kind in type(tensor).__mro__)
+    return _is_shard_class(type(tensor))
+
+
+@functools.cache
+def _is_shard_class(given: type) -> bool:
+    return any(kind.__name__ == "DTensor" and kind.__module__.startswith("torch.") for kind in given.__mro__)
 
 
 def inner_tensors(tensor: Tensor) -> list[Tensor] | None:

@@ -14,7 +14,8 @@ from torch.utils.weak import TensorWeakRef
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
-from lethe.train.core.tensors import same_bits
+from lethe.train.core.tensors import local
+from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.engine.shortened_gradients import only_shorter
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.step_sizes import refuse_other_step_size
@@ -53,7 +54,7 @@ class StepGuard:
         # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
         self._step = done
         self._handed: list[tuple[TensorWeakRef, int]] = []
-        self._copies: dict[nn.Parameter, Tensor] = {}
+        self._copies = TensorCopies(())
         self._settings: list[dict[str, Any]] = []
         self._partial = self._moving = False
         self.pending = False
@@ -98,7 +99,7 @@ class StepGuard:
             parameter.grad = gradients[parameter]
         # Not held: whoever clears them after the step is to have the memory for the next forward pass.
         self._handed = [(TensorWeakRef(gradient), gradient._version) for gradient in gradients.values()]
-        self._copies = {parameter: gradient.clone() for parameter, gradient in gradients.items()}
+        self._copies = TensorCopies(local(gradients[parameter]) for parameter in self._named.values())
         self._settings = _settings(self._optimizer)
         self._step, self.pending = step, True
 
@@ -139,11 +140,12 @@ class StepGuard:
                     source="zero_grad() between engine.backward and optimizer.step",
                     remedy="call optimizer.zero_grad() after optimizer.step().",
                 )
-        own = list(self._copies)
-        for parameter, alike in zip(own, same_bits([_gradient_of(one) for one in own], list(self._copies.values())), strict=True):
-            if not alike and (exact or not only_shorter(_gradient_of(parameter), self._copies[parameter])):
-                raise _foreign(next(name for name, one in self._named.items() if one is parameter))
-        if self._run.release == "last":
+        names, now = list(self._named), [local(_gradient_of(parameter)) for parameter in self._named.values()]
+        if changed := self._copies.differing(now):
+            copies = self._copies.each()
+            if (foreign := next((place for place in changed if exact or not only_shorter(now[place], copies[place])), None)) is not None:
+                raise _foreign(names[foreign])
+        if exact:
             refuse_other_step_size(self._optimizer, self._step_size, self._step)
             hooks = len(self._optimizer._optimizer_step_pre_hooks) + len(self._optimizer._optimizer_step_post_hooks)
             if _settings(self._optimizer) != self._settings or hooks > len(self._handles):
@@ -152,9 +154,9 @@ class StepGuard:
                     source="optimizer.param_groups",
                     remedy="leave momentum, weight decay and hooks alone, or certify with release: all.",
                 )
-            self._held.expect(self._copies, self._step_size)
+            self._held.expect(self._handed_over(), self._step_size)
         else:
-            self._copies.clear()
+            self._copies = TensorCopies(())
         self.pending, self._moving = False, True
         self._taken()
 
@@ -163,11 +165,15 @@ class StepGuard:
             return
         self._moving = False
         if self._run.release == "last":
-            copies, self._copies = self._copies, {}
-            self._held.refuse_other_step(copies, self._step_size, self._step)
+            self._held.refuse_other_step(self._handed_over(), self._step_size, self._step)
+            self._copies = TensorCopies(())
         else:
             self._held.keep()
         self._over()
+
+    def _handed_over(self) -> dict[nn.Parameter, Tensor]:
+        """The gradients as they were handed over, of each parameter."""
+        return dict(zip(self._named.values(), self._copies.each(), strict=True))
 
     def _refuse_strangers(self) -> None:
         """Refuse gradients that are not the tensors that were handed over."""

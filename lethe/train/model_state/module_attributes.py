@@ -30,7 +30,9 @@ _CLOSED = (
     types.ModuleType,
 )
 # Most attributes are of these types; whether they are tensors is asked twice a step.
-_NEITHER = frozenset((bool, int, str, types.NoneType, dict, OrderedDict, set, list, tuple, torch.dtype, torch.device))
+_NEITHER = frozenset(
+    (bool, int, str, types.NoneType, dict, OrderedDict, set, list, tuple, torch.dtype, torch.device, types.FunctionType, types.MethodType)
+)
 _CLOSED_PACKAGES = ("torch.distributed", "torch._dynamo", "torch._inductor", "torch.fx", "torch.jit")
 
 
@@ -119,16 +121,21 @@ class _Walk:
         return place is not None and any(first <= place[1] and place[2] <= last for first, last in self._places.get(place[0], ()))
 
 
-def plain_attributes(model: nn.Module) -> dict[str, tuple[Any, int]]:
-    """The tensors, arrays and floating-point numbers among the modules' own attributes, each with its version: quick to compare."""
+def plain_attributes(modules: Mapping[str, nn.Module]) -> dict[str, tuple[Any, int]]:
+    """The tensors, arrays and floating-point numbers among the modules' own attributes, each with its version: quick to compare.
+
+    Args:
+        modules: of a model, by their paths.
+    """
     found: dict[str, tuple[Any, int]] = {}
-    for path, module in model.named_modules():
-        computed: set[str] | None = None
-        for name, value in vars(module).items():
-            if type(value) not in _NEITHER and isinstance(value, Tensor | np.ndarray | float):
-                computed = set(computed_attributes(module)) if computed is None else computed
-                if name not in computed:
-                    found[f"{path}.{name}" if path else name] = (value, value._version if isinstance(value, Tensor) else 0)
+    for path, module in modules.items():
+        own = vars(module)
+        if _NEITHER.issuperset(map(type, own.values())):
+            continue
+        computed = set(computed_attributes(module))
+        for name, value in own.items():
+            if type(value) not in _NEITHER and isinstance(value, Tensor | np.ndarray | float) and name not in computed:
+                found[f"{path}.{name}" if path else name] = (value, value._version if isinstance(value, Tensor) else 0)
     return found
 
 

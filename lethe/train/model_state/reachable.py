@@ -164,7 +164,7 @@ def _of_tensor(tensor: Tensor) -> Callable[[], None]:
     before = tensor.detach().clone()
 
     def undo() -> None:
-        if not same_numbers(tensor, before):  # writing what is there already would spoil it for the backward pass
+        if not same_numbers([tensor], [before])[0]:  # writing what is there already would spoil it for the backward pass
             with torch.no_grad():
                 tensor.detach().copy_(before)
 

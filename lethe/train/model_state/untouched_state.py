@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from lethe.errors import HypothesisError
-from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
+from lethe.train.core.tensor_fingerprint import fingerprints, same_numbers
 from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.model_state.hidden_numbers import hidden_numbers
 from lethe.train.model_state.module_attributes import kept_values, plain_attributes
+from lethe.train.model_state.named_parts import NamedParts, Parts
 
 _FEW, _TIMES = 10**6, 4  # so many numbers, or so many times those of the trained parameters, are compared after every step
 
@@ -31,18 +32,31 @@ class UntouchedState:
         attributes: watch the attributes as well, as in a whole training (see `kept_values`); what is no longer there tells nothing.
     """
 
-    __slots__ = ("_attributes", "_buffers", "_digests", "_hidden", "_light", "_model", "_moved", "_parameters", "_seen", "_trained")
+    __slots__ = (
+        "_attributes",
+        "_buffers",
+        "_digests",
+        "_hidden",
+        "_light",
+        "_model",
+        "_moved",
+        "_parameters",
+        "_parts",
+        "_seen",
+        "_trained",
+    )
 
     def __init__(self, model: nn.Module, *, trained: bool = False, attributes: bool = False) -> None:
-        self._model, self._trained = model, trained
+        self._model, self._trained, self._parts = model, trained, NamedParts(model)
+        parts = self._parts.now()
         self._attributes = kept_values(model) if attributes else None
         self._hidden = hidden_numbers(model) if attributes else {}
         self._digests = attribute_digests(model) if attributes else {}
-        self._seen = plain_attributes(model) if attributes else {}
+        self._seen = plain_attributes(parts.modules) if attributes else {}
         self._moved: set[str] = set()
         # By value: buffers are small, and a self-check that restores them counts as a change of version.
-        self._buffers = {name: (buffer, buffer.detach().clone()) for name, buffer in model.named_buffers()}
-        self._parameters = self._fingerprints()
+        self._buffers = {name: buffer.detach().clone() for name, buffer in parts.buffers.items()}
+        self._parameters = self._fingerprints(parts)
         few = max(_FEW, _TIMES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad))
         others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
         self._light = sum(tensor.numel() for tensor in others) <= few
@@ -59,9 +73,10 @@ class UntouchedState:
         if steps & (steps - 1) == 0:
             self.refuse_changes()
         else:
+            parts = self._parts.now()
             if self._light:
-                self._refuse_written()
-            self.look()
+                self._refuse_written(parts)
+            self._look(parts)
 
     def look(self) -> None:
         """A quick look at the attributes, by identity: where a tensor or an array is another one, all are compared by value.
@@ -72,9 +87,12 @@ class UntouchedState:
         Raises:
             HypothesisError: a tensor or an array holds what it did not.
         """
+        self._look(self._parts.now())
+
+    def _look(self, parts: Parts) -> None:
         if self._attributes is None:
             return
-        now = plain_attributes(self._model)
+        now = plain_attributes(parts.modules)
         changed = [name for name in {**self._seen, **now} if not _as_before(self._seen.get(name), now.get(name))]
         self._seen = now
         self._moved.update(name for name in changed if isinstance(now.get(name, (None,))[0], float))
@@ -87,14 +105,16 @@ class UntouchedState:
         Raises:
             HypothesisError: some are not.
         """
-        self._refuse_written()
+        self._refuse_written(self._parts.now())
         self._refuse_kept()
 
-    def _refuse_written(self) -> None:
-        now = dict(self._model.named_buffers())
-        changed = [name for name, buffer in now.items() if name not in self._buffers or not _same(buffer, self._buffers[name][1])]
-        changed += [name for name in self._buffers if name not in now]
-        parameters = self._fingerprints()
+    def _refuse_written(self, parts: Parts) -> None:
+        now = parts.buffers
+        alike = [name for name, buffer in now.items() if name in self._buffers and buffer.device == self._buffers[name].device]
+        told = same_numbers([now[name] for name in alike], [self._buffers[name] for name in alike])
+        same = {name for name, agrees in zip(alike, told, strict=True) if agrees}
+        changed = [name for name in {**now, **self._buffers} if name not in same]
+        parameters = self._fingerprints(parts)
         changed += [name for name, found in parameters.items() if name not in self._parameters or found != self._parameters[name]]
         if changed:
             raise HypothesisError(
@@ -139,13 +159,9 @@ class UntouchedState:
             return None
         return changed_attributes(self._digests, attribute_digests(self._model), also=self._moved)
 
-    def _fingerprints(self) -> dict[str, tuple[Any, ...]]:
-        named = self._model.named_parameters()
-        return {name: fingerprint(parameter) for name, parameter in named if self._trained or not parameter.requires_grad}
-
-
-def _same(now: Tensor, before: Tensor) -> bool:
-    return now.shape == before.shape and now.dtype == before.dtype and now.device == before.device and same_numbers(now, before)
+    def _fingerprints(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
+        watched = {name: parameter for name, parameter in parts.parameters.items() if self._trained or not parameter.requires_grad}
+        return dict(zip(watched, fingerprints(watched.values()), strict=True))
 
 
 def _as_before(before: tuple[Any, int] | None, now: tuple[Any, int] | None) -> bool:

@@ -22,6 +22,7 @@ from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.noise_resolution import refuse_drowned_in, refuse_overflow, smallest_noise
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, local
+from lethe.train.core.together.small_tensors import largest_size
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
@@ -237,6 +238,5 @@ def _certified_as_released(run: Run, noise: Noise) -> bool:
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
     asked = [tensor.detach() for tensor in tensors if tensor.numel()] if noise_std < np.inf else []
-    for dtype in {tensor.dtype for tensor in asked}:  # all at once: a GPU has to be waited for
-        largest = nn.utils.get_total_norm([tensor for tensor in asked if tensor.dtype == dtype], torch.inf)
-        refuse_drowned_in(noise_std, dtype, float(largest))
+    for dtype in {tensor.dtype for tensor in asked}:
+        refuse_drowned_in(noise_std, dtype, largest_size([tensor for tensor in asked if tensor.dtype == dtype]))

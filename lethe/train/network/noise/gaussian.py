@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
 from lethe.train.core.generators import state_digest
-from lethe.train.core.tensors import checked_tensors
+from lethe.train.core.tensors import checked_tensors, on_cpu
 
 # Small enough for the cache; a GPU wants fewer, larger pieces.
 _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
@@ -100,20 +100,50 @@ class NetworkNoise:
 
     def _add_to(self, checked: Iterable[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
         before = 0
-        for tensor in checked:
-            whole = tensor.is_contiguous()
-            flat = tensor.detach().view(-1) if whole else torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
-            start = 0
-            while start < flat.numel():
-                drawn = self._normals.some(flat.numel() - start)
-                part = flat[start : start + drawn.numel()]
-                if through is not None:
-                    drawn = through(drawn, before + start)
-                part.copy_(part.double().add_(drawn, alpha=noise_std))  # faster than adding float64 to float32, with the same result
-                start += drawn.numel()
-            before += start
-            if not whole:
-                tensor.detach().add_(flat.view_as(tensor))
+        for tensors in _in_turn(checked):
+            flat = [tensor.detach().view(-1) if tensor.is_contiguous() else _zeros_for(tensor) for tensor in tensors]
+            sizes = [part.numel() for part in flat]
+            if len(flat) > 1:
+                drawn = self._normals.for_each(sizes)
+                drawn = drawn if through is None else through(drawn, before)
+                noisy = torch.cat(flat).double().add_(drawn, alpha=noise_std)
+                for part, result in zip(flat, noisy.split(sizes), strict=True):
+                    part.copy_(result)
+            else:
+                self._add_in_pieces(flat[0], noise_std, through, before)
+            before += sum(sizes)
+            if not tensors[0].is_contiguous():
+                tensors[0].detach().add_(flat[0].view_as(tensors[0]))
+
+    def _add_in_pieces(self, flat: Tensor, noise_std: float, through: Callable[[Tensor, int], Tensor] | None, before: int) -> None:
+        start = 0
+        while start < flat.numel():
+            drawn = self._normals.some(flat.numel() - start)
+            part = flat[start : start + drawn.numel()]
+            if through is not None:
+                drawn = through(drawn, before + start)
+            part.copy_(part.double().add_(drawn, alpha=noise_std))  # faster than adding float64 to float32, with the same result
+            start += drawn.numel()
+
+
+def _zeros_for(tensor: Tensor) -> Tensor:
+    return torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
+
+
+def _in_turn(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """The tensors in their order: contiguous ones of one type that follow one another together, as many as make one piece."""
+    run, size = list[Tensor](), 0
+    for tensor in tensors:
+        most = _CPU_PIECE if on_cpu(tensor) else _DEVICE_PIECE
+        joins = run and tensor.dtype == run[0].dtype and tensor.is_contiguous() and run[0].is_contiguous()
+        if run and not (joins and size + tensor.numel() <= most):
+            yield run
+            run, size = [], 0
+        if tensor.numel():
+            run.append(tensor)
+            size += tensor.numel()
+    if run:
+        yield run
 
 
 class _DeviceNormals:
@@ -129,6 +159,13 @@ class _DeviceNormals:
     def some(self, most: int) -> Tensor:
         """Between 1 and `most` fresh numbers, to be used before more are asked for."""
         return self._buffer[:most].normal_(generator=self.generator)
+
+    def for_each(self, sizes: list[int]) -> Tensor:
+        """Fresh numbers, for each size the same ones as alone, in one vector."""
+        drawn = torch.empty(sum(sizes), dtype=torch.float64, device=self.generator.device)
+        for part in drawn.split(sizes):
+            part.normal_(generator=self.generator)
+        return drawn
 
 
 class _NumpyNormals:
@@ -153,6 +190,18 @@ class _NumpyNormals:
             self._make()
         drawn = self._made.view(-1)[self._used : self._used + most]
         self._used += drawn.numel()
+        return drawn
+
+    def for_each(self, sizes: list[int]) -> Tensor:
+        """Fresh numbers, for each size the same ones as alone, in one vector."""
+        wanted = sum(sizes)
+        if wanted <= self._made.numel() - self._used:
+            return self.some(wanted)
+        drawn, ready = torch.empty(wanted, dtype=torch.float64), 0
+        while ready < wanted:
+            part = self.some(wanted - ready)
+            drawn[ready : ready + len(part)] = part  # what is made next overwrites it
+            ready += len(part)
         return drawn
 
     def _make(self) -> None:
