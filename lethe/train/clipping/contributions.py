@@ -13,6 +13,7 @@ from lethe.train.clipping.anchors import unaccumulated
 from lethe.train.clipping.checks.graphs import kind_of, nodes_of
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.records.arrivals import Arrivals, Told
+from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.records.rows import added_up, with_positions
 from lethe.train.clipping.rules.embedding import EmbeddingGradients
 from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearGradients
@@ -107,6 +108,7 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
     used = Counter(parameter for own in recording.found.covered.values() for parameter in own.values())
     elsewhere = _read_elsewhere(recording)
     made: dict[nn.Module, list[tuple[nn.Parameter, Part]]] = {module: [] for module in recording.calls}
+    lot = Lot()
 
     def hand_on(module: nn.Module, told: Told) -> None:
         size = sum(gradient.nbytes for _, gradients in told for gradient in gradients if gradient is not None)
@@ -114,7 +116,7 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
         seen = Counter(parameter for parameter, _ in made[module])
         for parameter, part in made[module]:
             if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
-                part.settle()
+                lot.add(part, total.device)
             else:
                 arrived(size)
 
@@ -122,6 +124,7 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
     del nodes
     with unaccumulated(recording.watched()), arrivals.awaited():
         told = torch.autograd.grad(total, wanted, allow_unused=True) if wanted else ()
+    lot.settle()
     _refuse_leaks(recording, told[len(taped) : len(taped) + len(leaks)])
     if not any(made.values()) and not any(gradient is not None for gradient in told[: len(taped)]):
         raise _no_gradients()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.groups import Group, Method, clip_weights, group_of
 from lethe.train.clipping.rules.parts import Part
-from lethe.train.clipping.rules.rounding import full_precision
+from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.rules.rule import wide
 
 

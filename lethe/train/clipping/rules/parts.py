@@ -84,6 +84,18 @@ def squares_of(formed: Tensor) -> Tensor:
     return squares
 
 
+def lengths_of(formed: Tensor) -> Tensor:
+    """The norms whose squares are `squares_of`."""
+    if formed.dtype == torch.float64 or (not on_cpu(formed) and formed.numel() <= _ANEW_ON_GPU):
+        return torch.linalg.vector_norm(formed.flatten(1), dim=1, dtype=torch.float64)
+    return squares_of(formed).sqrt()
+
+
+def added(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of one tensor or more of one shape."""
+    return terms[0] if len(terms) == 1 else torch.stack(tuple(terms)).sum(0)
+
+
 class Part(ABC):
     """The gradients of the records in one parameter, in whatever form."""
 

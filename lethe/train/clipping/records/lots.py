@@ -1,0 +1,43 @@
+"""Parts that are settled several at once, as long as what they hold until then is little."""
+
+from __future__ import annotations
+
+import torch
+
+from lethe.train.clipping.rules.parts import Part
+from lethe.train.clipping.rules.rounding import Cancelling, measure
+from lethe.train.clipping.workspace import if_short
+
+# Bytes that parts may hold until they are settled, 1 MiB, and on other devices, where each question costs more, 64 MiB.
+_HELD, _HELD_ELSEWHERE = 2**20, 2**26
+
+
+class Lot:
+    """Parts that were begun and are not settled yet."""
+
+    def __init__(self) -> None:
+        self._parts: list[Cancelling] = []
+        self._bytes = 0
+
+    def add(self, part: Part, device: torch.device) -> None:
+        """Settle a part: now, or soon.
+
+        Args:
+            part: of one parameter.
+            device: where it is.
+        """
+        if not isinstance(part, Cancelling):
+            part.settle()
+            return
+        with if_short(self.settle):
+            self._bytes += part.begin()
+        self._parts.append(part)
+        if self._bytes > (_HELD if device.type == "cpu" else _HELD_ELSEWHERE):
+            self.settle()
+
+    def settle(self) -> None:
+        """Settle those that are not."""
+        parts, self._parts, self._bytes = self._parts, [], 0
+        measure(parts)
+        for part in parts:
+            part.settle()
