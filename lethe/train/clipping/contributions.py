@@ -116,7 +116,7 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
         seen = Counter(parameter for parameter, _ in made[module])
         for parameter, part in made[module]:
             if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
-                lot.add(part, total.device)
+                lot.add(part)
             else:
                 arrived(size)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-
 from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.rules.rounding import Cancelling, measure
 from lethe.train.clipping.workspace import if_short
+from lethe.train.core.tensors import on_cpu
 
-# Bytes that parts may hold until they are settled, 1 MiB, and on other devices, where each question costs more, 64 MiB.
-_HELD, _HELD_ELSEWHERE = 2**20, 2**26
+# Bytes that parts may hold until they are settled: 1 MiB; on a GPU, where each question is to be waited for, 64 MiB.
+_HELD, _HELD_ON_GPU = 2**20, 2**26
 
 
 class Lot:
@@ -19,20 +18,15 @@ class Lot:
         self._parts: list[Cancelling] = []
         self._bytes = 0
 
-    def add(self, part: Part, device: torch.device) -> None:
-        """Settle a part: now, or soon.
-
-        Args:
-            part: of one parameter.
-            device: where it is.
-        """
+    def add(self, part: Part) -> None:
+        """Settle a part: now, or soon."""
         if not isinstance(part, Cancelling):
             part.settle()
             return
         with if_short(self.settle):
             self._bytes += part.begin()
         self._parts.append(part)
-        if self._bytes > (_HELD if device.type == "cpu" else _HELD_ELSEWHERE):
+        if self._bytes > (_HELD if all(on_cpu(factor) for factor in part._factors()) else _HELD_ON_GPU):
             self.settle()
 
     def settle(self) -> None:

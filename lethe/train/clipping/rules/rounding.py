@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Part, silenced, squares_of
+from lethe.train.clipping.rules.parts import Part, none_is_zero, silenced, squares_of
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
@@ -210,7 +210,7 @@ class Cancelling(Part):
         if self._kept is None:
             return self._sum(weights)
         # As where a check asks of a few.
-        if on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
+        if not none_is_zero(weights) and on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
             return self._ordered(torch.tensordot(weights[used].to(self._kept.dtype), self._kept[used], dims=1)).contiguous()
         return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
@@ -227,10 +227,10 @@ class Cancelling(Part):
                 source="a hook on a tensor, or the backward of a torch.autograd.Function, that writes to what it is given",
                 remedy="give back a new tensor (gradient * 2 instead of gradient.mul_(2)).",
             )
-        by_themselves = torch.cat([found.exact, found.held])
         with full_precision():
-            if not len(by_themselves):
+            if not len(found.exact) + len(found.held):
                 return self._together(weights)
+            by_themselves = torch.cat([found.exact, found.held])
             rest = weights.index_fill(0, by_themselves, 0)
             found = found._replace(exact=_weighing(found.exact, weights), held=_weighing(found.held, weights))
             if not len(found.exact) + len(found.held):
