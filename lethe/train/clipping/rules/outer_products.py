@@ -160,11 +160,20 @@ class OuterProducts(Cancelling):
         """See Cancelling."""
         return type(self), self._roundings()
 
+    def _told(self) -> tuple[Tensor, ...]:
+        """See Cancelling."""
+        return self._norms()
+
+    def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """See Cancelling."""
+        x, g = told
+        return torch.linalg.vecdot(x, g), torch.maximum(x, g).amax(-1) if x.shape[-1] else None
+
     def _thin(self) -> bool:
         return min(self.inputs.shape[2], self.gradients.shape[2]) <= 1
 
     def _largest(self) -> Tensor | None:
-        return torch.cat(self._norms(), dim=1).amax(1) if self.inputs.shape[1] else None
+        return self._bounds(self._norms())[1]
 
     def _norms(self) -> tuple[Tensor, Tensor]:
         """Of x and g at each position, shapes (B, T), float64."""

@@ -57,10 +57,8 @@ class _Sizes(NamedTuple):
 
     squares: Tensor
     """Squared norms as computed, float64, shape (B,)."""
-    lengths: Tensor
-    """Of the terms, or more, shape (B,)."""
-    largest: Tensor | None
-    """See `Cancelling._largest`."""
+    told: tuple[Tensor, ...]
+    """What `Cancelling._bounds` goes by, records first."""
 
 
 class _Measured(NamedTuple):
@@ -138,8 +136,17 @@ class Cancelling(Part):
         return None
 
     def _alike(self) -> Hashable:
-        """What `_between` and `_largest` go by: parts of which it is equal may be measured together; None: this one by itself."""
+        """What `_between` and `_bounds` go by: parts of which it is equal may be measured together; None: this one by itself."""
         return None
+
+    def _told(self) -> tuple[Tensor, ...]:
+        """What `_bounds` goes by; of parts that are alike it is stacked in front."""
+        lengths, largest = self.lengths() if self._kept is None else self._rough_lengths(), self._largest()
+        return (lengths,) if largest is None else (lengths, largest)
+
+    def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """`lengths`, or `_rough_lengths` where formed gradients are kept, and `_largest`."""
+        return told[0], told[1] if len(told) > 1 else None
 
     def _measured(self) -> _Measured:
         if self._known is None:
@@ -148,8 +155,7 @@ class Cancelling(Part):
         return self._known
 
     def _measure(self) -> _Sizes:
-        squares = self._squares().double()
-        return _Sizes(squares, self.lengths() if self._kept is None else self._rough_lengths(), self._largest())
+        return _Sizes(self._squares().double(), self._told())
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
         """How far the added may lie from the measured, and how far it is expected to.
@@ -180,7 +186,7 @@ class Cancelling(Part):
             self._sizes = self._measure()
         factors = self._factors()
         self._versions = tuple(factor._version for factor in factors)
-        return sum(factor.nbytes for factor in factors)
+        return 0 if self._kept is None else sum(factor.nbytes for factor in factors)
 
     def settle(self) -> None:
         """See Part."""
@@ -271,7 +277,7 @@ def measure(parts: Sequence[Cancelling]) -> None:
     with torch.no_grad(), full_precision():
         for part in parts:
             sizes = part._sizes = part._sizes or part._measure()
-            of = (sizes.squares.shape, sizes.squares.device, part.dtype, part._kept is None, sizes.largest is None)
+            of = (*(one.shape for one in (sizes.squares, *sizes.told)), sizes.squares.device, part.dtype, part._kept is None)
             alike = part._alike()
             groups.setdefault(id(part) if alike is None else (alike, *of), []).append(part)
         for group in groups.values():
@@ -281,15 +287,16 @@ def measure(parts: Sequence[Cancelling]) -> None:
 def _decide(parts: Sequence[Cancelling]) -> None:
     """What is known of the records of parts that are alike."""
     first, sizes = parts[0], [part._sizes for part in parts if part._sizes is not None]
-    squares, lengths = _stacked([one.squares for one in sizes]).clamp(min=0), _stacked([one.lengths for one in sizes])
+    squares = _stacked([one.squares for one in sizes]).clamp(min=0)
+    lengths, largest = first._bounds([_stacked(told) for told in zip(*(one.told for one in sizes), strict=True)])
     norms, slack, held = squares.sqrt(), None, None
     if first._kept is None:
         slack, expected = first._between(lengths, norms)
         doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
     else:
         doubtful = lost(lengths, first.dtype) > _SHARE_FORMED * norms
-    if largest := [one.largest for one in sizes if one.largest is not None]:
-        doubtful = doubtful | (_stacked(largest) > _ROOM[first.dtype])
+    if largest is not None:
+        doubtful = doubtful | (largest > _ROOM[first.dtype])
     if slack is not None:
         held = (slack > (_SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU) * norms) & ~doubtful
         slack = slack.masked_fill(doubtful | held, 0).nan_to_num(nan=0.0, posinf=0.0)
