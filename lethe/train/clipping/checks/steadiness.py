@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
+from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, of_kind, saved
 from lethe.train.clipping.rules.attention.core import left_to_rounding, longest, one_is_left_to_rounding
 from lethe.train.core.tensors import on_cpu
 
@@ -84,7 +84,7 @@ def _has_rows(attended: _Attended, records: int) -> bool:
 
 def _attended(nodes: Iterable[Node]) -> Iterator[_Attended]:
     by_softmax: dict[Node, list[Tensor]] = {}
-    for node in nodes:
+    for node in of_kind(nodes, lambda kind: kind.startswith("ScaledDotProduct") or kind in _SOFTMAX or _multiplies(kind)):
         kind = kind_of(node)
         if kind.startswith("ScaledDotProduct"):
             given = [tensor.detach() for name in ("query", "key", "value") if (tensor := saved(node, name)) is not None]
