@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.graphs import kind_of, nodes_of
+from lethe.train.clipping.checks.graphs import Graph, kind_of, nodes_of, of_kind
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.records.arrivals import Arrivals, Told
 from lethe.train.clipping.records.lots import Lot
@@ -90,18 +90,21 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     return _whole(parts, rows_of)
 
 
-def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, Part]:
+def backward_in_turn(recording: Recording, total: Tensor, nodes: Graph) -> dict[nn.Parameter, Part]:
     """`backward` for a graph that nobody needs afterwards: each layer's part is made and measured as soon as its gradients are there.
 
     So most of what the forward pass kept is gone by the time when formed gradients take its place.
 
-    Args, Raises: as `backward`.
+    Args:
+        recording, total: as in `backward`.
+        nodes: of the graph of the losses; used up.
+    Raises:
+        InputError: as in `backward`.
     """
     _require_joined(recording, total)
-    nodes = list(nodes_of(total))
     taped, leaks = recording.tape.wanted(), _leaks(recording)
     # All leaves, so that every node is computed.
-    leaves = {id(node.variable): node.variable for node in nodes if kind_of(node) == "AccumulateGrad"}
+    leaves = {id(node.variable): node.variable for node in of_kind(nodes, "AccumulateGrad".__eq__)}
     wanted: list[Any] = [*taped, *(tensor for _, tensor in leaks)]
     known = {id(entry) for entry in wanted}
     wanted += [leaf for key, leaf in leaves.items() if key not in known]
@@ -120,8 +123,8 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
             else:
                 arrived(size)
 
-    arrivals = Arrivals(recording.calls, set(nodes), hand_on)
-    del nodes
+    arrivals = Arrivals(recording.calls, nodes.kinds, hand_on)
+    nodes.release()
     with unaccumulated(recording.watched()), arrivals.awaited():
         told = torch.autograd.grad(total, wanted, allow_unused=True) if wanted else ()
     lot.settle()

@@ -269,9 +269,11 @@ class Clipper:
             unsteady = unsteady_records(nodes, len(losses))
             if not checking:
                 self._check.late(nodes, losses, counted, recording)
-            del nodes
-            in_turn = not checking and units is None
-            parts = backward_in_turn(recording, total) if in_turn else backward(recording, total, keep=checking)
+            if checking or units is not None:
+                nodes.release()
+                parts = backward(recording, total, keep=checking)
+            else:
+                parts = backward_in_turn(recording, total, nodes)
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():

@@ -103,8 +103,8 @@ class Workspace:
 
     def _found(self, needed: int) -> Tensor:
         self._stays += needed
-        places = [place for place, kept in enumerate(self._kept) if len(kept) >= needed]
-        place = min(places, key=lambda place: len(self._kept[place]), default=-1)
+        places = [place for place, kept in enumerate(self._kept) if kept.numel() >= needed]
+        place = min(places, key=lambda place: self._kept[place].numel(), default=-1)
         memory = self._kept.pop(place) if place >= 0 else torch.empty(int(_ROOM * needed), dtype=torch.uint8)
         self._lent.append(memory)
         return memory[:needed]

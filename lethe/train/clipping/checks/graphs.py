@@ -40,6 +40,12 @@ class Graph(list[Node]):
         for node, kind in self.kinds.items():
             self._by_kind.setdefault(kind, []).append(node)
 
+    def release(self) -> None:
+        """Let go of all nodes, and so of what they hold, whoever still has this list."""
+        self.clear()
+        self.kinds.clear()
+        self._by_kind.clear()
+
     def of(self, wanted: Callable[[str], bool]) -> list[Node]:
         """Those of some kinds."""
         return [node for kind, nodes in self._by_kind.items() if wanted(kind) for node in nodes]
