@@ -30,6 +30,10 @@ def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
 def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> None:
     """`refuse_drowned` of parameters whose largest size is known.
 
+    Args:
+        noise_std: of the noise that is added to them.
+        dtype: of the parameters.
+        largest: of their absolute values; NaN or infinite where one of them is.
     Raises:
         LetheError: see there.
     """

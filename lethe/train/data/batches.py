@@ -125,6 +125,7 @@ class BatchStream:
         self._anchor = Anchor(step=0, state=self._generator.get_state())
         self._steps_done = 0
         self._delivered = 0
+        self.pads = False  # whether records were seen to be padded to the longest of their batch
         self._running: weakref.ref[Generator[LoadedBatch]] | None = None
 
     @property
@@ -260,6 +261,7 @@ class BatchStream:
     def _padded(self, planned: _Planned, tensors: Tensors) -> tuple[_Planned, LoadedBatch]:
         counted = None
         alone = tensors.alone if isinstance(tensors, Padded) else {}
+        self.pads = self.pads or bool(alone)
         if self._physical_size is not None and (self._members is None or self._members.single):
             rows = len(tensors[0])
             tensors = tuple(_with_zeros(tensor, self._physical_size) for tensor in tensors)

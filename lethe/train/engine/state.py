@@ -253,7 +253,7 @@ class LoopState:
         self._kept.before_noise(batch.step)
         self._taken.draw(batch.step, self._noisy(batch.step, list(noisy.values())), batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
-        warn_early(self._clipper, self._run, self._device, physical_size=self._stream.physical_size, step=batch.step - self.resumed)
+        warn_early(self._clipper, self._run, self._device, self._stream, step=batch.step - self.resumed)
 
     def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""

@@ -115,7 +115,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                         pass_weights=update.pass_weights,
                     )
                     finished(step)
-                    warn_early(clipper, run, device, physical_size=stream.physical_size, step=step - done)
+                    warn_early(clipper, run, device, stream, step=step - done)
                     kept.after(step, last=budget is not None and budget.ends_after(step))
                     told.step(recorder)
         finally:

@@ -8,6 +8,7 @@ import torch
 
 from lethe.run.run import Run
 from lethe.train.clipping import Clipper
+from lethe.train.data import BatchStream
 from lethe.train.fitted import Report
 from lethe.train.network.batch_shapes import warn_of_shapes
 
@@ -15,16 +16,16 @@ _EARLY = 10  # steps after which it is said already, while there is time
 _UNSAID = "This message, unlike the model, is covered by no certificate."
 
 
-def warn_early(clipper: Clipper, run: Run, device: torch.device, *, physical_size: int | None, step: int) -> None:
+def warn_early(clipper: Clipper, run: Run, device: torch.device, stream: BatchStream, *, step: int) -> None:
     """Say, while training is young, that nothing contributes, and that rounding tells how large a batch is.
 
     Args:
         clipper: that clips its gradients.
-        run, device, physical_size: see `warn_of_shapes`.
+        run, device, stream: see `warn_of_shapes`.
         step: that was just taken, of this start; steps 1 and 10 are looked at.
     """
     if step == 1:
-        warn_of_shapes(clipper, run, device, physical_size=physical_size)
+        warn_of_shapes(clipper, run, device, stream)
     if step == _EARLY and clipper.contributed is False:
         why, look = _reason(clipper)
         warnings.warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -183,3 +184,46 @@ def test_copies_share_the_parameters_and_leave_the_model_as_it_was() -> None:
     assert {weight.data_ptr() for weight in held} == {model.first.weight.data_ptr()}
     assert torch.equal(torch.get_rng_state(), before)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class AddedInAnyOrder(torch.autograd.Function):
+    """As a GPU adds: a gradient that is rounded otherwise each time."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (gradient,) = gradients
+        last_bits = (torch.arange(gradient.numel()) * 5 + next(COUNT) * 7) % 9 - 4
+        return gradient * (1 + 2.3e-16 * last_bits.double().view(gradient.shape))
+
+
+COUNT = itertools.count()
+
+
+class Attending(nn.Module):
+    """A bias of keys adds the same to all scores of a query, which softmax does not see: its gradient is 0 but for rounding."""
+
+    def __init__(self, remembers: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.head = (nn.Linear(4, 4).double() for _ in range(3))
+        self.remembers, self.seen = remembers, dict[str, Tensor]()
+
+    def forward(self, given: Tensor) -> Tensor:
+        kept = self.seen.setdefault("it", given.detach().mean(0)) if self.remembers else 0.0
+        scores = AddedInAnyOrder.apply(self.query(given - kept) @ self.key(given - kept).mT)
+        return self.head(scores.softmax(2) @ given).mean(1)
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_rounding_in_another_order_each_time_is_no_memory(remembers: bool) -> None:
+    clipper, batch = Clipper(Attending(remembers), clip_norm=1.0), torch.randn(6, 5, 4, dtype=torch.float64)
+    if remembers:
+        with pytest.raises(HypothesisError, match="it keeps what it saw"):
+            clipped(clipper, batch)
+    else:
+        clipped(clipper, batch)
+        assert clipper.verified == "checked"

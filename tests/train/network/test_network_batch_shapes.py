@@ -14,6 +14,7 @@ from torch import nn
 from lethe.errors import BatchShapeWarning
 from lethe.train import fit
 from lethe.train.clipping import Clipper
+from lethe.train.data import BatchStream
 from lethe.train.network.batch_shapes import warn_of_shapes
 
 
@@ -26,13 +27,22 @@ def tf32() -> Iterator[None]:
 
 
 def warned(
-    *, precision: torch.dtype = torch.bfloat16, device: str = "cuda", design: str = "poisson", size: int | None = None, **changes: Any
+    *,
+    precision: torch.dtype = torch.bfloat16,
+    device: str = "cuda",
+    design: str = "poisson",
+    size: int | None = None,
+    pads: bool = False,
+    model: nn.Module | None = None,
+    **changes: Any,
 ) -> bool:
-    clipper = Clipper(nn.Linear(2, 2))
+    clipper, run = Clipper(model or nn.Linear(2, 2)), make_network_run(design, **changes)
     clipper.precision = precision
+    stream = BatchStream(run, make_data(), physical_size=size)
+    stream.pads = pads
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_shapes(clipper, make_network_run(design, **changes), torch.device(device), physical_size=size)
+        warn_of_shapes(clipper, run, torch.device(device), stream)
     assert all(one.category is BatchShapeWarning for one in caught)
     return bool(caught)
 
@@ -44,6 +54,8 @@ def test_batches_of_varying_size_in_bfloat16_on_a_gpu_are_warned_of() -> None:
     assert not warned(device="cpu")
     assert not warned(size=8)
     assert not warned(design="shuffled")
+    assert warned(design="shuffled", pads=True)
+    assert warned(size=8, pads=True)
 
 
 @pytest.mark.usefixtures("tf32")
@@ -51,11 +63,17 @@ def test_so_are_those_in_tf32() -> None:
     assert warned(precision=torch.float32)
 
 
+def test_so_are_convolutions_in_float32_which_are_in_tf32_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert not warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
+
+
 def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[torch.dtype, int | None]] = []
 
-    def noted(clipper: Clipper, run: object, device: object, *, physical_size: int | None) -> None:
-        seen.append((clipper.precision, physical_size))
+    def noted(clipper: Clipper, run: object, device: object, stream: BatchStream) -> None:
+        seen.append((clipper.precision, stream.physical_size))
 
     monkeypatch.setattr("lethe.train.network.report.warn_of_shapes", noted)
     with torch.autocast("cpu", torch.bfloat16):

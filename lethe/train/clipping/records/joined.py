@@ -30,7 +30,7 @@ def joined(parts: dict[nn.Parameter, Part], chosen: Sequence[nn.Parameter]) -> l
     held: dict[Hashable, int] = {}
     for parameter in chosen:
         part = parts.pop(parameter)
-        if not isinstance(part, Rows) or part.gradients.numel() > (_SMALL if on_cpu(part.gradients) else _SMALL_ON_GPU):
+        if type(part) is not Rows or part.gradients.numel() > (_SMALL if on_cpu(part.gradients) else _SMALL_ON_GPU):
             found.append(([parameter], part))
             continue
         rows = part.gradients.flatten(1)

@@ -106,7 +106,7 @@ def lengths_of(formed: Tensor) -> Tensor:
         lengths = torch.linalg.vector_norm(torch.cat(blocks, dim=1), dim=1, dtype=torch.float64)
     else:
         lengths = torch.linalg.vector_norm(flat, dim=1).double()
-    told = lengths.numpy()
+    told = lengths.detach().numpy()
     if not ((told > _SMALL) & (told < _LARGE)).all():
         extreme = ~((lengths > _SMALL) & (lengths < _LARGE))
         extreme &= torch.linalg.vector_norm(flat, torch.inf, dim=1) != 0  # nothing has vanished where nothing is

@@ -18,7 +18,7 @@ def full_precision() -> Generator[None]:
     if _WITHIN.get():  # the switches cost more than a small product
         yield
         return
-    product, convolutions = torch.get_float32_matmul_precision(), _convolutions()
+    product, convolutions = torch.get_float32_matmul_precision(), tf32_in_convolutions()
     owners = _owners()
     before = [owner.fp32_precision for owner in owners]
     token = _WITHIN.set(True)
@@ -46,7 +46,8 @@ def _owners() -> list[Any]:
     return [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv]
 
 
-def _convolutions() -> bool | None:
+def tf32_in_convolutions() -> bool | None:
+    """Whether a GPU may round the factors of convolutions to ten bits, as PyTorch lets it by default; None: the switches disagree."""
     try:
         return torch.backends.cudnn.allow_tf32
     except RuntimeError:  # the newer switches were set apart

@@ -42,6 +42,7 @@ _COHERENT = 32
 # Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^20 float32 are 4 MiB.
 _HELD, _REUSED = 2**23, 2**20
 
+
 def lost(lengths: Tensor, dtype: torch.dtype) -> Tensor:
     r"""The largest rounding error, in norm, of a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`."""
     return _ROUNDINGS * torch.finfo(dtype).eps * lengths
@@ -81,8 +82,8 @@ class Cancelling(Part):
     expected to be more than 1e-4 of the norm, or could be more than 1e-2, is taken out of the product: its $G_i$ is formed in float64,
     measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
 
-    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm (on a GPU 1e-4) is taken out as
-    well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
+    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm (on a GPU 1e-4) is
+    taken out as well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
     """
 
     numbers: int
