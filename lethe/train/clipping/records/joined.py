@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -52,5 +53,5 @@ def apart(parameters: Sequence[nn.Parameter], total: Tensor) -> list[Tensor]:
     if len(parameters) == 1:
         return [total.reshape(parameters[0].shape)]
     # In memory of their own: who writes to one, or keeps it, has nothing of the others.
-    own = torch.split_with_sizes_copy(total, [parameter.numel() for parameter in parameters])
+    own = cast("Sequence[Tensor]", torch.split_with_sizes_copy(total, [parameter.numel() for parameter in parameters]))
     return [tensor.view(parameter.shape) for parameter, tensor in zip(parameters, own, strict=True)]

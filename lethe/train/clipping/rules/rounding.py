@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -323,6 +324,6 @@ def _places(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Ten
     found = [[none] * parts, [none] * parts]
     for places, mask in zip(found, told, strict=False):
         rows = mask.numpy().reshape(parts, mask.shape[-1])
-        for place in rows.any(1).nonzero()[0]:
-            places[place] = torch.from_numpy(rows[place].nonzero()[0]).to(device)
+        for place in np.flatnonzero(rows.any(1)):
+            places[place] = torch.from_numpy(np.flatnonzero(rows[place])).to(device)
     return found[0], found[1]
