@@ -96,7 +96,8 @@ def backward_in_turn(recording: Recording, total: Tensor, nodes: Graph) -> dict[
     So most of what the forward pass kept is gone by the time when formed gradients take its place.
 
     Args:
-        recording, total: as in `backward`.
+        recording: of the forward pass that `total` comes from.
+        total: the sum of the losses, a scalar.
         nodes: of the graph of the losses; used up.
     Raises:
         InputError: as in `backward`.

@@ -23,10 +23,14 @@ class Lot:
         if not isinstance(part, Cancelling):
             part.settle()
             return
-        with if_short(self.settle):
+        with if_short(self._let_go):
             self._bytes += part.begin()
         self._parts.append(part)
         if self._bytes > (_HELD if all(on_cpu(factor) for factor in part._factors()) else _HELD_ON_GPU):
+            self.settle()
+
+    def _let_go(self) -> None:
+        if self._bytes:
             self.settle()
 
     def settle(self) -> None:

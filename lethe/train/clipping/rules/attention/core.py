@@ -148,7 +148,12 @@ def left_to_rounding(query: Tensor, key: Tensor, value: Tensor, scale: float, dt
 
 
 def one_is_left_to_rounding(query: float, key: float, value: float, scale: float, dtype: torch.dtype) -> bool:
-    """`left_to_rounding` of one record."""
+    """`left_to_rounding` of one record.
+
+    Args:
+        query, key, value: the greatest lengths.
+        scale, dtype: as there.
+    """
     return not _rounding(dtype) * (max(query * key, value * key, value * query) * scale) <= _STEADY
 
 
