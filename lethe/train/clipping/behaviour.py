@@ -14,7 +14,7 @@ _EVERYWHERE = tuple(f"_global{name}" for name in _HOOKS)
 _FORWARD = ("forward", "_compiled_call_impl")
 
 
-def behaviour(model: nn.Module) -> Hashable:
+def behaviour(model: nn.Module, modules: Iterable[tuple[str, nn.Module]] | None = None) -> Hashable:
     """The modules by name and class, their hooks, those on all modules, functions put in the place of a module's own, and switches.
 
     Switches are attributes that are True, False or a word. A number is none: a module may count its calls. What a function does inside,
@@ -22,9 +22,11 @@ def behaviour(model: nn.Module) -> Hashable:
 
     Args:
         model: without hooks of the engine's own.
+        modules: its `named_modules`, where they are at hand.
     """
+    modules = model.named_modules() if modules is None else modules
     everywhere = _hooks(vars(torch_module), _EVERYWHERE)
-    return everywhere, tuple((path, module, *_of(module)) for path, module in model.named_modules())
+    return everywhere, tuple((path, module, *_of(module)) for path, module in modules)
 
 
 def behaviour_of(function: Any) -> Hashable:

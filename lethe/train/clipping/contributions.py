@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clipping.anchors import unaccumulated
-from lethe.train.clipping.checks.graphs import kind_of, nodes_of
+from lethe.train.clipping.checks.graphs import Graph, kind_of, nodes_of, of_kind
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.records.arrivals import Arrivals, Told
+from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.records.rows import added_up, with_positions
 from lethe.train.clipping.rules.embedding import EmbeddingGradients
 from lethe.train.clipping.rules.linear import ConvolutionOfOneGradients, LinearGradients
@@ -89,24 +90,29 @@ def backward(recording: Recording, total: Tensor, *, keep: bool) -> dict[nn.Para
     return _whole(parts, rows_of)
 
 
-def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, Part]:
+def backward_in_turn(recording: Recording, total: Tensor, nodes: Graph) -> dict[nn.Parameter, Part]:
     """`backward` for a graph that nobody needs afterwards: each layer's part is made and measured as soon as its gradients are there.
 
     So most of what the forward pass kept is gone by the time when formed gradients take its place.
 
-    Args, Raises: as `backward`.
+    Args:
+        recording: of the forward pass that `total` comes from.
+        total: the sum of the losses, a scalar.
+        nodes: of the graph of the losses; used up.
+    Raises:
+        InputError: as in `backward`.
     """
     _require_joined(recording, total)
-    nodes = list(nodes_of(total))
     taped, leaks = recording.tape.wanted(), _leaks(recording)
     # All leaves, so that every node is computed.
-    leaves = {id(node.variable): node.variable for node in nodes if kind_of(node) == "AccumulateGrad"}
+    leaves = {id(node.variable): node.variable for node in of_kind(nodes, "AccumulateGrad".__eq__)}
     wanted: list[Any] = [*taped, *(tensor for _, tensor in leaks)]
     known = {id(entry) for entry in wanted}
     wanted += [leaf for key, leaf in leaves.items() if key not in known]
     used = Counter(parameter for own in recording.found.covered.values() for parameter in own.values())
     elsewhere = _read_elsewhere(recording)
     made: dict[nn.Module, list[tuple[nn.Parameter, Part]]] = {module: [] for module in recording.calls}
+    lot = Lot()
 
     def hand_on(module: nn.Module, told: Told) -> None:
         size = sum(gradient.nbytes for _, gradients in told for gradient in gradients if gradient is not None)
@@ -114,14 +120,15 @@ def backward_in_turn(recording: Recording, total: Tensor) -> dict[nn.Parameter, 
         seen = Counter(parameter for parameter, _ in made[module])
         for parameter, part in made[module]:
             if used[parameter] == seen[parameter] == 1 and parameter not in elsewhere:
-                part.settle()
+                lot.add(part)
             else:
                 arrived(size)
 
-    arrivals = Arrivals(recording.calls, set(nodes), hand_on)
-    del nodes
+    arrivals = Arrivals(recording.calls, nodes.kinds, hand_on)
+    nodes.release()
     with unaccumulated(recording.watched()), arrivals.awaited():
         told = torch.autograd.grad(total, wanted, allow_unused=True) if wanted else ()
+    lot.settle()
     _refuse_leaks(recording, told[len(taped) : len(taped) + len(leaks)])
     if not any(made.values()) and not any(gradient is not None for gradient in told[: len(taped)]):
         raise _no_gradients()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from types import CodeType
 
 from torch import nn
 
@@ -63,7 +64,7 @@ class Decisions:
         Raises:
             UnfollowedError: a tensor that held records before does not fit now.
         """
-        place = _Place((question, _call_site(self._model)))
+        place = _Place(question, _call_site(self._model))
         key = (place, self._asked[place])
         self._asked[place] += 1
         if records is None or (records < 2 and key not in self._settled):
@@ -84,12 +85,13 @@ class Decisions:
 
 
 class _Place:
-    """A question from a call site, hashed once: code objects are hashed by all that is in them."""
+    """A question from a call site: code objects, which are hashed by all that is in them, are told apart by their names first."""
 
     __slots__ = ("_hash", "_told")
 
-    def __init__(self, told: Hashable) -> None:
-        self._told, self._hash = told, hash(told)
+    def __init__(self, question: Hashable, site: tuple[tuple[CodeType, int], ...]) -> None:
+        self._told = question, site
+        self._hash = hash((question, *[(code.co_name, at) for code, at in site]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Place) and self._told == other._told
@@ -98,13 +100,13 @@ class _Place:
         return self._hash
 
 
-def _call_site(model: nn.Module | None) -> Hashable:
+def _call_site(model: nn.Module | None) -> tuple[tuple[CodeType, int], ...]:
     """The functions between the model's innermost call and this one, and the place in each; all that are running outside of any such call.
 
     Args:
         model: where the walk ends.
     """
-    found: list[Hashable] = []
+    found: list[tuple[CodeType, int]] = []
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code is _CALL and frame.f_locals.get("self") is model:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError, RecordByRecordWarning
-from lethe.train.clipping.checks.graphs import Node, nodes_of
+from lethe.train.clipping.checks.graphs import Graph, Node, nodes_of
 from lethe.train.clipping.checks.leaves import refuse_other_leaves
 from lethe.train.clipping.checks.self_check import SelfCheck
 from lethe.train.clipping.checks.steadiness import unsteady_records
@@ -263,15 +263,17 @@ class Clipper:
         device = losses.device.type
         with torch.autocast(device, enabled=False), self._workspace.open(), eagerly():
             self._check.losses(losses, counted, recording)
-            nodes = list(nodes_of(losses))
+            nodes = Graph(nodes_of(losses))
             refuse_other_leaves(nodes, recording)
             refuse_compiled(nodes)
             unsteady = unsteady_records(nodes, len(losses))
             if not checking:
                 self._check.late(nodes, losses, counted, recording)
-            del nodes
-            in_turn = not checking and units is None
-            parts = backward_in_turn(recording, total) if in_turn else backward(recording, total, keep=checking)
+            if checking or units is not None:
+                nodes.release()
+                parts = backward(recording, total, keep=checking)
+            else:
+                parts = backward_in_turn(recording, total, nodes)
             if checking:
                 self._check.gradients(parts, losses, counted, recording)
             with torch.no_grad():

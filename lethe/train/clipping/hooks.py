@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from lethe.train.clipping.anchors import Anchor, Untouched
 from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.fallback import RecordFree, Tape
-from lethe.train.clipping.records.calls import Call, detached, random_state
+from lethe.train.clipping.records.calls import Call, detached, random_state, tensors_given
 from lethe.train.clipping.records.folds import Folds
 from lethe.train.clipping.records.stand_ins import Place, StandIns
 from lethe.train.clipping.records.surrounded import refuse_checkpoints, refuse_transforms
@@ -177,8 +177,8 @@ class Recording:
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._asleep:
             return
-        refuse_checkpoints(self.found.describe(module))
-        refuse_transforms(self.found.describe(module))
+        refuse_checkpoints(partial(self.found.describe, module))
+        refuse_transforms(partial(self.found.describe, module))
         frame = _Frame(module)
         self._frames.append(frame)
         if not torch.is_grad_enabled():
@@ -196,7 +196,7 @@ class Recording:
                 module._parameters[name] = self.tape.alias(parameter)  # pyright: ignore[reportArgumentType]
             return
         frame.real = self._stand_ins.real_within(module)
-        given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+        given = tensors_given(args, kwargs)
         if any(entry.is_nested for entry in given):
             raise UnfollowedError(
                 f"{self.found.describe(module)} is given a nested tensor, of whose numbers nothing says which record's they are.",
@@ -226,7 +226,7 @@ class Recording:
         if frame.call is None or output is None:
             return None
         frame.call.single = isinstance(output, Tensor)
-        given = [entry for entry in tree_flatten((args, kwargs))[0] if isinstance(entry, Tensor)]
+        given = tensors_given(args, kwargs)
         held = self._held(output, frame.call.edges, module, given)
         if isinstance(held, Tensor) and not frame.call.doubtful and getattr(module, "batch_first", True) is not False:
             self.folds.note(frame.call.edges[0])  # pyright: ignore[reportArgumentType]

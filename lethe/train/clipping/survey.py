@@ -76,7 +76,7 @@ def survey(model: nn.Module) -> Survey:
         if not parameter.is_floating_point():
             raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")
     paths = {module: path for path, module in modules}
-    found = Survey(names=names, rules={}, covered={}, bare={}, paths=paths, behaviour=behaviour(model))
+    found = Survey(names=names, rules={}, covered={}, bare={}, paths=paths, behaviour=behaviour(model, modules))
     _walk(model, found, set())
     for module in (model, *found.covered, *found.bare):
         if isinstance(module, torch.jit.ScriptModule):
@@ -92,6 +92,8 @@ def _walk(module: nn.Module, found: Survey, seen: set[nn.Module]) -> None:
     if module in seen:
         return
     seen.add(module)
+    if not module._modules and not _trained(module._parameters.items()):
+        return  # whatever its rule
     rule = rule_for(module)
     if rule is not None:
         own = _trained(module.named_parameters(remove_duplicate=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
@@ -79,13 +79,18 @@ class Workspace:
     def lend(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
         """See `borrowed`."""
         needed = prod(shape) * like.dtype.itemsize
-        if self._bytes + needed > (_LEAST + self._earned + self._swing if self._limit is None else self._limit):
+        if self._is_short(needed) and (more := _MORE.get()) is not None:
+            more()
+        if self._is_short(needed):
             return None
         self._bytes += needed
         stays = on_cpu(like) and self._stays + needed <= _STAYS
         given = self._found(needed).view(like.dtype).view(*shape) if stays else like.new_empty(shape)
         self._given.append(TensorWeakRef(given))
         return given
+
+    def _is_short(self, needed: int) -> bool:
+        return self._bytes + needed > (_LEAST + self._earned + self._swing if self._limit is None else self._limit)
 
     def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:
         """See `scratch`."""
@@ -98,14 +103,25 @@ class Workspace:
 
     def _found(self, needed: int) -> Tensor:
         self._stays += needed
-        places = [place for place, kept in enumerate(self._kept) if len(kept) >= needed]
-        place = min(places, key=lambda place: len(self._kept[place]), default=-1)
+        places = [place for place, kept in enumerate(self._kept) if kept.numel() >= needed]
+        place = min(places, key=lambda place: self._kept[place].numel(), default=-1)
         memory = self._kept.pop(place) if place >= 0 else torch.empty(int(_ROOM * needed), dtype=torch.uint8)
         self._lent.append(memory)
         return memory[:needed]
 
 
 _OPEN: ContextVar[Workspace | None] = ContextVar("lethe_workspace", default=None)
+_MORE: ContextVar[Callable[[], object] | None] = ContextVar("lethe_workspace_more", default=None)
+
+
+@contextmanager
+def if_short(more: Callable[[], object]) -> Generator[None]:
+    """Within: where the open workspace has lent all it may, this is called, which may let go of something, before it says so."""
+    token = _MORE.set(more)
+    try:
+        yield
+    finally:
+        _MORE.reset(token)
 
 
 def freed(count: int) -> None:

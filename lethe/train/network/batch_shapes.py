@@ -11,7 +11,7 @@ from lethe.errors import BatchShapeWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.rules.rounding import tf32_in_convolutions
+from lethe.train.clipping.rules.precision import tf32_in_convolutions
 from lethe.train.data import BatchStream
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -25,6 +25,7 @@ from test_clipping_outer_products import (
     test_positions_that_cancel_hide_no_norm,
     test_records_that_are_not_finite_are_left_out_by_weight_zero,
 )
+from test_clipping_together import test_parts_measured_together_are_measured_as_each_by_itself
 from test_clipping_whole_models import test_float32_agrees_with_float64, test_they_clip_like_single_records
 from torch import Tensor
 
@@ -41,6 +42,7 @@ __all__ = [
     "test_gradients_whose_squares_vanish_are_not_left_out",
     "test_norms_and_sums_are_those_of_the_formed_gradients",
     "test_one_position_of_any_size_stays_within_the_bound",
+    "test_parts_measured_together_are_measured_as_each_by_itself",
     "test_positions_that_cancel_hide_no_norm",
     "test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound",
     "test_records_of_small_and_of_negative_weight_count_where_each_is_formed_alone",

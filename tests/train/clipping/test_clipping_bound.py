@@ -16,7 +16,7 @@ from lethe.train.clipping import METHODS, Clipper
 from lethe.train.clipping.rules import parts
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Rows, squares_of
-from lethe.train.clipping.rules.rounding import full_precision
+from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.rules.token_rows import TokenRows
 
 RECORD, RECORDS, WIDTH = 4, 9, 6

@@ -30,6 +30,37 @@ def _kind_named(name: str) -> str:
     return name.rpartition("::")[2].split("Backward")[0]
 
 
+class Graph(list[Node]):
+    """Nodes of a graph, whose kinds are asked for once."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        super().__init__(nodes)
+        self.kinds: dict[Node, str] = {node: kind_of(node) for node in self}
+        self._by_kind: dict[str, list[Node]] = {}
+        for node, kind in self.kinds.items():
+            self._by_kind.setdefault(kind, []).append(node)
+
+    def release(self) -> None:
+        """Let go of all nodes, and so of what they hold, whoever still has this list."""
+        self.clear()
+        self.kinds.clear()
+        self._by_kind.clear()
+
+    def of(self, wanted: Callable[[str], bool]) -> list[Node]:
+        """Those of some kinds."""
+        return [node for kind, nodes in self._by_kind.items() if wanted(kind) for node in nodes]
+
+
+def of_kind(nodes: Iterable[Node], wanted: Callable[[str], bool]) -> Iterable[Node]:
+    """The nodes of some kinds.
+
+    Args:
+        nodes: a Graph, or any nodes.
+        wanted: whether a kind of operation is looked for.
+    """
+    return nodes.of(wanted) if isinstance(nodes, Graph) else (node for node in nodes if wanted(kind_of(node)))
+
+
 def nodes_of(losses: Tensor, stops: Iterable[Node] = ()) -> Iterator[Node]:
     """Every node of the graph, each once; of those before `stops` only, if there are any."""
     waiting: list[Node] = [] if losses.grad_fn is None else [losses.grad_fn]

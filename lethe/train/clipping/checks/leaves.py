@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from lethe.errors import InputError
-from lethe.train.clipping.checks.graphs import Node, kind_of
+from lethe.train.clipping.checks.graphs import Node, of_kind
 from lethe.train.clipping.hooks import Recording
 
 
@@ -23,7 +23,7 @@ def refuse_other_leaves(nodes: Iterable[Node], recording: Recording) -> None:
     Raises:
         InputError: a leaf is no parameter and no input of this batch.
     """
-    leaves = [node.variable for node in nodes if kind_of(node) == "AccumulateGrad"]
+    leaves = [node.variable for node in of_kind(nodes, "AccumulateGrad".__eq__)]
     strange = [leaf for leaf in leaves if not isinstance(leaf, nn.Parameter)]
     if not strange:
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.checks.graphs import Node, kind_of
+from lethe.train.clipping.checks.graphs import Node, kind_of, of_kind
 
 _NAMES = ("_saved_self", "_saved_other", "_saved_exponent", "_saved_end", "_saved_weight")
 _KINDS = ("Mul", "Div", "Pow", "Lerp")
@@ -25,7 +25,7 @@ def shared_numbers(nodes: Iterable[Node], records: int) -> SharedNumbers:
         nodes: of a graph.
         records: B.
     """
-    return [(kind, value) for node in nodes if (kind := kind_of(node)) in _KINDS for value in _shared(node, records)]
+    return [(kind_of(node), value) for node in of_kind(nodes, _KINDS.__contains__) for value in _shared(node, records)]
 
 
 def _shared(node: Node, records: int) -> Iterable[float]:

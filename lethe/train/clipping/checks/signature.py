@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from lethe.train.clipping.checks.graphs import Node, kind_of, nodes_of, saved
+from lethe.train.clipping.checks.graphs import Graph, Node, kind_of, nodes_of, of_kind, saved
 from lethe.train.clipping.hooks import Recording
 from lethe.train.model_state.outputs import tensors_of
 
@@ -24,12 +24,13 @@ def signature(nodes: Iterable[Node], recording: Recording) -> frozenset[Hashable
         recording: of the forward pass.
     """
     layers = {edge.node for calls in recording.calls.values() for call in calls for edge in call.edges if edge is not None}
-    kinds: dict[Node, str] = {}
+    kinds = dict(nodes.kinds) if isinstance(nodes, Graph) else dict[Node, str]()
+    kinds.update(dict.fromkeys(layers, _LAYER))
 
     def told(node: Node) -> str:
-        if node not in kinds:
-            kinds[node] = _LAYER if node in layers else kind_of(node)
-        return kinds[node]
+        if (kind := kinds.get(node)) is None:
+            kind = kinds[node] = kind_of(node)
+        return kind
 
     found: set[Hashable] = set()
     for node in nodes:
@@ -69,8 +70,8 @@ def reorders(nodes: Iterable[Node], recording: Recording) -> bool:
         nodes: of the graph from the losses to its leaves.
         recording: of the forward pass.
     """
-    nodes = list(nodes)
-    taking = [node for node in nodes if kind_of(node) in _TAKING]
+    nodes = nodes if isinstance(nodes, list) else list(nodes)
+    taking = list(of_kind(nodes, _TAKING.__contains__))
     if not taking:
         return False
     own = _by_torch(nodes) if _packed(recording) else set[Node]()

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, saved
-from lethe.train.clipping.rules.attention.core import left_to_rounding, longest
+from lethe.train.clipping.checks.graphs import Node, kind_of, nearest, of_kind, saved
+from lethe.train.clipping.rules.attention.core import left_to_rounding, longest, one_is_left_to_rounding
 from lethe.train.core.tensors import on_cpu
 
 _WIDE = (torch.float32, torch.float64)
@@ -40,17 +40,24 @@ def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
     Returns:
         Shape (B,), bool, or None.
     """
-    found = [_unsteady(attended, records) for attended in _attended(nodes) if _has_rows(attended, records)]
-    return torch.stack(found).any(0) if found else None
+    seen = [attended for attended in _attended(nodes) if _has_rows(attended, records)]
+    asked: dict[tuple[int, float, torch.dtype, torch.device], list[tuple[Tensor, ...]]] = {}
+    for attended in seen:
+        values = [value for value in attended.values if len(value) == len(attended.query)] or [attended.key]
+        if _far_from_rounding(attended.query, attended.key, values, attended.scale):
+            continue
+        q, k, *others = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
+        asked.setdefault((len(q), attended.scale, attended.query.dtype, q.device), []).extend((q, k, v) for v in others)
+    if not asked:
+        return torch.zeros(records, dtype=torch.bool, device=seen[0].query.device) if seen else None
+    found = [_unsteady(lengths, scale, dtype, records) for (_, scale, dtype, _), lengths in asked.items()]
+    return torch.stack(found).any(0)
 
 
-def _unsteady(attended: _Attended, records: int) -> Tensor:
-    values = [value for value in attended.values if len(value) == len(attended.query)]
-    if _far_from_rounding(attended.query, attended.key, values or [attended.key], attended.scale):
-        return torch.zeros(records, dtype=torch.bool, device=attended.query.device)
-    q, k, *values = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
-    asked = [left_to_rounding(q, k, v, attended.scale, attended.query.dtype) for v in (values or [k])]
-    return torch.stack(asked).view(len(asked), records, -1).any(2).any(0)
+def _unsteady(lengths: Sequence[tuple[Tensor, ...]], scale: float, dtype: torch.dtype, records: int) -> Tensor:
+    """Of several attentions at once."""
+    q, k, v = (torch.stack(column) for column in zip(*lengths, strict=True))
+    return left_to_rounding(q, k, v, scale, dtype).view(len(lengths), records, -1).any(2).any(0)
 
 
 def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], scale: float) -> bool:
@@ -62,8 +69,8 @@ def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], sca
     lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given]
     if not all(_SMALL < length < _LARGE for length in lengths):  # squares vanish, overflow or are nan
         return False
-    q, k, *others = (torch.tensor(length, dtype=torch.float64) for length in lengths)
-    return not any(bool(left_to_rounding(q, k, v, scale, query.dtype)) for v in others)
+    q, k, *others = lengths
+    return not any(one_is_left_to_rounding(q, k, v, scale, query.dtype) for v in others)
 
 
 def _of_rows(lengths: Tensor) -> Tensor:
@@ -77,7 +84,7 @@ def _has_rows(attended: _Attended, records: int) -> bool:
 
 def _attended(nodes: Iterable[Node]) -> Iterator[_Attended]:
     by_softmax: dict[Node, list[Tensor]] = {}
-    for node in nodes:
+    for node in of_kind(nodes, lambda kind: kind.startswith("ScaledDotProduct") or kind in _SOFTMAX or _multiplies(kind)):
         kind = kind_of(node)
         if kind.startswith("ScaledDotProduct"):
             given = [tensor.detach() for name in ("query", "key", "value") if (tensor := saved(node, name)) is not None]

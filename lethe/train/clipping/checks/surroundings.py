@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks, saved_tensors_hooks
 
-from lethe.train.clipping.checks.graphs import Node, kind_of
+from lethe.train.clipping.checks.graphs import Node, of_kind
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import FAILURES
 
@@ -42,7 +42,7 @@ def refuse_compiled(nodes: Iterable[Node]) -> None:
     Raises:
         InputError: something was.
     """
-    if any(kind_of(node) == "CompiledFunction" for node in nodes):
+    if any(True for _ in of_kind(nodes, "CompiledFunction".__eq__)):
         raise UnfollowedError(
             "a part of the losses' computation ran compiled, and hides what it does with records.",
             source="the graph that autograd recorded: torch.compile, outside of the recording",

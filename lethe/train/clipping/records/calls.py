@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_flatten
 
 from lethe.train.clipping.anchors import Untouched
 from lethe.train.clipping.rules.replay import RandomUse
@@ -63,6 +64,14 @@ def detached(entry: Any) -> Any:
     if isinstance(entry, tuple | list) and not hasattr(entry, "_fields"):
         return type(entry)(detached(part) for part in entry)
     return entry
+
+
+def tensors_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """All tensors among the arguments, within containers as well."""
+    entries = [*args, *kwargs.values()]
+    if not all(entry is None or isinstance(entry, Tensor | bool | int | float | str) for entry in entries):
+        entries = tree_flatten((args, kwargs))[0]  # takes ten times as long
+    return [entry for entry in entries if isinstance(entry, Tensor)]
 
 
 def random_state(module: nn.Module, given: Sequence[Tensor]) -> Tensor | None:

@@ -46,6 +46,8 @@ class StandIns:
                     self._places.append((module._parameters, name))
                     self._put(module._parameters, name, parameter)
             # Hooks will write there what they compute of stand-ins.
+            if not module._forward_pre_hooks:
+                continue
             own = vars(module)
             self._attributes += [(own, name, own[name]) for name in computed_attributes(module) if isinstance(own.get(name), Tensor)]
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clipping.groups import Group, Method, clip_weights, group_of
-from lethe.train.clipping.rules.parts import Part
-from lethe.train.clipping.rules.rounding import full_precision
+from lethe.train.clipping.records.joined import Owned, apart, joined
+from lethe.train.clipping.rules.parts import Part, asked_once
+from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.rules.rule import wide
 
 
@@ -69,12 +70,13 @@ class ClippedSums:
         for parameter in parts:
             members[group_of(names[parameter], self._groups)].append(parameter)
         with full_precision():
-            squares = [_squared([parts[parameter] for parameter in group], losses) for group in members]
+            owned = [joined(parts, group) for group in members]
+            squares = [_squared([part for _, part in group], losses) for group in owned]
             whole = torch.stack(squares).sum(0)
             kept = whole.isfinite()
             kept = kept if unsteady is None else kept & ~unsteady
             kept = kept if counted is None else kept & counted
-            added = self._weighed(parts, members, squares, kept)
+            added = self._weighed(owned, squares, kept)
         # All at once: a step that failed half-way and is tried again must not count a record twice.
         self._sums = {**self._sums, **added}
         if counted is None or bool(counted.any()):
@@ -109,23 +111,26 @@ class ClippedSums:
         sums, self._sums = self._sums, {}
         return {parameter: sums[parameter] if parameter in sums else torch.zeros_like(wide(parameter.detach())) for parameter in trained}
 
-    def _weighed(
-        self, parts: dict[nn.Parameter, Part], members: list[list[nn.Parameter]], squares: list[Tensor], kept: Tensor
-    ) -> dict[nn.Parameter, Tensor]:
+    def _weighed(self, owned: list[list[Owned]], squares: list[Tensor], kept: Tensor) -> dict[nn.Parameter, Tensor]:
         """The sums with the kept records of this batch added, of its parameters."""
         sums: dict[nn.Parameter, Tensor] = {}
         whole = torch.stack(squares).sum(0)
-        for group, chosen, squared in zip(self._groups, members, squares, strict=True):
+        for group, held, squared in zip(self._groups, owned, squares, strict=True):
+            chosen = [parameter for parameters, _ in held for parameter in parameters]
             if not chosen:
                 continue
             coarse = torch.float64 if all(parameter.dtype == torch.float64 for parameter in chosen) else torch.float32
             numbers = sum(parameter.numel() for parameter in chosen)
-            slack = _slack([parts[parameter] for parameter in chosen])
+            slack = _slack([part for _, part in held])
             weights = clip_weights(squared, group, self._method, numbers=numbers, dtype=coarse, slack=slack, whole=whole)
             weights = torch.where(kept, weights, 0.0)
-            for parameter in chosen:
-                added = parts.pop(parameter).weighted_sum(weights).reshape(parameter.shape)
-                sums[parameter] = added.add_(self._sums[parameter]) if parameter in self._sums else added
+            held.reverse()
+            with asked_once(weights):
+                while held:  # a part is let go of once it was added
+                    parameters, part = held.pop()
+                    for parameter, added in zip(parameters, apart(parameters, part.weighted_sum(weights)), strict=True):
+                        sums[parameter] = added.add_(self._sums[parameter]) if parameter in self._sums else added
+                    del part
         return sums
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train.clipping.rules.arguments import argument
-from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
+from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows, added
 from lethe.train.clipping.rules.rule import wide
 from lethe.train.clipping.unfollowed import UnfollowedError
 
@@ -38,7 +38,7 @@ class NormalisationGradients(PartedGradients):
             if "bias" in self.names:
                 shift.append(self.reduced(gradient))
         sums = {"weight": scale, "bias": shift}
-        return {name: Rows(torch.stack(terms).sum(0)) for name, terms in sums.items() if terms}
+        return {name: Rows(added(terms)) for name, terms in sums.items() if terms}
 
     def refuse(self) -> None:
         """Raise InputError if the layer mixes records."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Rows, scaled, silenced, squares_of, taken
+from lethe.train.clipping.rules.parts import Rows, added, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import on_cpu
@@ -42,12 +42,14 @@ class Applied(NamedTuple):
 
 def weight_part(uses: Sequence[Applied]) -> OuterProducts:
     """The gradients in the weight of an affine map, over all its uses."""
+    if len(uses) == 1:
+        return OuterProducts(uses[0].inputs.contiguous(), uses[0].gradients.contiguous())
     return OuterProducts(torch.cat([use.inputs for use in uses], dim=1), torch.cat([use.gradients for use in uses], dim=1))
 
 
 def shift_part(uses: Sequence[Applied]) -> Rows:
     """The gradients in the bias of an affine map, over all its uses."""
-    return Rows(torch.stack([use.gradients.sum(1) for use in uses]).sum(0))
+    return Rows(added([use.gradients.sum(1) for use in uses]))
 
 
 class OuterProducts(Cancelling):
@@ -74,7 +76,7 @@ class OuterProducts(Cancelling):
         self.dtype = gradients.dtype
         self.numbers = inputs.shape[2] * gradients.shape[2]
         self.turned = gradients.shape[2] > inputs.shape[2]
-        self._sizes: tuple[Tensor, Tensor] | None = None
+        self._lengths: tuple[Tensor, Tensor] | None = None
         self._formed_in_turn = False
 
     def _squares(self) -> Tensor:
@@ -128,6 +130,8 @@ class OuterProducts(Cancelling):
         if not on_cpu(self.inputs):
             return
         x, g = self._norms()
+        if bool(g.all()):
+            return
         silent = (g == 0).all(0)
         silent[:1] = False  # one is left
         places = silent.nonzero()[:, 0]
@@ -137,7 +141,7 @@ class OuterProducts(Cancelling):
             return
         held, heard = self.inputs.nbytes + self.gradients.nbytes, (~silent).nonzero()[:, 0]
         self.inputs, self.gradients = self.inputs[:, heard], self.gradients[:, heard]
-        self._sizes = x[:, heard], g[:, heard]
+        self._lengths = x[:, heard], g[:, heard]
         freed(held - self.inputs.nbytes - self.gradients.nbytes)
 
     def lengths(self) -> Tensor:
@@ -152,18 +156,31 @@ class OuterProducts(Cancelling):
         twice = (in_turn if self._thin() else blocked) if self._formed_in_turn else 0
         return 1 + blocked + twice
 
+    def _alike(self) -> Hashable:
+        """See Cancelling."""
+        return type(self), self._roundings()
+
+    def _told(self) -> tuple[Tensor, ...]:
+        """See Cancelling."""
+        return self._norms()
+
+    def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """See Cancelling."""
+        x, g = told
+        return torch.linalg.vecdot(x, g), torch.maximum(x, g).amax(-1) if x.shape[-1] else None
+
     def _thin(self) -> bool:
         return min(self.inputs.shape[2], self.gradients.shape[2]) <= 1
 
     def _largest(self) -> Tensor | None:
-        return torch.cat(self._norms(), dim=1).amax(1) if self.inputs.shape[1] else None
+        return self._bounds(self._norms())[1]
 
     def _norms(self) -> tuple[Tensor, Tensor]:
         """Of x and g at each position, shapes (B, T), float64."""
-        if self._sizes is None:
-            x, g = (squares_of(factor.flatten(0, 1)).sqrt().view(factor.shape[:2]) for factor in (self.inputs, self.gradients))
-            self._sizes = x, g
-        return self._sizes
+        if self._lengths is None:
+            x, g = (lengths_of(factor.flatten(0, 1)).view(factor.shape[:2]) for factor in (self.inputs, self.gradients))
+            self._lengths = x, g
+        return self._lengths
 
     def _factors(self) -> tuple[Tensor, Tensor]:
         """See Cancelling."""

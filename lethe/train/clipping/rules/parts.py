@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -15,23 +17,29 @@ from lethe.train.core.tensors import on_cpu
 # Squares are summed in their own arithmetic over this many numbers at most: by eight partial sums or more, of 32 squares each.
 _BLOCK = 256
 
-# Between these no square of a float32 number that matters to the sum has vanished, and none has overflown.
-_SMALL, _LARGE = 1e-24, 1e34
+# Between these no square of a float32 number that matters to the norm has vanished, and none has overflown.
+_SMALL, _LARGE = 1e-12, 1e17
 
 # Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
 # are taken in float64: 64 MiB.
 _ANEW, _ANEW_ON_GPU = 2**18, 2**23
 
+_NOT_ZERO: ContextVar[Tensor | None] = ContextVar("lethe_weights_none_of_which_is_0", default=None)
+
 
 def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
     """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
     factors = _along_records(weights.to(tensor.dtype), tensor)
+    if none_is_zero(weights):
+        return tensor * factors
     dropped, products = factors == 0, tensor * factors
     return products.masked_fill_(dropped, 0) if _may_hold(dropped) else products
 
 
 def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
     """The tensor with 0 in the records of weight 0, for the other factor of a product with scaled records."""
+    if none_is_zero(weights):
+        return tensor
     dropped = weights == 0
     return tensor.masked_fill(_along_records(dropped, tensor), 0) if _may_hold(dropped) else tensor
 
@@ -39,6 +47,21 @@ def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
 def _may_hold(dropped: Tensor) -> bool:
     """Whether one may be true: of a GPU that is not asked."""
     return not on_cpu(dropped) or bool(dropped.any())
+
+
+@contextmanager
+def asked_once(weights: Tensor) -> Generator[None]:
+    """Within: whether some of these weights are 0 is known of this very tensor, which nobody may write to."""
+    token = _NOT_ZERO.set(weights if bool(weights.all()) else None)
+    try:
+        yield
+    finally:
+        _NOT_ZERO.reset(token)
+
+
+def none_is_zero(weights: Tensor) -> bool:
+    """Whether it is known that no record has weight 0."""
+    return weights is _NOT_ZERO.get()
 
 
 def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
@@ -60,28 +83,41 @@ def squares_of(formed: Tensor) -> Tensor:
     Short blocks are summed as they are, blocks in float64. A sum near which squares vanish or overflow is taken anew in float64. On a GPU
     all are taken in float64, without a question.
     """
+    return lengths_of(formed).square()
+
+
+def lengths_of(formed: Tensor) -> Tensor:
+    """The norms whose squares are `squares_of`."""
     flat = formed.flatten(1)
     if flat.dtype == torch.float64:
-        return torch.linalg.vector_norm(flat, dim=1).square()
+        return torch.linalg.vector_norm(flat, dim=1)
     if not on_cpu(flat):
         if flat.numel() <= _ANEW_ON_GPU:
-            return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
+            return torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
         columns = flat.split(max(1, _ANEW_ON_GPU // len(flat)), dim=1)
-        return torch.stack([torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64).square() for piece in columns]).sum(0)
+        return torch.stack([torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in columns]).norm(dim=0)
     # Across rows, a record's squares would be added one by one.
     flat = flat.contiguous()
     whole = flat.shape[1] - flat.shape[1] % _BLOCK
     if flat.shape[1] > _BLOCK:
-        blocks = torch.linalg.vector_norm(flat[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2).double().square().sum(1)
-        squares = blocks + torch.linalg.vector_norm(flat[:, whole:], dim=1).double().square()
+        blocks = [torch.linalg.vector_norm(flat[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2)]
+        if whole < flat.shape[1]:
+            blocks.append(torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True))
+        lengths = torch.linalg.vector_norm(torch.cat(blocks, dim=1), dim=1, dtype=torch.float64)
     else:
-        squares = torch.linalg.vector_norm(flat, dim=1).double().square()
-    extreme = ~((squares > _SMALL) & (squares < _LARGE))
-    if bool(extreme.any()):
+        lengths = torch.linalg.vector_norm(flat, dim=1).double()
+    told = lengths.detach().numpy()
+    if not ((told > _SMALL) & (told < _LARGE)).all():
+        extreme = ~((lengths > _SMALL) & (lengths < _LARGE))
         extreme &= torch.linalg.vector_norm(flat, torch.inf, dim=1) != 0  # nothing has vanished where nothing is
         for rows in extreme.nonzero()[:, 0].split(max(1, _ANEW // max(1, flat.shape[1]))):
-            squares[rows] = torch.linalg.vector_norm(flat[rows], dim=1, dtype=torch.float64).square()
-    return squares
+            lengths[rows] = torch.linalg.vector_norm(flat[rows], dim=1, dtype=torch.float64)
+    return lengths
+
+
+def added(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of one tensor or more of one shape."""
+    return terms[0] if len(terms) == 1 else torch.stack(tuple(terms)).sum(0)
 
 
 class Part(ABC):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Part, silenced, squares_of
+from lethe.train.clipping.rules.parts import Part, none_is_zero, silenced, squares_of
+from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
 from lethe.train.core.tensors import on_cpu
@@ -43,50 +43,6 @@ _COHERENT = 32
 # Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^20 float32 are 4 MiB.
 _HELD, _REUSED = 2**23, 2**20
 
-_WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
-
-
-@contextmanager
-def full_precision() -> Generator[None]:
-    """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
-    if _WITHIN.get():  # the switches cost more than a small product
-        yield
-        return
-    product, convolutions = torch.get_float32_matmul_precision(), tf32_in_convolutions()
-    owners = _owners()
-    before = [owner.fp32_precision for owner in owners]
-    token = _WITHIN.set(True)
-    try:
-        # The older switches first: torch refuses to answer where they disagree with the newer ones.
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
-        for owner in owners:
-            owner.fp32_precision = "ieee"
-        yield
-    finally:
-        _WITHIN.reset(token)
-        torch.set_float32_matmul_precision(product)
-        if convolutions is not None:
-            torch.backends.cudnn.allow_tf32 = convolutions
-        for owner, value in zip(owners, before, strict=True):
-            owner.fp32_precision = value
-
-
-def _owners() -> list[Any]:
-    """The switches of torch 2.9 and later, in the order in which they are set back."""
-    backends: Any = torch.backends
-    if not hasattr(backends.cuda.matmul, "fp32_precision"):
-        return []
-    return [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv]
-
-
-def tf32_in_convolutions() -> bool | None:
-    """Whether a GPU may round the factors of convolutions to ten bits, as PyTorch lets it by default; None: the switches disagree."""
-    try:
-        return torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # the newer switches were set apart
-        return None
-
 
 def lost(lengths: Tensor, dtype: torch.dtype) -> Tensor:
     r"""The largest rounding error, in norm, of a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`."""
@@ -98,12 +54,21 @@ def uncertain(lengths: Tensor, sums: Tensor) -> Tensor:
     return lost(lengths, torch.float64) > _SHARE * squares_of(sums).sqrt()
 
 
+class _Sizes(NamedTuple):
+    """What a part tells of its records before anything is decided."""
+
+    squares: Tensor
+    """Squared norms as computed, float64, shape (B,)."""
+    told: tuple[Tensor, ...]
+    """What `Cancelling._bounds` goes by, records first."""
+
+
 class _Measured(NamedTuple):
     """What is known of the records once they are measured."""
 
     squares: Tensor
     """Squared norms, float64, shape (B,)."""
-    slack: Tensor
+    slack: Tensor | None
     """See Part, shape (B,)."""
     exact: Tensor
     """The records that are summed by themselves in float64."""
@@ -125,6 +90,7 @@ class Cancelling(Part):
     numbers: int
     """How many numbers the parameter has."""
 
+    _sizes: _Sizes | None = None
     _known: _Measured | None = None
     _kept: Tensor | None = None
     _versions: tuple[int, ...] | None = None
@@ -171,31 +137,27 @@ class Cancelling(Part):
         """The size of each record's largest factor, which must leave room for the smallest, shape (B,); None: no factors."""
         return None
 
+    def _alike(self) -> Hashable:
+        """What `_between` and `_bounds` go by: parts of which it is equal may be measured together; None: this one by itself."""
+        return None
+
+    def _told(self) -> tuple[Tensor, ...]:
+        """What `_bounds` goes by; of parts that are alike it is stacked in front."""
+        lengths, largest = self.lengths() if self._kept is None else self._rough_lengths(), self._largest()
+        return (lengths,) if largest is None else (lengths, largest)
+
+    def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """`lengths`, or `_rough_lengths` where formed gradients are kept, and `_largest`."""
+        return told[0], told[1] if len(told) > 1 else None
+
     def _measured(self) -> _Measured:
         if self._known is None:
-            with torch.no_grad(), full_precision():
-                self._known = self._measure()
+            measure([self])
+        assert self._known is not None
         return self._known
 
-    def _measure(self) -> _Measured:
-        squares = self._squares().double().clamp(min=0)
-        norms = squares.sqrt()
-        lengths = self.lengths() if self._kept is None else self._rough_lengths()
-        if self._kept is None:
-            slack, expected = self._between(lengths, norms)
-            doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
-        else:
-            slack, doubtful = torch.zeros_like(norms), lost(lengths, self.dtype) > _SHARE_FORMED * norms
-        if (largest := self._largest()) is not None:
-            doubtful = doubtful | (largest > _ROOM[self.dtype])
-        most = _SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU
-        rows, held = _places(doubtful, (slack > most * norms) & ~doubtful)
-        if len(rows):
-            lengths = self.lengths()
-            for chunk in rows.split(self._at_once(_HELD)):
-                squares[chunk] = squares_of(self._alone(chunk, lengths))
-        slack = slack.index_fill(0, torch.cat([rows, held]), 0).nan_to_num(nan=0.0, posinf=0.0)
-        return _Measured(squares, slack, rows, held)
+    def _measure(self) -> _Sizes:
+        return _Sizes(self._squares().double(), self._told())
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
         """How far the added may lie from the measured, and how far it is expected to.
@@ -216,13 +178,25 @@ class Cancelling(Part):
         formed = self._raw(rows, torch.float64)
         return formed.masked_fill_(uncertain(lengths[rows], formed).view(-1, *[1] * (formed.dim() - 1)), 0)
 
+    def begin(self) -> int:
+        """Form and measure now, before `settle` decides of it, alone or with others.
+
+        Returns:
+            How many bytes are held until then that `settle` may let go of.
+        """
+        with torch.no_grad(), full_precision():
+            self._sizes = self._measure()
+        factors = self._factors()
+        self._versions = tuple(factor._version for factor in factors)
+        return 0 if self._kept is None else sum(factor.nbytes for factor in factors)
+
     def settle(self) -> None:
         """See Part."""
+        if self._versions is None:
+            self.begin()
         found = self._measured()
         if self._kept is not None and not len(found.exact) and not len(found.held) and self._let_go():
-            self.whole = False
-        else:
-            self._versions = tuple(factor._version for factor in self._factors())
+            self.whole, self._versions = False, None
 
     def _factors(self) -> Sequence[Tensor]:
         """What the gradients are formed of, for `settle`: between measuring and adding nobody may write to it."""
@@ -234,9 +208,9 @@ class Cancelling(Part):
 
     def squared_norms(self) -> Tensor:
         """See Part."""
-        return self._measured().squares.clone()
+        return self._measured().squares
 
-    def slack(self) -> Tensor:
+    def slack(self) -> Tensor | None:
         """See Part."""
         return self._measured().slack
 
@@ -244,7 +218,7 @@ class Cancelling(Part):
         if self._kept is None:
             return self._sum(weights)
         # As where a check asks of a few.
-        if on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
+        if not none_is_zero(weights) and on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
             return self._ordered(torch.tensordot(weights[used].to(self._kept.dtype), self._kept[used], dims=1)).contiguous()
         return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
 
@@ -261,10 +235,10 @@ class Cancelling(Part):
                 source="a hook on a tensor, or the backward of a torch.autograd.Function, that writes to what it is given",
                 remedy="give back a new tensor (gradient * 2 instead of gradient.mul_(2)).",
             )
-        by_themselves = torch.cat([found.exact, found.held])
         with full_precision():
-            if not len(by_themselves):
+            if not len(found.exact) + len(found.held):
                 return self._together(weights)
+            by_themselves = torch.cat([found.exact, found.held])
             rest = weights.index_fill(0, by_themselves, 0)
             found = found._replace(exact=_weighing(found.exact, weights), held=_weighing(found.held, weights))
             if not len(found.exact) + len(found.held):
@@ -299,8 +273,57 @@ def _weighing(rows: Tensor, weights: Tensor) -> Tensor:
     return rows[weights[rows] != 0] if on_cpu(weights) else rows
 
 
-def _places(*masks: Tensor) -> list[Tensor]:
-    """Where each is true; a GPU is asked once for all."""
-    if on_cpu(masks[0]):
-        return [mask.nonzero()[:, 0] for mask in masks]
-    return [mask.nonzero()[:, 0].to(masks[0].device) for mask in torch.stack(masks).cpu()]
+def measure(parts: Sequence[Cancelling]) -> None:
+    """Measure some parts, those that are alike at once: to decide of their records takes as many operations as to decide of one part's."""
+    groups: dict[Hashable, list[Cancelling]] = {}
+    with torch.no_grad(), full_precision():
+        for part in parts:
+            sizes = part._sizes = part._sizes or part._measure()
+            of = (*(one.shape for one in (sizes.squares, *sizes.told)), sizes.squares.device, part.dtype, part._kept is None)
+            alike = part._alike()
+            groups.setdefault(id(part) if alike is None else (alike, *of), []).append(part)
+        for group in groups.values():
+            _decide(group)
+
+
+def _decide(parts: Sequence[Cancelling]) -> None:
+    """What is known of the records of parts that are alike."""
+    first, sizes = parts[0], [part._sizes for part in parts if part._sizes is not None]
+    squares = _stacked([one.squares for one in sizes]).clamp(min=0)
+    lengths, largest = first._bounds([_stacked(told) for told in zip(*(one.told for one in sizes), strict=True)])
+    norms, slack, held = squares.sqrt(), None, None
+    if first._kept is None:
+        slack, expected = first._between(lengths, norms)
+        doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
+    else:
+        doubtful = lost(lengths, first.dtype) > _SHARE_FORMED * norms
+    if largest is not None:
+        doubtful = doubtful | (largest > _ROOM[first.dtype])
+    if slack is not None:
+        held = (slack > (_SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU) * norms) & ~doubtful
+        slack = slack.masked_fill(doubtful | held, 0).nan_to_num(nan=0.0, posinf=0.0)
+    exact, formed = _places([doubtful] if held is None else [doubtful, held], len(parts))
+    slacks = [None] * len(parts) if slack is None else slack.view(len(parts), squares.shape[-1]).unbind()
+    rows = squares.view(len(parts), squares.shape[-1]).unbind()
+    for part, own, loose, chosen, longer in zip(parts, rows, slacks, exact, formed, strict=True):
+        if len(chosen):
+            terms = part.lengths()
+            for chunk in chosen.split(part._at_once(_HELD)):
+                own[chunk] = squares_of(part._alone(chunk, terms))
+        part._known, part._sizes = _Measured(own, loose, chosen, longer), None
+
+
+def _stacked(told: Sequence[Tensor]) -> Tensor:
+    return told[0] if len(told) == 1 else torch.stack(tuple(told))
+
+
+def _places(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Where the first mask is true and where the second, if there is one, part by part; a GPU is asked once for all."""
+    device, told = masks[0].device, list(masks) if on_cpu(masks[0]) else list(torch.stack(tuple(masks)).cpu())
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    found = [[none] * parts, [none] * parts]
+    for places, mask in zip(found, told, strict=False):
+        rows = mask.numpy().reshape(parts, mask.shape[-1])
+        for place in np.flatnonzero(rows.any(1)):
+            places[place] = torch.from_numpy(np.flatnonzero(rows[place])).to(device)
+    return found[0], found[1]

@@ -144,8 +144,22 @@ def left_to_rounding(query: Tensor, key: Tensor, value: Tensor, scale: float, dt
         dtype: of the tensors.
     """
     size = torch.maximum(torch.maximum(query * key, value * key), value * query) * scale
-    # Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is.
-    return ~(_ROUNDINGS * min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps) * size <= _STEADY)
+    return ~(_rounding(dtype) * size <= _STEADY)
+
+
+def one_is_left_to_rounding(query: float, key: float, value: float, scale: float, dtype: torch.dtype) -> bool:
+    """`left_to_rounding` of one record.
+
+    Args:
+        query, key, value: the greatest lengths.
+        scale, dtype: as there.
+    """
+    return not _rounding(dtype) * (max(query * key, value * key, value * query) * scale) <= _STEADY
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """Half precision rounds ordinary records as coarsely as this asks of huge ones: they are held to what float32 is."""
+    return _ROUNDINGS * min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple, cast
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
-from lethe.train.clipping.rules.parts import scaled, silenced, squares_of
+from lethe.train.clipping.rules.parts import lengths_of, scaled, silenced, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, scratch
 
@@ -71,7 +71,7 @@ class Correlations(Cancelling):
     def __init__(self, uses: Sequence[Correlated], geometry: Geometry) -> None:
         self.uses = tuple(uses)
         self.geometry = geometry
-        self._sizes: list[tuple[Tensor, Tensor]] | None = None
+        self._lengths: list[tuple[Tensor, Tensor]] | None = None
         self.dtype = self.uses[0].gradients.dtype
         self.numbers = self.uses[0].gradients.shape[1] * (self.uses[0].inputs.shape[1] // geometry.groups) * prod(geometry.kernel)
 
@@ -131,14 +131,18 @@ class Correlations(Cancelling):
         once = sum(use.gradients.shape[2:].numel() for use in self.uses) / 4
         return max(super()._coherent(), once if self._uses_gram() else once + min(once, _BLOCKED))
 
+    def _alike(self) -> Hashable:
+        """See Cancelling."""
+        return type(self), self._roundings(), self._coherent()
+
     def _largest(self) -> Tensor | None:
         return torch.stack([norm for pair in self._norms() for norm in pair]).amax(0)
 
     def _norms(self) -> list[tuple[Tensor, Tensor]]:
         """Of each use's input and gradient, shapes (B,), float64."""
-        if self._sizes is None:
-            self._sizes = [(squares_of(use.inputs).sqrt(), squares_of(use.gradients).sqrt()) for use in self.uses]
-        return self._sizes
+        if self._lengths is None:
+            self._lengths = [(lengths_of(use.inputs), lengths_of(use.gradients)) for use in self.uses]
+        return self._lengths
 
     def _factors(self) -> tuple[Tensor, ...]:
         """See Cancelling."""

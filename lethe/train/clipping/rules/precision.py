@@ -1,0 +1,54 @@
+"""Full precision for products that are measured or added, whatever the model computes in."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+_WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
+
+
+@contextmanager
+def full_precision() -> Generator[None]:
+    """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
+    if _WITHIN.get():  # the switches cost more than a small product
+        yield
+        return
+    product, convolutions = torch.get_float32_matmul_precision(), tf32_in_convolutions()
+    owners = _owners()
+    before = [owner.fp32_precision for owner in owners]
+    token = _WITHIN.set(True)
+    try:
+        # The older switches first: torch refuses to answer where they disagree with the newer ones.
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        for owner in owners:
+            owner.fp32_precision = "ieee"
+        yield
+    finally:
+        _WITHIN.reset(token)
+        torch.set_float32_matmul_precision(product)
+        if convolutions is not None:
+            torch.backends.cudnn.allow_tf32 = convolutions
+        for owner, value in zip(owners, before, strict=True):
+            owner.fp32_precision = value
+
+
+def _owners() -> list[Any]:
+    """The switches of torch 2.9 and later, in the order in which they are set back."""
+    backends: Any = torch.backends
+    if not hasattr(backends.cuda.matmul, "fp32_precision"):
+        return []
+    return [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv]
+
+
+def tf32_in_convolutions() -> bool | None:
+    """Whether a GPU may round the factors of convolutions to ten bits, as PyTorch lets it by default; None: the switches disagree."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # the newer switches were set apart
+        return None
