@@ -21,7 +21,7 @@ NEEDS = {
     "padding_free": Needs(off, "it joins all conversations of a batch into one row; a record needs a row of its own"),
     "activation_offloading": Needs(off, "its hooks on what autograd keeps cannot be followed record by record"),
     "max_length": Needs(
-        lambda value: value is None or (isinstance(value, Integral) and value >= 2),
+        lambda value: value is None or (isinstance(value, Integral) and int(value) >= 2),
         "of a conversation cut to fewer than two tokens none is predicted; it is a number of tokens, or None, which cuts nothing",
     ),
     "router_aux_loss_coef": Needs(
