@@ -129,9 +129,14 @@ class BatchStream:
         self._running: weakref.ref[Generator[LoadedBatch]] | None = None
 
     @property
-    def physical_size(self) -> int | None:
-        """Rows of every micro-batch; None: as many as the batch has."""
-        return self._physical_size
+    def filled(self) -> bool:
+        """Whether every micro-batch is filled up to one number of rows."""
+        return self._physical_size is not None and self.single
+
+    @property
+    def single(self) -> bool:
+        """Whether each unit is one row: not where users have several."""
+        return self._members is None or self._members.single
 
     @property
     def source(self) -> Source:
@@ -262,7 +267,7 @@ class BatchStream:
         counted = None
         alone = tensors.alone if isinstance(tensors, Padded) else {}
         self.pads = self.pads or bool(alone)
-        if self._physical_size is not None and (self._members is None or self._members.single):
+        if self._physical_size is not None and self.single:
             rows = len(tensors[0])
             tensors = tuple(_with_zeros(tensor, self._physical_size) for tensor in tensors)
             counted = torch.arange(self._physical_size, device=tensors[0].device) < rows

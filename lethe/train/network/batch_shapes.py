@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import reduce
 
 import torch
 from torch import nn
@@ -11,10 +12,14 @@ from lethe.errors import BatchShapeWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clipping import Clipper
-from lethe.train.clipping.rules.precision import tf32_in_convolutions
+from lethe.train.clipping.rules.precision import tf32_in_convolutions, tf32_in_products
+from lethe.train.core.comparison import coarser
 from lethe.train.data import BatchStream
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FILLED = "Give batches one shape: physical_size fills each up to one number of rows"
+_PADDED = "Give batches one shape: PadTo (a collate_fn) pads all records to one length"
+_NO_REMEDY = "Users have several rows, which nothing fills up: compute in float32, with tf32 off"
 _ALWAYS_AS_LARGE = ("zero_out", "replace_one")  # neighbours that have as many records
 
 
@@ -30,19 +35,26 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
         device: where it is.
         stream: of its batches.
     """
-    as_many = stream.physical_size is not None or (run.batches.sizes is BatchSizes.EXACT and run.neighbours in _ALWAYS_AS_LARGE)
+    exact = run.batches.sizes is BatchSizes.EXACT and run.neighbours in _ALWAYS_AS_LARGE
+    as_many = stream.filled or (stream.single and exact)
     if device.type == "cpu" or (as_many and not stream.pads):
         return
-    coarse = torch.finfo(clipper.precision).eps > torch.finfo(torch.float32).eps
+    # A frozen part in half precision is among them.
+    held = [parameter.dtype for parameter in clipper.model.parameters() if parameter.is_floating_point()]
+    precision = reduce(coarser, held, clipper.precision)
+    coarse = torch.finfo(precision).eps > torch.finfo(torch.float32).eps
     if coarse or _in_tf32(clipper.model):
         why, remedy = (
-            ("a record that is longer makes its whole batch longer", "PadTo (a collate_fn) pads all records to one length.")
+            (
+                "a record that is longer makes its whole batch longer",
+                "Give batches one shape: PadTo (a collate_fn) pads all records to one length.",
+            )
             if as_many
-            else ("one record more makes a batch larger", "physical_size fills every batch up to one number of rows.")
+            else ("one record more makes a batch larger", f"{_FILLED if stream.single else _NO_REMEDY}.")
         )
         warnings.warn(
-            f"{why}, which on {device.type} in {clipper.precision if coarse else 'tf32'} changes how the gradients of all others are "
-            f"rounded: by up to 2 % of the clip norm was measured, which no certificate counts. Give batches one shape: {remedy}",
+            f"{why}, which on {device.type} in {precision if coarse else 'tf32'} changes how the gradients of all others are "
+            f"rounded: by up to 2 % of the clip norm was measured, which no certificate counts. {remedy}",
             BatchShapeWarning,
             stacklevel=4,
         )
@@ -51,4 +63,4 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
 def _in_tf32(model: nn.Module) -> bool:
     """Whether products of float32 numbers may be taken of numbers of ten bits."""
     convolves = any(isinstance(module, _CONVOLUTIONS) for module in model.modules())
-    return torch.get_float32_matmul_precision() != "highest" or (convolves and tf32_in_convolutions() is not False)
+    return tf32_in_products() or (convolves and tf32_in_convolutions() is not False)

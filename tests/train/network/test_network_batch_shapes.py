@@ -58,6 +58,30 @@ def test_batches_of_varying_size_in_bfloat16_on_a_gpu_are_warned_of() -> None:
     assert warned(size=8, pads=True)
 
 
+def test_so_is_a_frozen_part_in_half_precision() -> None:
+    model = nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2))
+    assert warned(precision=torch.float32, model=model)
+
+
+def test_users_of_several_rows_are_filled_up_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchStream, "single", False)
+    assert warned(size=8, design="shuffled")
+
+
+@pytest.mark.parametrize("switch", ["tf32", "ieee"])
+def test_the_newer_switch_is_asked_too(switch: str) -> None:
+    matmul: Any = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this torch has the older switches alone")
+    before = matmul.fp32_precision
+    matmul.fp32_precision = switch
+    try:
+        assert warned(precision=torch.float32) is (switch == "tf32")
+        fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run("full", steps=1))
+    finally:
+        matmul.fp32_precision = before
+
+
 @pytest.mark.usefixtures("tf32")
 def test_so_are_those_in_tf32() -> None:
     assert warned(precision=torch.float32)
@@ -70,12 +94,12 @@ def test_so_are_convolutions_in_float32_which_are_in_tf32_by_default(monkeypatch
 
 
 def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[torch.dtype, int | None]] = []
+    seen: list[tuple[torch.dtype, bool]] = []
 
     def noted(clipper: Clipper, run: object, device: object, stream: BatchStream) -> None:
-        seen.append((clipper.precision, stream.physical_size))
+        seen.append((clipper.precision, stream.filled))
 
     monkeypatch.setattr("lethe.train.network.report.warn_of_shapes", noted)
     with torch.autocast("cpu", torch.bfloat16):
         fit(make_network(torch.float32), CROSS_ENTROPY, make_data(torch.float32), make_network_run("full", steps=2), physical_size=23)
-    assert seen == [(torch.bfloat16, 23)]
+    assert seen == [(torch.bfloat16, True)]

@@ -18,7 +18,7 @@ def full_precision() -> Generator[None]:
     if _WITHIN.get():  # the switches cost more than a small product
         yield
         return
-    product, convolutions = torch.get_float32_matmul_precision(), tf32_in_convolutions()
+    product, convolutions = _older_switch(), tf32_in_convolutions()
     owners = _owners()
     before = [owner.fp32_precision for owner in owners]
     token = _WITHIN.set(True)
@@ -31,7 +31,8 @@ def full_precision() -> Generator[None]:
         yield
     finally:
         _WITHIN.reset(token)
-        torch.set_float32_matmul_precision(product)
+        if product is not None:
+            torch.set_float32_matmul_precision(product)
         if convolutions is not None:
             torch.backends.cudnn.allow_tf32 = convolutions
         for owner, value in zip(owners, before, strict=True):
@@ -44,6 +45,19 @@ def _owners() -> list[Any]:
     if not hasattr(backends.cuda.matmul, "fp32_precision"):
         return []
     return [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv]
+
+
+def tf32_in_products() -> bool:
+    """Whether a GPU may round the factors of matrix products of float32 numbers to ten bits, or so it may be."""
+    newer = [owner.fp32_precision for owner in _owners()[:1]]
+    return _older_switch() not in ("highest", None) or any(value not in ("ieee", "none") for value in newer)
+
+
+def _older_switch() -> str | None:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # the newer switches were set apart
+        return None
 
 
 def tf32_in_convolutions() -> bool | None:
