@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 from test_clipping_bound import (
+    Cotangents,
+    added,
     test_convolutions_to_few_places_that_are_not_kept,
     test_equal_positions_that_all_round_one_way_stay_below_the_bound,
     test_factors_of_any_size_stay_within_the_bound,
@@ -29,7 +32,8 @@ from test_clipping_together import test_parts_measured_together_are_measured_as_
 from test_clipping_whole_models import test_float32_agrees_with_float64, test_they_clip_like_single_records
 from torch import Tensor
 
-from lethe.train.clipping.rules import parts
+from lethe.train.clipping.rules import outer_products, parts
+from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.workspace import at_once
 from lethe.train.core import tensors
 
@@ -96,3 +100,19 @@ def test_tensors_are_compared_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> Non
         True,
     ]
     assert tensors.same_bits([], []) == []
+
+
+def test_records_that_are_not_formed_by_themselves_are_clipped_by_what_rounding_may_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 equal terms in float32: half an eps of all lengths for each addition (Higham 2002, section 3.1), and one for the products."""
+    for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
+        monkeypatch.setattr(outer_products, share, math.inf)
+    part = OuterProducts(torch.ones(1, 300, 8), torch.full((1, 300, 8), 0.7))
+    part.settle()
+    allowed, slack = (1 + 300 / 2) * torch.finfo(torch.float32).eps * part.lengths(), part.slack()
+    assert slack is not None
+    assert bool((slack >= allowed).all())
+    assert bool((slack < 1e-4 * part.squared_norms().sqrt()).all())
+    given = torch.full((1, 300, 16), 0.7)
+    given[..., 8:] = 1.0
+    found = float(added(Cotangents("linear", 8), given, 0.1, "normalise").norm())
+    assert found < 0.1 * (1 - 1e-5)
