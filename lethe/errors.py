@@ -86,7 +86,7 @@ class RecordByRecordWarning(LetheWarning):
 
 
 class BatchShapeWarning(LetheWarning):
-    """A batch's size shows in the rounding of every record's gradient: on a GPU, in less than float32, where batches differ in size."""
+    """Batches differ in size or length on a GPU that computes in less than float32: each record then changes how the others are rounded."""
 
 
 class LargeDeltaWarning(LetheWarning):
