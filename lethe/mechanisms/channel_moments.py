@@ -9,7 +9,8 @@ so that C + C(C+1)/2 numbers serve CP features. Released: $\sum_i\varphi(Z_i) + 
 of m and of an orthonormal basis of the symmetric matrices in the Frobenius inner product.
 
 Lemma. The largest $\|\varphi(Z)\|$ is $R^2\sqrt{1 + \theta}$, and the largest $\|\varphi(Z) - \varphi(Z')\|$ is
-$R^2(2 + \theta)/\sqrt2$ where $C \ge 2$ (where C = 1 it is at most that).
+$R^2(2 + \theta)/\sqrt2$ where $C \ge 2$. Where C = 1 its square is $R^4$ times the larger of $4\theta$ and, for $\theta \le \frac12$,
+$(2 - v)^2(\theta + v^2)$ with $v = \frac12(1 + \sqrt{1 - 2\theta})$.
 
 Proof. Let $\tau = \mathrm{tr}\,S \le R^2$. $M = \begin{pmatrix}S & m\\ m^\top & 1\end{pmatrix}$ is positive semidefinite, and so a point of
 the compact convex set of such matrices with corner 1 and $\mathrm{tr}\,S = \tau$. Two affine equations: an extreme point of it has a rank r
@@ -23,7 +24,11 @@ In t this is concave, with its top at $t = -\theta R^2/(2rs)$. Where that is at 
 $\theta R^2(r^2 + s^2) + r^4 + s^4 + \theta^2R^4/2$, which grows with r and s. Elsewhere $2rs < \theta R^2$, the largest value is the one at
 t = -1, $(r+s)^2(\theta R^2 + (r-s)^2)$, and its derivative in s is $2(r+s)(\theta R^2 - 2s(r - s))$, positive since $2s(r-s) \le 2rs$; in r
 likewise. So r = s = R, where $\theta \le 2$ makes the top lie within [-1, 1]:
-$2\theta R^4 + 2R^4 + \theta^2R^4/2 = R^4(2+\theta)^2/2$. $\square$
+$2\theta R^4 + 2R^4 + \theta^2R^4/2 = R^4(2+\theta)^2/2$.
+
+Where C = 1, z and z' are numbers. With $u = |z - z'|/R$, $v = |z + z'|/R$, $u + v \le 2$, the square is
+$R^4u^2(\theta + v^2)$, which grows in both: $u = 2 - v$. The derivative of $(2 - v)^2(\theta + v^2)$ on [0, 2] has the sign of
+$2v - 2v^2 - \theta$: its largest value is at 0, or at the larger of the two roots if there are any. $\square$
 
 Both are attained: by records with the same value at every position.
 """
@@ -84,7 +89,7 @@ class ChannelMoments:
         return self.second_moment - np.outer(self.mean, self.mean)
 
 
-def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_weight: float) -> float:
+def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_weight: float, *, channels: int = 2) -> float:
     r"""How far one record moves $\sum_i\varphi(Z_i)$, rounded up: $R^2(2+\theta)/\sqrt2$ replaced, $R^2\sqrt{1+\theta}$ zeroed out.
 
     Args:
@@ -92,10 +97,23 @@ def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_we
         positions: P.
         neighbours: replace_one or zero_out.
         mean_weight: $\theta$ in (0, 2].
+        channels: C; of one alone a record that is replaced moves them less far.
     """
     weight, square = _weight(mean_weight), float(square_above(require_positive("norm", norm)))
-    moved = (2.0 + weight) / math.sqrt(2.0) if require_swap(neighbours) == 2.0 else math.sqrt(1.0 + weight)
+    if require_swap(neighbours) != 2.0:
+        moved = math.sqrt(1.0 + weight)
+    elif require_count("channels", channels) > 1:
+        moved = (2.0 + weight) / math.sqrt(2.0)
+    else:
+        moved = math.sqrt(max(4.0 * weight, _of_one_channel(weight)))
     return round_up(square / require_count("positions", positions) * moved, 1e-14)
+
+
+def _of_one_channel(weight: float) -> float:
+    if weight > 0.5:
+        return 0.0
+    near = 0.5 + 0.5 * math.sqrt(1.0 - 2.0 * weight)  # v
+    return (2.0 - near) ** 2 * (weight + near**2)
 
 
 def _sums_of_block(block: Block, channels: int, norm: float) -> tuple[Array, Array]:
@@ -147,7 +165,7 @@ def channel_moments(
     radius = require_positive("norm", norm) / math.sqrt(positions)
     count = public_records(records, table.shape[0], neighbours)
     weight = _weight(mean_weight)
-    sensitivity = channel_sensitivity(norm, positions, neighbours, weight)
+    sensitivity = channel_sensitivity(norm, positions, neighbours, weight, channels=channels)
     noise_std = gaussian_noise_std(sensitivity, target)
     scale = math.sqrt(weight) * radius  # a
     if scale < 1e-150 or not sensitivity < math.inf:
@@ -157,6 +175,7 @@ def channel_moments(
         sums, squares = table.sum(_sums_of_block, channels, norm)
     else:
         sums, squares = _sums(table, channels, norm)
+    alone = {"channels": 1} if channels == 1 else {}
     drawn = noise_generator(generator)
     mean = (sums + noise_std / scale * drawn.standard_normal(channels)) / count
     noisy = (squares + symmetric_noise(channels, noise_std, drawn)) / count
@@ -179,7 +198,7 @@ def channel_moments(
             ),
             citations=_CITATIONS,
             seeded=generator is not None,
-            derivation=derivation("channel moments", norm=float(norm), positions=positions, mean_weight=weight, noise_std=noise_std),
+            derivation=derivation("channel moments", norm=float(norm), positions=positions, mean_weight=weight, noise_std=noise_std, **alone),
             records=count,
         ),
     )

@@ -129,10 +129,10 @@ def test_targets_are_truncated_at_their_public_range() -> None:
 @pytest.mark.slow
 def test_a_centre_is_taken_off_only_with_an_intercept() -> None:
     X, y = line(4000)
-    model = fitted(records=4000, epsilon=5.0, target_bound=(990.0, 1010.0))
+    model = fitted(records=4000, epsilon=5.0, target_bound=(990.0, 1010.0), narrow_range=False)
     assert model.target_range_ == (990.0, 1010.0)
     assert LinearRegression(epsilon=5.0, feature_norm=4.0, target_bound=(992.0, 1008.0)).fit(X, y + 1000.0).score(X, y + 1000.0) > 0.9
-    assert fitted(target_bound=(990.0, 1010.0), fit_intercept=False).target_range_ == (-1010.0, 1010.0)
+    assert fitted(target_bound=(990.0, 1010.0), fit_intercept=False, narrow_range=False).target_range_ == (-1010.0, 1010.0)
 
 
 @pytest.mark.slow

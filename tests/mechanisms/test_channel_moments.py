@@ -48,8 +48,8 @@ def test_no_pair_of_records_moves_them_further(channels: int, positions: int, se
         rows[1] -= 2.0 * generator.random() * rows[0]
     one, two = (contribution(row.ravel(), channels, norm, weight) for row in rows)
     rounding = 1.0 + 1e-12
-    assert np.linalg.norm(one - two) <= channel_sensitivity(norm, positions, "replace_one", weight) * rounding
-    assert np.linalg.norm(one) <= channel_sensitivity(norm, positions, "zero_out", weight) * rounding
+    assert np.linalg.norm(one - two) <= channel_sensitivity(norm, positions, "replace_one", weight, channels=channels) * rounding
+    assert np.linalg.norm(one) <= channel_sensitivity(norm, positions, "zero_out", weight, channels=channels) * rounding
 
 
 @pytest.mark.parametrize("weight", [0.01, 0.5, 2.0])
@@ -63,6 +63,33 @@ def test_the_sensitivities_are_reached(weight: float) -> None:
     )
     assert np.linalg.norm(one - two) == pytest.approx(channel_sensitivity(norm, positions, "replace_one", weight), rel=1e-9)
     assert np.linalg.norm(one) == pytest.approx(channel_sensitivity(norm, positions, "zero_out", weight), rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", [0.01, 0.2, 0.35, 0.5, 0.51, 2.0])
+def test_of_one_channel_the_furthest_pair_of_a_grid_comes_to_the_bound(weight: float) -> None:
+    """Phi by its definition, of records with the same value at every position; one per cent less would be too small."""
+    norm, positions = 3.0, 2
+    values = np.linspace(-1.0, 1.0, 2001) * norm / math.sqrt(positions)
+    phi = np.stack([math.sqrt(weight / positions) * norm * values, values**2])
+    furthest = max(np.linalg.norm(phi - one[:, None], axis=0).max() for one in phi.T)
+    bound = channel_sensitivity(norm, positions, "replace_one", weight, channels=1)
+    assert furthest <= bound * (1.0 + 1e-12)
+    assert furthest == pytest.approx(bound, rel=1e-6)
+    assert np.linalg.norm(phi, axis=0).max() == pytest.approx(channel_sensitivity(norm, positions, "zero_out", weight, channels=1), rel=1e-12)
+
+
+@pytest.mark.parametrize("weight", [0.35, 1.0])
+def test_of_one_channel_mu_is_how_far_a_record_moves_over_the_noise_that_is_there(weight: float) -> None:
+    """From what is released alone: the values of the furthest pair, and noise of both numbers."""
+    other = -0.5 + 0.5 * math.sqrt(1.0 - 2.0 * weight) if weight <= 0.5 else -1.0
+    options: dict[str, Any] = {"channels": 1, "norm": 1.0, "target": GDP(0.5), "records": 6, "mean_weight": weight}
+
+    def released(value: float, drawn: float) -> np.ndarray:
+        return weighed(channel_moments(np.array([[value], *[[0.0]] * 5]), generator=Constant(drawn), **options), 6, 1.0, 1, weight)
+
+    distance = np.linalg.norm(released(1.0, 0.0) - released(other, 0.0))
+    stds = (released(1.0, 1e-9) - released(1.0, 0.0)) / 1e-9
+    np.testing.assert_allclose(stds, distance / 0.5, rtol=1e-5)
 
 
 @pytest.mark.sampled(2)

@@ -139,8 +139,10 @@ def _second_moments(neighbours: Neighbours, *, norm: float, columns: int, noise_
     return gaussian_guarantee(moment_sensitivity(norm, require_count("columns", columns), neighbours), noise_std)
 
 
-def _channel_moments(neighbours: Neighbours, *, norm: float, positions: int, mean_weight: float, noise_std: float) -> Guarantee:
-    return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight), noise_std)
+def _channel_moments(
+    neighbours: Neighbours, *, norm: float, positions: int, mean_weight: float, noise_std: float, channels: int = 2
+) -> Guarantee:
+    return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight, channels=channels), noise_std)
 
 
 def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:

@@ -58,6 +58,9 @@ class HuberRegressor(PrivateRegressor):
             )
         return TargetRange(centre=0.0, half=given)
 
+    def _against_narrowing(self) -> str | None:
+        return None if self._bound() is None else "residual_bound is given, and the noise is in proportion to it, not to the range"
+
     def _taken_as_public(self, known: TargetRange) -> list[str]:
         given = self._bound()
         if given is None:

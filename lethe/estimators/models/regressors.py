@@ -9,10 +9,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
+from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.models.narrowed_range import PlannedNarrowing, narrowed_range, planned_narrowing
 from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
@@ -33,10 +35,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
             range between two private quantiles, paid for with a twentieth of the budget.
-    Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high), released or public.
+        narrow_range: whether a range that was given is first narrowed by the private mean and second moment of the targets, for a
+            hundredth of the budget (in squared mu); it stays as it is where they fill it. "auto": where mechanism = "auto" may choose,
+            the table is in memory, and each row is a record. In both cases not where nothing could be told from noise, by public facts.
+    Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high): released, public, or public and narrowed.
     """
 
     target_bound: Any = "auto"
+    narrow_range: bool | str = "auto"
 
     _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
 
@@ -53,6 +59,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _declared_range(self) -> TargetRange | None:
         """The range of the targets, or None where it is to be released."""
         return declared_range(self.target_bound, centred=bool(self.fit_intercept))
+
+    def _against_narrowing(self) -> str | None:
+        """Why a range of a model like this one cannot be narrowed; None: it can."""
+        return None
+
+    def _narrowing(self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool) -> PlannedNarrowing | None:
+        """What is to be released to narrow the given range by; None: nothing."""
+        against = self._against_narrowing()
+        if in_blocks:
+            against = "the table is in blocks"
+        elif by_users:
+            against = "the moments are released from single rows, of which one user may have many"
+        return planned_narrowing(
+            self.narrow_range, given, records, budget, may_choose=self.mechanism == "auto", against=against, neighbours=self.neighbours
+        )
 
     def _taken_as_public(self, known: TargetRange) -> list[str]:
         """Lines on a range that was given."""
@@ -101,9 +122,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if known is None and grouped is not None:
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
+        narrowing = self._narrowing(known, records, budget, by_users=grouped is not None, in_blocks=blocks is not None)
+        if narrowing is not None:
+            cost, known = narrowing.cost, None
+        elif known is None:
+            cost = range_cost(records, budget, neighbours=self.neighbours, counted=blocks is not None and many_columns(records, 1))
+        else:
+            cost = None
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.
-        counted = blocks is not None and many_columns(records, 1)
-        cost = None if known is not None else range_cost(records, budget, neighbours=self.neighbours, counted=counted)
         ahead = known or TargetRange(centre=0.0, half=1.0, statement=cost)
         planned_loss = self._loss(ahead)
         unit, bound = self._unit(ahead)
@@ -118,14 +144,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             sample_weight=sample_weight,
             users=grouped,
         )
-        if known is None:
-            known = released_range(
-                BlockColumns(table, target=True) if targets is None else targets,
-                budget,
-                centred=bool(self.fit_intercept),
-                neighbours=self.neighbours,
-                generator=chance.norm,
-            )
+        settings: dict[str, Any] = {"centred": bool(self.fit_intercept), "neighbours": self.neighbours, "generator": chance.norm}
+        if narrowing is not None:
+            assert targets is not None
+            known = narrowed_range(targets, narrowing, budget, **settings)
+        elif known is None:
+            known = released_range(BlockColumns(table, target=True) if targets is None else targets, budget, **settings)
         if known.statement is not None:
             budget = budget.with_spent(known.statement)
         loss, (unit, _) = self._loss(known), self._unit(known)

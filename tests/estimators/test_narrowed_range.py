@@ -1,0 +1,182 @@
+"""A range that was given for targets, narrowed within the fit: what it costs, what follows from what is released, who does it, and gains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from constant_noise import Constant
+
+from lethe.accounting.certify import certify
+from lethe.accounting.statements.recheck import recheck_statement
+from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
+from lethe.errors import InputError
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.targets import TargetRange
+from lethe.estimators.models import narrowed_range as narrowing
+from lethe.estimators.models.narrowed_range import NARROWING_SHARE, PlannedNarrowing, narrowed_range, planned_narrowing
+
+DELTA = 1e-5
+WIDE = (-20.0, 60.0)
+SEEDED: dict[str, Any] = {"random_state": 0, "seed_noise": True}
+BUDGET = Budget(epsilon=2.0, delta=DELTA)
+
+
+def records(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of norm about 1 and targets of 10 plus or minus 1."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((count, 4)) / 2.0
+    return rows, 10.0 + 0.9 * rows @ np.array([1.0, -1.0, 1.0, -1.0]) + 0.4 * rng.standard_normal(count)
+
+
+def model(kind: Any = LinearRegression, **changes: Any) -> Any:
+    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.5, "target_bound": WIDE, "whiten": False, **changes})
+
+
+def planned(count: int, given: TargetRange, neighbours: Any = "replace_one") -> PlannedNarrowing:
+    found = planned_narrowing("auto", given, count, BUDGET, may_choose=True, against=None, neighbours=neighbours)
+    assert found is not None
+    return found
+
+
+def narrowed(targets: Any, given: TargetRange, *, centred: bool = True, drawn: float = 0.0) -> TargetRange:
+    values = np.asarray(targets, dtype=float)
+    settings: dict[str, Any] = {"centred": centred, "neighbours": "replace_one", "generator": Constant(drawn)}
+    return narrowed_range(values, planned(len(values), given), BUDGET, **settings)
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge, HuberRegressor])
+def test_the_moments_are_part_of_what_is_stated(kind: Any, neighbours: Any) -> None:
+    rows, values = records(1000)
+    fitted = model(kind, mechanism="pass_ends", passes=2, narrow_range=True, neighbours=neighbours).fit(rows, values)
+    stated, run = fitted.statement_, fitted.run_
+    assert isinstance(fitted.certificate_, Statement)
+    assert "moments of the targets (their mean and second moment), by which the given range is narrowed" in stated.name
+    assert 2.0 * 0.98 <= fitted.epsilon_ <= 2.0
+    low, high = fitted.target_range_
+    assert WIDE[0] < low < 8.0
+    assert 12.0 < high < WIDE[1]
+    recheck_statement(stated)
+    charged = certify(run, DELTA).guarantee
+    assert isinstance(charged, GDP)
+    assert isinstance(stated.guarantee, GDP)
+    assert stated.guarantee.mu == pytest.approx(math.hypot(BUDGET.share(NARROWING_SHARE).mu, charged.mu), rel=1e-9)
+
+
+def test_the_range_follows_from_the_moments() -> None:
+    """Without noise: the mean, and two and a half times the spread with the noise that would have been there."""
+    values = np.array([9.0, 10.0, 11.0, 30.0, 10.0] * 400)
+    given = TargetRange(centre=20.0, half=40.0)
+    found = narrowed(values, given)
+    noise = planned(2000, given).cost.planned
+    assert isinstance(noise, GDP)
+    moved = math.sqrt(max(4.0 * 0.35, (2.0 - 0.5 - math.sqrt(0.3) / 2.0) ** 2 * (0.35 + (0.5 + math.sqrt(0.3) / 2.0) ** 2)))
+    std = moved / noise.mu / 2000
+    mean_std = std / math.sqrt(0.35)
+    unit = (values - 20.0) / 40.0
+    centre = unit.mean() * (1.0 - mean_std**2 / unit.mean() ** 2)
+    spread = np.mean((unit - centre) ** 2) + math.hypot(std, 2.0 * centre * mean_std)
+    reach = 2.5 * max(1.0, (0.007 / std) ** 0.3) * math.sqrt(spread)
+    low, high = 20.0 + 40.0 * max(centre - reach, -1.0), 20.0 + 40.0 * min(centre + reach, 1.0)
+    assert (found.centre - found.half, found.centre + found.half) == pytest.approx((low, high), rel=1e-9)
+    assert found.half < 0.7 * given.half
+
+
+def test_targets_that_fill_their_range_keep_it_at_the_same_price() -> None:
+    given = TargetRange(centre=1.0, half=3.0)
+    found = narrowed(np.linspace(-2.0, 4.0, 2000), given)
+    assert (found.centre, found.half) == (1.0, 3.0)
+    assert found.statement is not None
+    assert found.statement.with_fresh_noise == planned(2000, given).cost.planned
+
+
+def test_without_an_intercept_the_range_stays_about_zero() -> None:
+    found = narrowed(np.full(4000, 5.0), TargetRange(centre=0.0, half=100.0), centred=False)
+    assert found.centre == 0.0
+    assert 5.0 < found.half < 70.0
+
+
+@pytest.mark.parametrize("far", [1e3, 1e300, -1e300])
+def test_a_target_beyond_the_given_range_counts_as_its_end(far: float) -> None:
+    given, values = TargetRange(centre=0.0, half=100.0), np.full(3000, 1.0)
+    beyond, at_end = values.copy(), values.copy()
+    beyond[7], at_end[7] = far, math.copysign(100.0, far)
+    assert narrowed(beyond, given, drawn=0.3) == narrowed(at_end, given, drawn=0.3)
+
+
+@pytest.mark.parametrize("ends", [(-1e100, 1e100), (1e99, 1.1e99), (-1e-300, 1e-300), (5.0, 5.0 + 1e-12)])
+def test_ranges_of_any_size_stay_ranges(ends: tuple[float, float]) -> None:
+    given = TargetRange(centre=ends[0] / 2.0 + ends[1] / 2.0, half=ends[1] / 2.0 - ends[0] / 2.0)
+    found = narrowed(np.full(3000, ends[0]), given)
+    assert 0.0 < found.half <= given.half
+    assert ends[0] <= found.centre - found.half * (1.0 - 1e-9)
+    assert found.centre + found.half * (1.0 - 1e-9) <= ends[1]
+
+
+@pytest.mark.parametrize("kind", [LinearRegression, HuberRegressor, Lasso])
+def test_the_fit_is_that_of_the_narrowed_range_given_by_hand(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    """Moments that cost nothing: the same noise, in proportion to the range, and the same predictions."""
+    rows, values = records(600)
+    free = replace(planned(600, TargetRange(centre=0.0, half=1.0)).cost, guarantee=GDP(0.0))
+    known = TargetRange(centre=10.5, half=2.25, statement=free)
+    monkeypatch.setattr(narrowing, "planned_statement", lambda *_, **__: free)
+    monkeypatch.setattr("lethe.estimators.models.regressors.narrowed_range", lambda *_, **__: known)
+    given: dict[str, Any] = {"mechanism": "pass_ends", "passes": 2, **SEEDED, **({"alpha": 0.05} if kind is Lasso else {})}
+    fitted = model(kind, narrow_range=True, **given).fit(rows, values)
+    by_hand = model(kind, narrow_range=False, target_bound=(8.25, 12.75), **given).fit(rows, values)
+    assert fitted.target_range_ == by_hand.target_range_ == (8.25, 12.75)
+    np.testing.assert_allclose(fitted.coef_, by_hand.coef_, rtol=1e-9)
+    assert fitted.intercept_ == pytest.approx(by_hand.intercept_, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_which_ranges_are_narrowed() -> None:
+    rows, values = records(1500)
+    quick: dict[str, Any] = {"batches": "full", "passes": 2, **SEEDED}
+
+    def is_narrowed(kind: Any = LinearRegression, users: Any = None, weights: Any = None, **changes: Any) -> bool:
+        fitted = model(kind, **quick | changes).fit(rows, values, users=users, sample_weight=weights)
+        return "moments of the targets" in fitted.statement_.name
+
+    assert is_narrowed()
+    assert is_narrowed(Ridge)
+    assert is_narrowed(ElasticNet)
+    assert is_narrowed(HuberRegressor)
+    assert is_narrowed(weights=np.linspace(0.0, 1.0, 1500))
+    assert is_narrowed(fit_intercept=False, target_bound=60.0)
+    assert not is_narrowed(narrow_range=False)
+    assert not is_narrowed(HuberRegressor, residual_bound=1.0)
+    assert not is_narrowed(HuberRegressor, residual_bound=1.0, target_bound=None)
+    assert not is_narrowed(target_bound="auto")
+    assert not is_narrowed(batches="auto", mechanism="cyclic")
+    assert not is_narrowed(users=np.arange(1500) // 2)
+    assert not is_narrowed(epsilon=0.3)  # 1500 records do not tell enough there
+
+
+def test_what_cannot_be_narrowed_is_refused_where_it_is_asked_for() -> None:
+    rows, values = records(300)
+    with pytest.raises(InputError, match="released by quantiles"):
+        model(narrow_range=True, target_bound="auto").fit(rows, values)
+    with pytest.raises(InputError, match="residual_bound is given"):
+        model(HuberRegressor, narrow_range=True, residual_bound=1.0).fit(rows, values)
+    with pytest.raises(InputError, match="one user may have many"):
+        model(narrow_range=True).fit(rows, values, users=np.arange(300) // 2)
+    with pytest.raises(InputError, match="narrow_range = 'yes'"):
+        model(narrow_range="yes").fit(rows, values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge, HuberRegressor])
+@pytest.mark.parametrize("ends", [(-20.0, 40.0), (5.0, 65.0)])
+def test_a_range_that_is_ten_times_too_wide_costs_little(kind: Any, ends: tuple[float, float]) -> None:
+    rows, values = records(6000)
+    given: dict[str, Any] = {"epsilon": 0.3, "target_bound": ends, **SEEDED}
+    without, with_it = (model(kind, narrow_range=choice, **given).fit(rows, values).score(rows, values) for choice in (False, "auto"))
+    assert with_it > 0.75
+    assert with_it > without + 0.08
