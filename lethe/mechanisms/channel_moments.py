@@ -198,7 +198,9 @@ def channel_moments(
             ),
             citations=_CITATIONS,
             seeded=generator is not None,
-            derivation=derivation("channel moments", norm=float(norm), positions=positions, mean_weight=weight, noise_std=noise_std, **alone),
+            derivation=derivation(
+                "channel moments", norm=float(norm), positions=positions, mean_weight=weight, noise_std=noise_std, **alone
+            ),
             records=count,
         ),
     )

@@ -1,4 +1,4 @@
-"""A range that was given for targets, narrowed within the fit: what it costs, what follows from what is released, who does it, and gains."""
+"""A given range of targets, narrowed within the fit: what it costs, what it follows from, who does it, and what is gained."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ def test_of_one_channel_the_furthest_pair_of_a_grid_comes_to_the_bound(weight: f
     bound = channel_sensitivity(norm, positions, "replace_one", weight, channels=1)
     assert furthest <= bound * (1.0 + 1e-12)
     assert furthest == pytest.approx(bound, rel=1e-6)
-    assert np.linalg.norm(phi, axis=0).max() == pytest.approx(channel_sensitivity(norm, positions, "zero_out", weight, channels=1), rel=1e-12)
+    assert np.linalg.norm(phi, axis=0).max() == pytest.approx(
+        channel_sensitivity(norm, positions, "zero_out", weight, channels=1), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("weight", [0.35, 1.0])

@@ -130,6 +130,4 @@ def narrowed_range(
     low, high = max(middle - reach, -1.0), min(middle + reach, 1.0)
     if high - low > 2.0 * _WIDEST:
         return replace(given, statement=statement)
-    return TargetRange(
-        centre=given.centre + given.half * (low + high) / 2.0, half=given.half * (high - low) / 2.0, statement=statement
-    )
+    return TargetRange(centre=given.centre + given.half * (low + high) / 2.0, half=given.half * (high - low) / 2.0, statement=statement)

@@ -64,7 +64,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Why a range of a model like this one cannot be narrowed; None: it can."""
         return None
 
-    def _narrowing(self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool) -> PlannedNarrowing | None:
+    def _narrowing(
+        self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool
+    ) -> PlannedNarrowing | None:
         """What is to be released to narrow the given range by; None: nothing."""
         against = self._against_narrowing()
         if in_blocks:
