@@ -23,7 +23,7 @@ from lethe.mechanisms.base import Array
 from lethe.run.losses import LeastSquares
 
 REFERENCE = 5.0  # D: between the weights of two classes, for rows of norm at most 1
-REFERENCE_SHARE = 1.0  # of a regression: of the bound on its targets
+REFERENCE_SHARE = 0.7  # of a regression: of the bound on its targets; with more, ridges are too small where features tell little
 
 
 class _Spectrum(NamedTuple):
