@@ -6,7 +6,7 @@ CIFAR, and at first figures of California; the rides were held out altogether.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,13 +74,18 @@ def taxi(folder: Path, cache: Path, seed: int) -> Problem:
         held = {name: file[name] for name in ("pickup_minute", "duration_min", "fare_amount", "trip_distance", "rate_code_id")}
     told = (held["pickup_minute"] >= 0) & (held["fare_amount"] > 0) & (held["duration_min"] > 0)
     places = np.random.default_rng([5, seed]).permutation(np.flatnonzero(told))[:_RIDES]
+    rows, long = ride_rows(held, places), (held["duration_min"][places] > 15.0).astype(np.float64)
+    first = _RIDES * 5 // 6
+    return _problem(rows[:first], rows[first:], long[:first], long[first:])
+
+
+def ride_rows(held: Mapping[str, np.ndarray], places: np.ndarray) -> np.ndarray:
+    """Of some rides: length, hour, weekday and tariff, rows of norm at most 1."""
     minutes, miles = held["pickup_minute"][places], np.clip(held["trip_distance"][places], 0.0, 50.0)
     length = np.log1p(miles) / np.log(51.0)
     tariffs = np.eye(7)[np.minimum(held["rate_code_id"][places], 6)]
     columns = [length[:, None], length[:, None] ** 2, np.eye(24)[minutes // 60 % 24], np.eye(7)[minutes // 1440 % 7], tariffs]
-    rows, long = np.hstack(columns) / np.sqrt(5.0), (held["duration_min"][places] > 15.0).astype(np.float64)
-    first = _RIDES * 5 // 6
-    return _problem(rows[:first], rows[first:], long[:first], long[first:])
+    return np.hstack(columns) / np.sqrt(5.0)
 
 
 def scattering(name: str, file: str, folder: Path, cache: Path, seed: int) -> Problem:
