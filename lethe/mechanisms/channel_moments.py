@@ -100,9 +100,10 @@ def channel_sensitivity(norm: float, positions: int, neighbours: object, mean_we
         channels: C; of one alone a record that is replaced moves them less far.
     """
     weight, square = _weight(mean_weight), float(square_above(require_positive("norm", norm)))
+    alone = require_count("channels", channels) == 1
     if require_swap(neighbours) != 2.0:
         moved = math.sqrt(1.0 + weight)
-    elif require_count("channels", channels) > 1:
+    elif not alone:
         moved = (2.0 + weight) / math.sqrt(2.0)
     else:
         moved = math.sqrt(max(4.0 * weight, _of_one_channel(weight)))

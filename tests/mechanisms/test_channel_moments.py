@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
 
@@ -92,6 +94,35 @@ def test_of_one_channel_mu_is_how_far_a_record_moves_over_the_noise_that_is_ther
     distance = np.linalg.norm(released(1.0, 0.0) - released(other, 0.0))
     stds = (released(1.0, 1e-9) - released(1.0, 0.0)) / 1e-9
     np.testing.assert_allclose(stds, distance / 0.5, rtol=1e-5)
+
+
+def stored(count: int, neighbours: Any, **changes: Any) -> Statement:
+    """A statement of so many channels as it is read from a file, with other numbers."""
+    rows = np.full((5, count), 0.5)
+    made = channel_moments(rows, channels=count, norm=1.0, target=GDP(0.5), records=5, neighbours=neighbours, mean_weight=0.35)
+    content = made.statement.to_dict()
+    content["derivation"]["parameters"] |= changes
+    return Statement.from_dict(content)
+
+
+@BOTH
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_stored_statement_is_about_as_many_channels_as_it_says(channels: int, neighbours: Any) -> None:
+    recheck_statement(stored(channels, neighbours))
+    for wrong in (0, -1, True, 1.0, "1", None, [1]):
+        with pytest.raises(InputError, match="does not follow"):
+            recheck_statement(stored(channels, neighbours, channels=wrong))
+    if neighbours == "replace_one":
+        with pytest.raises(InputError, match="it claims epsilon"):
+            recheck_statement(stored(channels, neighbours, channels=3 - channels))
+
+
+def test_an_older_statement_of_one_channel_keeps_its_guarantee() -> None:
+    """It named no channels, and its noise was that of several."""
+    content = stored(1, "replace_one").to_dict()
+    del content["derivation"]["parameters"]["channels"]
+    content["derivation"]["parameters"]["noise_std"] = (2.35 / math.sqrt(2.0)) / 0.5
+    assert mu_of(recheck_statement(Statement.from_dict(content)).statement.guarantee) == pytest.approx(0.5, rel=1e-9)
 
 
 @pytest.mark.sampled(2)
