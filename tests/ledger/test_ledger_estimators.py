@@ -132,17 +132,29 @@ def test_weights_that_look_at_no_data_cost_nothing(ledger) -> None:
     assert (line.state, line.price.cost, line.price.slack) == ("settled", 0, 0)
 
 
+def test_zero_weights_cost_what_narrowed_their_range(ledger) -> None:
+    rows = np.tile(X, (4, 1))
+    model = ElasticNet(delta=DELTA, feature_norm=2.0, target_bound=60.0, alpha=1e6, ledger=Spending(ledger, "patients"))
+    fitted = model.fit(rows, rows @ [1.0, 2.0, 3.0])
+    (line,) = ledger.show("patients").lines
+    assert fitted.mechanism_ == "zeros"
+    assert 0.07 < fitted.epsilon_ == pytest.approx(ledger.show("patients").epsilon_alone(line, DELTA), rel=1e-9)
+
+
 def test_a_fit_that_does_not_fit_the_budget_releases_nothing(ledger, monkeypatch) -> None:
     def read(*_: object, **__: object) -> None:
         raise AssertionError("a record was read")
 
     monkeypatch.setattr(linear_model, "private_norm", read)
     monkeypatch.setattr(regressors, "released_range", read)
-    estimator = LinearRegression(epsilon=30.0, delta=DELTA, mechanism="adassp", ledger=Spending(ledger, "patients"))
-    with pytest.raises(BudgetExceededError, match="still fits"):
-        estimator.fit(X, TARGETS)
-    assert ledger.show("patients").lines == ()
-    assert not hasattr(estimator, "coef_")
+    monkeypatch.setattr(regressors, "narrowed_range", read)
+    for bound in ("auto", 6.0):
+        given = {"target_bound": bound, "narrow_range": bound != "auto", "mechanism": "adassp"}
+        estimator = LinearRegression(epsilon=30.0, delta=DELTA, ledger=Spending(ledger, "patients"), **given)
+        with pytest.raises(BudgetExceededError, match="still fits"):
+            estimator.fit(X, TARGETS)
+        assert ledger.show("patients").lines == ()
+        assert not hasattr(estimator, "coef_")
 
 
 def test_what_is_asked_of_a_mechanism_in_vain_is_refused_before_a_release(ledger, monkeypatch) -> None:

@@ -19,7 +19,11 @@ TARGET_SHARE = 0.05  # of the total squared mu
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
 _NAME = "range of the targets (their 0.05 and 0.95 quantiles)"
-_NEEDED = '"auto", a number B > 0 for targets within -B and B, or a pair (low, high) of finite numbers'
+_WIDEST, _NARROWEST = 1e100, 1e-300  # so that squares of targets do not overflow, and no part of a width vanishes
+_NEEDED = (
+    '"auto", a number B > 0 for targets within -B and B, or a pair (low, high) of numbers from -1e100 to 1e100, low the smaller one by '
+    "at least 1e-300"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
         raise outside("target_bound", target_bound, _NEEDED)
     numbers = [as_number("target_bound", number, _NEEDED) for number in pair]
     low, high = (-numbers[0], numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
-    if not -1e100 <= low < high <= 1e100:
+    if not (-_WIDEST <= low <= high <= _WIDEST and high - low >= _NARROWEST):
         raise outside("target_bound", target_bound, _NEEDED)
     return _around(low, high, centred=centred)
 

@@ -93,6 +93,22 @@ def declared_norm(feature_norm: Any) -> float | None:
     return require_radius(feature_norm)  # pyright: ignore[reportArgumentType]
 
 
+def declared_switch(name: str, value: Any) -> bool | None:
+    """Whether something is asked for, or None where the estimator decides.
+
+    Args:
+        name: of the parameter.
+        value: of it.
+    Raises:
+        InputError: neither "auto" nor True nor False.
+    """
+    if isinstance(value, str) and value == "auto":
+        return None
+    if not isinstance(value, bool | np.bool_):
+        raise outside(name, value, '"auto", True or False')
+    return bool(value)
+
+
 def declared_passes(passes: Any) -> int | None:
     """The passes asked for, or None where the rule decides.
 

@@ -7,8 +7,9 @@ noise of $\sigma_m$ and $\sigma_s$, and $c = m\,(1 - \sigma_m^2/m^2)_+$, or 0 wh
 $$[c - b, c + b] \cap [-1, 1],\qquad b^2 = k^2\bigl((s - 2cm + c^2)_+ + \sqrt{\sigma_s^2 + 4c^2\sigma_m^2}\bigr),$$
 
 takes the range's place where it is no wider than 0.7 of it: k times the targets' spread about c, with one standard deviation of its noise
-for safety. With $k = 2.5\max(1, 0.007/\sigma_s)^{0.3}$ a hundredth of normal targets is left outside where noise is what matters, as
-`inputs.targets` has it, and fewer the less of it there is. All of it follows from what was released and from public facts.
+for safety; b is at least $10^{-6}$, so that a range stays one when numbers are rounded. With $k = 2.5\max(1, 0.007/\sigma_s)^{0.3}$ a
+hundredth of normal targets is left outside where noise is what matters, as `inputs.targets` has it, and fewer the less of it there is.
+All of it follows from what was released and from public facts.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.targets import TargetRange
+from lethe.estimators.inputs.validation import declared_switch
+from lethe.estimators.partitioned.targets import Centred
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
@@ -34,6 +36,7 @@ _MEAN_WEIGHT = 0.35
 # Chosen on generated targets (normal, bent, skewed, heavy tails) in ranges up to five times as wide, the exponent on hours, ages and rides.
 _REACH, _TELLING, _WIDENING = 2.5, 0.007, 0.3  # k
 _WIDEST = 0.7  # of the given range: what is left between it and 1 would not make up for targets cut off
+_NARROWEST = 1e-6  # half of it, in units of half the given one
 _MOST_NOISE = 0.05  # of the second moment: with more, no range could become narrow enough
 
 
@@ -73,12 +76,12 @@ def planned_narrowing(
     Raises:
         InputError: it is asked for and cannot be had.
     """
-    automatic = isinstance(narrow, str) and narrow == "auto"
-    if not automatic and not require_switch("narrow_range", narrow):
+    asked = declared_switch("narrow_range", narrow)
+    if asked is False:
         return None
     if given is None:
         against = 'target_bound = "auto": the range is released by quantiles, and is as narrow as it gets'
-    if automatic and (not may_choose or against is not None):
+    if asked is None and (not may_choose or against is not None):
         return None
     if against is not None or given is None:
         raise InputError(
@@ -112,7 +115,7 @@ def narrowed_range(
     """
     given = planned.given
     found = channel_moments(
-        np.clip((targets - given.centre) / given.half, -1.0, 1.0)[:, None],
+        Centred(centre=given.centre, limit=given.half, unit=given.half)(targets)[:, None],
         channels=1,
         norm=1.0,
         target=budget.share(NARROWING_SHARE),
@@ -127,6 +130,7 @@ def narrowed_range(
     noise = math.hypot(found.noise_std, 2.0 * middle * found.mean_noise_std)
     wider = max(1.0, (_TELLING / found.noise_std) ** _WIDENING)
     reach = _REACH * wider * math.sqrt(max(square - 2.0 * middle * mean + middle**2, 0.0) + noise)
+    reach = max(reach, _NARROWEST)
     low, high = max(middle - reach, -1.0), min(middle + reach, 1.0)
     if high - low > 2.0 * _WIDEST:
         return replace(given, statement=statement)

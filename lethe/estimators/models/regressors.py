@@ -150,6 +150,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if narrowing is not None:
             assert targets is not None
             known = narrowed_range(targets, narrowing, budget, **settings)
+            public.append(_released_beside(narrowing.given, known))
         elif known is None:
             known = released_range(BlockColumns(table, target=True) if targets is None else targets, budget, **settings)
         if known.statement is not None:
@@ -168,13 +169,25 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             users=grouped,
             public=public,
         )
-        self.target_range_ = self._ends(known)
+        ends = self._ends(known)
+        if narrowing is not None:  # not beyond the given ends by rounding: what is above 0 stays so
+            lowest, highest = self._ends(narrowing.given)
+            ends = max(ends[0], lowest), min(ends[1], highest)
+        self.target_range_ = ends
         self._release(unit * coefficients[:, 0], unit * float(intercepts[0]) + known.centre)
         return self
 
     def predict(self, X: Any) -> Array:
         """Predicted targets, shape (n,), within `target_range_`."""
         return np.clip(self._scores(X) + self.intercept_, *self.target_range_)
+
+
+def _released_beside(given: TargetRange, known: TargetRange) -> str:
+    """A line of the report below the one on the range that was given."""
+    if known.half == given.half:
+        return "NOT public, but released: the moments of the targets leave that range as it is"
+    low, high = known.centre - known.half, known.centre + known.half
+    return f"NOT public, but released: the moments of the targets narrow that range to between {low:g} and {high:g}"
 
 
 def _in_units(loss: LeastSquares, unit: float) -> LeastSquares:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
 from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.models.whitened_rows import PlannedWhitening, planned_whitening
 from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
@@ -43,12 +43,12 @@ def chosen_whitening(
     Raises:
         InputError: it is asked for and cannot be had.
     """
-    automatic = isinstance(whiten, str) and whiten == "auto"
-    if not automatic and not require_switch("whiten", whiten):
+    asked = declared_switch("whiten", whiten)
+    if asked is False:
         return None
     against = against or _against(table, intercept=intercept, by_users=by_users)
     records, columns = table.shape
-    if automatic and (not may_choose or against is not None or columns > _MOST_COLUMNS):
+    if asked is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
         return None
     if against is not None:
         raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
