@@ -85,6 +85,19 @@ def test_a_change_between_backward_and_step_is_refused(change: Callable[[nn.Modu
     assert torch.equal(flat(loop.model), before)
 
 
+@pytest.mark.parametrize("change", [another_parameter, one_more, through_data])
+def test_a_change_between_the_two_passes_is_refused_before_noise_is_drawn(change: Callable[[nn.Module], None]) -> None:
+    loop = make_loop("all")
+    batches = iter(loop.loader)
+    for _ in range(2):
+        loop.use(*next(batches))
+    losses = loop.losses(*next(batches))  # of a batch that the self-check hardly ever looks at, which would see it first
+    change(loop.model)
+    with pytest.raises(HypothesisError, match=r"in the forward pass of step 3|changed while records"):
+        loop.engine.backward(losses)
+    assert not any(parameter.grad is not None for parameter in loop.model.parameters())
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("release", RELEASES)

@@ -22,7 +22,7 @@ from torch.nn.utils import prune
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import fit, fit_head
-from lethe.train.model_state.module_attributes import kept_values
+from lethe.train.model_state.module_attributes import attribute_of, kept_values
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -302,3 +302,36 @@ def test_walking_ends_in_circles_and_does_not_enter_what_is_large_or_foreign() -
     assert kept_values(model) == before
     circle[0] = 2.0
     assert kept_values(model) != before
+
+
+class Behind(nn.Module):
+    batch_first = False
+
+
+class Computed(nn.Module):
+    @property
+    def batch_first(self) -> bool:
+        return False
+
+
+class Around(nn.Module):
+    """Hands on what it does not have itself, as adapters do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+
+def test_attributes_are_found_wherever_getattr_finds_them() -> None:
+    of_its_own = nn.Linear(2, 2)
+    of_its_own.batch_first = False  # pyright: ignore[reportAttributeAccessIssue,reportArgumentType]
+    for module in (Behind(), Computed(), Around(nn.GRU(2, 2)), Around(Behind()), of_its_own, nn.GRU(2, 2)):
+        assert attribute_of(module, "batch_first", True) is getattr(module, "batch_first", True) is False
+    for module in (nn.Linear(2, 2), Around(nn.Linear(2, 2)), nn.GRU(2, 2, batch_first=True)):
+        assert attribute_of(module, "batch_first", True) is True

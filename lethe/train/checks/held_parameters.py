@@ -12,7 +12,7 @@ from lethe.train.core.tensors import local
 from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
-from lethe.train.model_state.named_parts import NamedParts
+from lethe.train.model_state.named_parts import NamedParts, Parts
 
 _ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
@@ -51,16 +51,17 @@ class HeldParameters:
         """Remember the parameters as they are now, after a step of the training itself."""
         self._kept.keep(self._local())
 
-    def refuse_changes(self, when: str) -> None:
+    def refuse_changes(self, when: str, parts: Parts | None = None) -> None:
         """Refuse parameters that are not, bit for bit, what the last step left, or a model that holds others.
 
         Args:
             when: such as "before step 3".
+            parts: of the model as they are now, where they are at hand.
         Raises:
             HypothesisError: they are not, and which.
         """
         moved = self.placement.moved()  # of what was gathered, while it is
-        found = self._parts.now().parameters if moved is None else self._named
+        found = (self._parts.now() if parts is None else parts).parameters if moved is None else self._named
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]
         changed += [name for name in (*self._differing(), *(moved or ())) if name not in changed]

@@ -23,6 +23,7 @@ from lethe.train.clipping.rules.rule import LayerGradients, Rule, Use
 from lethe.train.clipping.shared import Shared
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import arrived
+from lethe.train.model_state.module_attributes import attribute_of
 
 # Rules to which several rows of a record are as good as several positions.
 _AT_POSITIONS = (LinearGradients, ConvolutionOfOneGradients, LayerNormGradients, RMSNormGradients, EmbeddingGradients)
@@ -213,7 +214,7 @@ def _parts(rule: Rule, module: nn.Module, uses: list[Use], names: frozenset[str]
 
 
 def _require_records(recording: Recording, module: nn.Module, uses: list[Use], rows: int) -> None:
-    dimension = 1 if getattr(module, "batch_first", True) is False else 0
+    dimension = 1 if attribute_of(module, "batch_first", True) is False else 0
     for use in uses:
         if use.grad_outputs is None and recording.records is not None and use.grad_output.shape[dimension] != recording.records * rows:
             raise UnfollowedError(

@@ -26,8 +26,9 @@ from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey, survey
 from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD, UnfollowedError
 from lethe.train.clipping.units import Units
-from lethe.train.clipping.workspace import Workspace
+from lethe.train.clipping.workspace import Workspace, limit_of
 from lethe.train.core.declared import ALONE
+from lethe.train.model_state.named_parts import NamedParts, Parts
 
 _DOUBTS = 3  # batches that a self-check could not follow, after which none is tried any more
 
@@ -101,11 +102,12 @@ class Clipper:
         self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
         self._lone: Survey | None = None
         self.batches_alone = 0
-        self._workspace = Workspace(_bytes(gradient_memory))
+        self._workspace = Workspace(limit_of(gradient_memory))
         self._recording: Recording | None = None
+        self.parts = NamedParts(model)
         self.precision = torch.float64
         self._open = False
-        for name in survey(model).names.values():
+        for name in survey(model, self.parts.now()).names.values():
             group_of(name, self.groups)
 
     @property
@@ -150,12 +152,13 @@ class Clipper:
         return self._recording is not None and self._check.depth is not Depth.NOT
 
     @contextmanager
-    def recording(self, *, records: int | None = None) -> Generator[None]:
+    def recording(self, *, records: int | None = None, parts: Parts | None = None) -> Generator[None]:
         """Within: calls of the model are recorded for `backward`; a recording that was not used is dropped.
 
         Args:
             records: B, where the first tensor that the model is given does not have the records along its first dimension, or where
                 only parts of the model are called.
+            parts: of the model as they are now, of its `parts`, where they are at hand.
         Raises:
             InputError: a layer is used in a way that its records cannot be told apart.
         """
@@ -163,7 +166,7 @@ class Clipper:
             raise InputError(f"records: got {records!r}; it needs a whole number >= 0.")
         if self._open:
             raise InputError("recording: another recording of this clipper is open.", remedy="leave its block first.")
-        found, self._lone = survey(self.model), None
+        found, self._lone = survey(self.model, self.parts.now() if parts is None else parts), None
         if self.way == RECORD_BY_RECORD:
             with self._recording_alone(found):
                 yield
@@ -333,12 +336,6 @@ class Clipper:
         if len(losses) and not losses.requires_grad:
             raise InputError("losses: they do not require grad.", remedy="compute them from the outputs, with gradients enabled.")
         return losses
-
-
-def _bytes(limit: object) -> int | None:
-    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
-        return limit
-    raise InputError(f"gradient_memory: got {limit!r}; it needs a whole number of bytes >= 0, or None.")
 
 
 def _counted(counted: Tensor | None, losses: Tensor) -> Tensor | None:

@@ -25,6 +25,7 @@ from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import arithmetic, coarser
+from lethe.train.model_state.module_attributes import attribute_of
 
 _KINDS = 8  # of calls of the model are looked at in one recording
 
@@ -87,7 +88,7 @@ class Recording:
         self._looked_at, self._inspect, self._kinds = looked_at, inspect, set[Hashable]()
         self._depth = Depth.THOROUGH if attached else Depth.NOT
         self._anchor = torch.zeros((), requires_grad=True)
-        self._buffers = {id(buffer) for buffer in model.buffers()}
+        self._buffers = {id(buffer) for module in found.paths for buffer in module._buffers.values() if buffer is not None}
         # Nothing that the tape holds may lead back here: in a circle the layers' inputs would outlive the step.
         constant, counting = partial(_constant, self._buffers), {"folds": self.folds, "anchor": self._anchor}
         self.tape = Tape(lambda: counted.records, decisions, attached=attached, constant=constant, **counting)
@@ -228,7 +229,7 @@ class Recording:
         frame.call.single = isinstance(output, Tensor)
         given = tensors_given(args, kwargs)
         held = self._held(output, frame.call.edges, module, given)
-        if isinstance(held, Tensor) and not frame.call.doubtful and getattr(module, "batch_first", True) is not False:
+        if isinstance(held, Tensor) and not frame.call.doubtful and attribute_of(module, "batch_first", True) is not False:
             self.folds.note(frame.call.edges[0])  # pyright: ignore[reportArgumentType]
         self.calls.setdefault(module, []).append(frame.call)
         return held
@@ -264,7 +265,7 @@ class Recording:
             return 1, False
         if isinstance(module, nn.EmbeddingBag) and first.dim() == 1:
             return 1, False
-        dimension = 1 if getattr(module, "batch_first", True) is False else 0
+        dimension = 1 if attribute_of(module, "batch_first", True) is False else 0
         fits = (
             first.dim() > dimension
             and first.shape[dimension] == self.records

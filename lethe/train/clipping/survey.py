@@ -15,7 +15,8 @@ from lethe.errors import InputError
 from lethe.train.clipping.behaviour import behaviour
 from lethe.train.clipping.rules.registry import rule_for
 from lethe.train.clipping.rules.rule import Rule
-from lethe.train.model_state.shared_scales import refuse_shared_scale
+from lethe.train.model_state.named_parts import NamedParts, Parts
+from lethe.train.model_state.shared_scales import may_share_a_scale, refuse_shared_scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,15 +44,19 @@ class Survey:
         return f"{self.paths.get(module) or 'the model itself'} ({type(module).__name__})"
 
 
-def survey(model: nn.Module) -> Survey:
+def survey(model: nn.Module, parts: Parts | None = None) -> Survey:
     """Walk the model; a layer with a rule answers for everything inside it.
 
+    Args:
+        model: any.
+        parts: its parts as they are now, where they are at hand.
     Raises:
         InputError: nothing is trained, what is to be watched is a ScriptModule, a trained parameter is not float16, bfloat16, float32 or
             float64, parameters were made in inference mode or have no shape yet, a layer mixes the records, or writes what it saw of them
             into the model.
     """
-    modules, parameters = list(model.named_modules()), list(model.named_parameters())
+    parts = NamedParts(model).now() if parts is None else parts
+    modules, parameters = list(parts.modules.items()), list(parts.parameters.items())
     _refuse_batch_statistics(modules)
     if lazy := [name for name, parameter in parameters if isinstance(parameter, UninitializedParameter)]:
         raise InputError(
@@ -114,7 +119,8 @@ def _trained(parameters: Iterable[tuple[str, nn.Parameter | None]]) -> dict[str,
 
 def _refuse_batch_statistics(modules: Iterable[tuple[str, nn.Module]]) -> None:
     for path, module in modules:
-        refuse_shared_scale(f"{path or 'the model itself'} ({type(module).__name__})", module)
+        if may_share_a_scale(type(module)):
+            refuse_shared_scale(f"{path or 'the model itself'} ({type(module).__name__})", module)
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             raise InputError(
                 f"{path or 'the model itself'} ({type(module).__name__}) has max_norm = {module.max_norm:g}: the forward pass rescales the "

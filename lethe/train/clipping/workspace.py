@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import TensorWeakRef
 
+from lethe.errors import InputError
 from lethe.train.core.tensors import on_cpu
 
 # Bytes that one batch may hold here besides what takes the place of something else, 8 MiB; and that stay from one batch to the next, 1 MiB.
@@ -29,6 +30,17 @@ _ON_GPU = 2**23
 
 # What is lent may be this many times as large next time. Memory that nothing was written to costs nothing.
 _ROOM = 1.25
+
+
+def limit_of(given: object) -> int | None:
+    """How many bytes a batch's formed gradients may take, as the user says it.
+
+    Raises:
+        InputError: it is no number of bytes, and not None.
+    """
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        return given
+    raise InputError(f"gradient_memory: got {given!r}; it needs a whole number of bytes >= 0, or None.")
 
 
 class Workspace:

@@ -167,11 +167,13 @@ class LoopState:
         """The clipper's, for the rows of the present micro-batch."""
         with self._told():
             batch, self._asked = self._present("recording"), None
-            self._held.refuse_changes(f"before step {self.steps + 1}")
-            self._untouched.look()
+            parts = self._clipper.parts.now()
+            self._held.refuse_changes(f"before step {self.steps + 1}", parts)
+            self._untouched.look(parts)
             self.placement.gather()
             looked_at = self._inputs.watched(), self._alone.watched(self._verify and bool(batch.alone))
-            with self._clipper.recording(records=len(self.counted)), looked_at[0], looked_at[1]:
+            parts = None if self.placement.sharded else parts
+            with self._clipper.recording(records=len(self.counted), parts=parts), looked_at[0], looked_at[1]:
                 yield
 
     def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
@@ -196,14 +198,9 @@ class LoopState:
     @property
     def declared(self) -> tuple[str, ...]:
         """The assumptions of the certificate that nobody checked."""
-        return declared_of(
-            data=self._stream.source,
-            verify=self._verify,
-            checked=self._clipper.verified,
-            loss=self.declared_of_loss,
-            missing=(self._losses.missing, self._alone.missing),
-            attributes=self._untouched.declared,
-        )
+        source, checked, loss = self._stream.source, self._clipper.verified, self.declared_of_loss
+        missing, attributes = (self._losses.missing, self._alone.missing), self._untouched.declared
+        return declared_of(data=source, verify=self._verify, checked=checked, loss=loss, missing=missing, attributes=attributes)
 
     def backward(self, losses: Tensor) -> None:
         """Clip and add; after the last micro-batch of a step add noise and hand the gradients over."""
@@ -239,7 +236,8 @@ class LoopState:
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
-        self._held.refuse_changes(f"in the forward pass of step {batch.step}")
+        parts = self._clipper.parts.now()
+        self._held.refuse_changes(f"in the forward pass of step {batch.step}", parts)
         if not batch.last:
             self.placement.collect(self._clipper.take)
             self._guard.wait()
@@ -247,7 +245,7 @@ class LoopState:
         sums = self._clipper.take()
         self.placement.refuse_others(sums)
         self.placement.let_go()
-        self._untouched.refuse_changes_after(batch.step - self.resumed)
+        self._untouched.refuse_changes_after(batch.step - self.resumed, None if self.placement.sharded else parts)
         self._workers.refuse_another_group()
         noisy = self.placement.add_up(sums)
         self._kept.before_noise(batch.step)

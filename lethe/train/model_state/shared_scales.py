@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from torch import nn
 
 from lethe.errors import InputError
 
+_THRESHOLD = "Linear8bitLt"
 _DYNAMIC = ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.intrinsic.quantized.dynamic")
+
+
+@lru_cache(4096)  # asked of every module in every step
+def may_share_a_scale(kind: type) -> bool:
+    """Whether modules of a class may be such as `refuse_shared_scale` refuses."""
+    kinds = kind.__mro__
+    return any(kind.__module__.startswith(_DYNAMIC) or kind.__name__ == _THRESHOLD for kind in kinds)
 
 
 def refuse_shared_scale(described: str, module: nn.Module) -> None:
@@ -29,7 +39,7 @@ def refuse_shared_scale(described: str, module: nn.Module) -> None:
             remedy="quantise the weights alone, or give each row a scale of its own.",
         )
     # PEFT calls its adapter of such a layer by the same name; that one is no nn.Linear.
-    if isinstance(module, nn.Linear) and any(kind.__name__ == "Linear8bitLt" for kind in kinds):
+    if isinstance(module, nn.Linear) and any(kind.__name__ == _THRESHOLD for kind in kinds):
         threshold = getattr(getattr(module, "state", None), "threshold", None)
         if threshold != 0:
             raise InputError(

@@ -61,33 +61,38 @@ class UntouchedState:
         others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
         self._light = sum(tensor.numel() for tensor in others) <= few
 
-    def refuse_changes_after(self, steps: int) -> None:
+    def refuse_changes_after(self, steps: int, parts: Parts | None = None) -> None:
         """`refuse_changes` after 1, 2, 4, 8 and so on steps: early enough to save a long training, and rare enough to cost nothing.
 
         Buffers and frozen parameters after every step, where they are not many more than the trained ones: what is put there for some
         steps and taken away again moves the gradients of all records in between.
 
+        Args:
+            steps: how many were taken.
+            parts: of the model as they are now, where they are at hand.
         Raises:
             HypothesisError: see `refuse_changes`.
         """
         if steps & (steps - 1) == 0:
             self.refuse_changes()
         else:
-            parts = self._parts.now()
+            parts = self._parts.now() if parts is None else parts
             if self._light:
                 self._refuse_written(parts)
             self._look(parts)
 
-    def look(self) -> None:
+    def look(self, parts: Parts | None = None) -> None:
         """A quick look at the attributes, by identity: where a tensor or an array is another one, all are compared by value.
 
         What is put there before a forward pass and taken away after it moves the gradients of that batch, and is gone at the end.
         Numbers by themselves may change, as a learning rate does: they are declared by name.
 
+        Args:
+            parts: of the model as they are now, where they are at hand.
         Raises:
             HypothesisError: a tensor or an array holds what it did not.
         """
-        self._look(self._parts.now())
+        self._look(self._parts.now() if parts is None else parts)
 
     def _look(self, parts: Parts) -> None:
         if self._attributes is None:

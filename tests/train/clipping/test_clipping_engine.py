@@ -144,6 +144,32 @@ def test_freezing_between_steps() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["module", "parameter", "frozen"])
+def test_what_is_registered_elsewhere_between_steps_is_followed(how: str) -> None:
+    torch.manual_seed(0)
+    model, given = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), torch.randn(5, 3)
+    clipper = Clipper(model, clip_norm=1e6, verify=False)
+
+    def sums() -> dict[nn.Parameter, Tensor]:
+        with clipper.recording():
+            losses = model(given).square().sum(1)
+        clipper.backward(losses)
+        return clipper.take()
+
+    sums()
+    if how == "module":
+        model[1] = nn.Linear(4, 4)
+    elif how == "parameter":
+        model[1].weight = nn.Parameter(torch.randn(4, 4))
+    else:
+        model[1].weight.requires_grad_(False)
+    found = sums()
+    expected = torch.autograd.grad(model(given).square().sum(), list(found))
+    assert set(found) == {parameter for parameter in model.parameters() if parameter.requires_grad}
+    for sum_, gradient in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(sum_, gradient)
+
+
 def test_bfloat16_under_autocast() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(2, 8, 3), nn.GELU(), nn.Flatten(), nn.Linear(40, 16), nn.GELU(), nn.Linear(16, 3))

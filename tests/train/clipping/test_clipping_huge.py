@@ -314,19 +314,35 @@ def test_the_longest_vector_is_found_at_any_size(size: float) -> None:
 
 
 def test_attention_is_told_from_all_heads_together_only_where_each_head_is_far_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(size: float, heads: int, spread: float) -> Tensor:
+    def told(size: float, heads: int, spread: float, lain: str) -> Tensor:
         generator = torch.Generator().manual_seed(0)
         rows = torch.randn(3, 5, 3, heads, 4, generator=generator, requires_grad=True)
         sizes = size * torch.tensor([1.0, spread, 1.0])[:, None, None, None]
-        q, k, v = ((rows[:, :, part] * sizes).flatten(2).view(3, 5, heads, 4).transpose(1, 2) for part in range(3))
-        found = unsteady_records(nodes_of(functional.scaled_dot_product_attention(q, k, v).sum((1, 2, 3))), 3)
+        beside = rows * sizes[:, None]
+        q, k, v = (beside[:, :, part].transpose(1, 2) for part in range(3))
+        if lain != "beside each other":
+            q, k, v = q.contiguous(), k.mT.contiguous().mT, v.transpose(1, 2).contiguous().transpose(1, 2)
+        if lain == "by hand":
+            q, k, v = (one.flatten(0, 1) for one in (q, k.mT.contiguous().mT, v))
+            attended = torch.bmm(torch.bmm(q / 2, k.mT).softmax(-1), v).view(3, -1)
+        else:
+            attended = functional.scaled_dot_product_attention(q, k, v).flatten(1)
+        found = unsteady_records(nodes_of(attended.sum(1)), 3)
         assert found is not None
         return found
 
     cases = [
-        (10.0**power, heads, spread) for power in (-30, -20, 0, 1, 1.4, 1.5, 1.6, 2, 20, 30) for heads in (1, 4) for spread in (1.0, 1e4)
+        (10.0**power, heads, spread, lain)
+        for power in (-30, -20, 0, 1, 1.4, 1.5, 1.6, 2, 20, 30)
+        for heads in (1, 4)
+        for spread in (1.0, 1e4)
+        for lain in ("beside each other", "apart", "by hand")
     ]
+    asked: list[bool] = []
+    quick = steadiness._far_from_rounding
+    monkeypatch.setattr(steadiness, "_far_from_rounding", lambda *given: asked.append(quick(*given)) or asked[-1])
     together = [told(*case).tolist() for case in cases]
+    assert all(cleared for cleared, (size, _, spread, _) in zip(asked, cases, strict=True) if size * spread == 1.0)
     monkeypatch.setattr(steadiness, "_far_from_rounding", lambda *given: False)
     assert together == [told(*case).tolist() for case in cases]
     assert [True] * 3 in together

@@ -1,6 +1,7 @@
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from how_many import examples
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from lethe.train.clipping import METHODS
 from lethe.train.clipping.groups import Group, clip_weights
-from lethe.train.clipping.rules import outer_products
+from lethe.train.clipping.rules import outer_products, rounding
 from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.parts import lengths_at_most
 
 
 @pytest.mark.slow
@@ -136,6 +138,94 @@ def test_positions_without_a_gradient_are_let_go_of() -> None:
     nothing = OuterProducts(inputs, torch.zeros_like(gradients))
     assert not nothing.squared_norms().any()
     assert not nothing.weighted_sum(torch.ones(5)).any()
+
+
+@pytest.mark.parametrize("heard", [(0,), (20,), (39,), (0, 39), (0, 18, 38)])
+def test_they_are_whichever_positions_have_one(heard: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    inputs, gradients = torch.randn(5, 40, 6), torch.zeros(5, 40, 4)
+    gradients[3, heard] = torch.randn(len(heard), 4)  # of one record alone
+    part = OuterProducts(inputs, gradients)
+    torch.testing.assert_close(part.squared_norms().float(), torch.einsum("btp,btd->bpd", gradients, inputs).square().sum((1, 2)))
+    assert part.inputs.shape[1] == len({0, *heard})
+
+
+def terms(kind: str, size: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of three records in 32 positions; the second one is of a kind."""
+    generator = torch.Generator().manual_seed(0)
+    x, g = (torch.randn(3, 32, 24, generator=generator, dtype=torch.float64) for _ in range(2))
+    if kind == "cancels":  # what is left is so many times smaller than the terms
+        x[1, 16:], g[1, 16:] = x[1, :16], -g[1, :16] * (1 + 1 / size)
+    elif kind == "large inputs":
+        x[1], g[1] = x[1] * size, g[1] / size
+    elif kind == "small":
+        g[1] /= size
+    elif kind == "all":
+        g[1] = size
+    elif kind == "padding":  # has an input of that size
+        x[1, 5], g[1] = size, 0
+    return x.to(dtype), g.to(dtype)
+
+
+CANCELLING = [("cancels", 10.0**power) for power in (1, 1.5, 2, 2.25, 2.5, 2.75, 3, 4, 6, 9, 12, math.inf)]
+OTHERS = {"small": (1.0, 1e6, 1e25, 1e38), "large inputs": (1e14, 1e16), "all": (math.inf, math.nan), "padding": (1.0, 1e16, math.inf)}
+
+
+@pytest.mark.parametrize(("kind", "size"), [*CANCELLING, *((kind, size) for kind, sizes in OTHERS.items() for size in sizes)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_a_quick_bound_clears_of_doubt_is_not_in_doubt(
+    kind: str, size: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outer_products, "_FORMED_SHARE", 0.0)
+    quick, asked = (OuterProducts(*terms(kind, size, dtype)) for _ in range(2))
+    found = quick._measured()
+    monkeypatch.setattr(OuterProducts, "_at_most", lambda self: None)
+    expected = asked._measured()
+    assert quick._kept is not None
+    assert found.exact.tolist() == expected.exact.tolist()
+    assert torch.equal(found.squares.nan_to_num(nan=-1.0), expected.squares.nan_to_num(nan=-1.0))
+    weights = torch.tensor([0.5, 0.25, 2.0], dtype=torch.float64).where(found.squares.isfinite(), 0.0)
+    assert torch.equal(quick.weighted_sum(weights), asked.weighted_sum(weights))
+    if kind == "cancels" and dtype == torch.float32:
+        assert size in (10.0**1.5, 100.0) or found.exact.tolist() == [1] * (size > 100)
+    # Ordinary records, and padding, are not asked one by one.
+    assert (quick._lengths is None) or size not in (1.0, 10.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_bound_clears_up_to_where_a_record_would_be_in_doubt(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = OuterProducts(torch.ones(2, 3, 4, dtype=dtype), torch.ones(2, 3, 4, dtype=dtype))
+    part.gradients[1] = 0
+    border = float(rounding.lost(torch.tensor(1.0).double(), dtype)) / rounding._SHARE_FORMED
+
+    def clears(norms: list[float], lengths: list[float], longest: float = 1.0) -> bool:
+        monkeypatch.setattr(part, "_at_most", lambda: (np.array(lengths), longest))
+        return part._beyond_doubt(np.array(norms))
+
+    assert clears([1.01 * border, 2 * border], [1.0, 1.0])
+    assert not clears([0.99 * border, 2 * border], [1.0, 1.0])
+    assert not clears([2 * border, 0.99 * border], [1.0, 1.0])  # without terms, and yet with a norm
+    assert clears([2 * border, 0.0], [1.0, 1.0])  # padding
+    assert not clears([0.0, 2 * border], [1.0, 1.0])  # terms that cancel
+    for lost in (math.nan, math.inf):
+        assert not clears([2 * border, 2 * border], [1.0, lost])
+        assert not clears([2 * border, lost], [1.0, lost], longest=lost)
+    assert clears([2 * border, 2 * border], [1.0, 1.0], longest=0.99 * rounding._ROOM[dtype])
+    assert not clears([2 * border, 2 * border], [1.0, 1.0], longest=1.01 * rounding._ROOM[dtype])
+
+
+@pytest.mark.parametrize("positions", [1, 7, 24, 128])
+@pytest.mark.parametrize("size", [1.0, 1.0000001, 1e-12, 3e-20, 1e-23, 1e12])
+def test_the_bound_is_no_shorter_than_the_lengths(positions: int, size: float) -> None:
+    """Equal numbers all round one way, and squares may vanish."""
+    x, g = torch.full((2, positions, 700), size), torch.full((2, positions, 3), 1.0000001)
+    exact = [factor.double().norm(dim=2) for factor in (x, g)]
+    found = lengths_at_most(x, g)
+    assert found is not None
+    assert (torch.from_numpy(found[0]) >= torch.linalg.vecdot(*exact)).all()
+    assert found[1] >= max(float(one.max()) for one in exact)
+    if size > 1e-9:
+        torch.testing.assert_close(torch.from_numpy(found[0]), torch.linalg.vecdot(*exact), rtol=0.03, atol=0)
 
 
 def test_a_record_that_is_not_finite_counts_alike_whatever_positions_the_others_use() -> None:

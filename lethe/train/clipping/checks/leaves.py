@@ -30,9 +30,10 @@ def refuse_other_leaves(nodes: Iterable[Node], recording: Recording) -> None:
     known = {id(tensor) for tensor in recording.leaves()}
     if len(strange) == len(leaves) and not any(id(leaf) in known for leaf in leaves):
         return  # nothing of this recording: the backward pass says so
-    inputs = {tensor.untyped_storage().data_ptr() for tensor in _inputs(recording)}
-    for leaf in strange:
-        if id(leaf) not in known and leaf.untyped_storage().data_ptr() not in inputs:
+    unknown = [leaf for leaf in strange if id(leaf) not in known]
+    inputs = {tensor.untyped_storage().data_ptr() for tensor in _inputs(recording)} if unknown else set[int]()
+    for leaf in unknown:
+        if leaf.untyped_storage().data_ptr() not in inputs:
             raise InputError(
                 f"the losses come from a tensor of shape {tuple(leaf.shape)} that is no parameter, and no input of this batch.",
                 source="the graph that autograd recorded: outputs or losses of an earlier batch that were kept, or a tensor with "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -28,8 +29,14 @@ def shared_numbers(nodes: Iterable[Node], records: int) -> SharedNumbers:
     return [(kind_of(node), value) for node in of_kind(nodes, _KINDS.__contains__) for value in _shared(node, records)]
 
 
+@lru_cache(256)
+def _names_of(kind: type) -> tuple[str, ...]:
+    """Those of the names that nodes of a class may have; of a class in Python any."""
+    return _NAMES if kind.__dictoffset__ else tuple(name for name in _NAMES if hasattr(kind, name))
+
+
 def _shared(node: Node, records: int) -> Iterable[float]:
-    for name in _NAMES:
+    for name in _names_of(type(node)):
         try:
             value = getattr(node, name, None)
         except RuntimeError:

@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from lethe.train.clipping.checks.graphs import Graph, Node, kind_of, nodes_of, of_kind, saved
 from lethe.train.clipping.hooks import Recording
+from lethe.train.model_state.module_attributes import attribute_of
 from lethe.train.model_state.outputs import tensors_of
 
 _LAYER = "a layer"
@@ -56,7 +57,7 @@ def shapes_of(recording: Recording, records: int) -> Iterator[Hashable]:
         for call in calls:
             first = next((entry for entry in (*call.inputs, *call.keywords.values()) if isinstance(entry, Tensor | PackedSequence)), None)
             if isinstance(first, Tensor):
-                behind = getattr(module, "batch_first", True) is False  # the records stand in the second place
+                behind = attribute_of(module, "batch_first", True) is False  # the records stand in the second place
                 sizes = (first.shape[:1], first.shape[2:]) if behind else (first.shape[0] // records if first.dim() else 0, first.shape[1:])
                 yield recording.found.paths.get(module, ""), sizes
 

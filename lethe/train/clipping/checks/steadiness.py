@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -61,16 +61,28 @@ def _unsteady(lengths: Sequence[tuple[Tensor, ...]], scale: float, dtype: torch.
 
 
 def _far_from_rounding(query: Tensor, key: Tensor, values: Sequence[Tensor], scale: float) -> bool:
-    """Whether no record is left to rounding though all its heads were one: quicker to see, where heads lie beside each other."""
+    """Whether no record is left to rounding by bounds that are quicker to take, where numbers lie together; else False."""
     given = (query, key, *values)
-    beside = (tensor.dim() == 4 and tensor.dtype in _WIDE and tensor.stride()[1::2] == (tensor.shape[3], 1) for tensor in given)
-    if not all(beside) or not all(tensor.numel() and on_cpu(tensor) for tensor in given):  # a GPU takes longer to ask
+    if not all(tensor.dtype in _WIDE and tensor.numel() and on_cpu(tensor) for tensor in given):  # a GPU takes longer to ask
         return False
-    lengths = [float(torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()) * _ROOM for tensor in given]
+    bounds = [_bound_of(tensor) for tensor in given]
+    if any(bound is None for bound in bounds):
+        return False
+    lengths = [float(bound()) * _ROOM for bound in bounds if bound is not None]
     if not all(_SMALL < length < _LARGE for length in lengths):  # squares vanish, overflow or are nan
         return False
     q, k, *others = lengths
     return not any(one_is_left_to_rounding(q, k, v, scale, query.dtype) for v in others)
+
+
+def _bound_of(tensor: Tensor) -> Callable[[], Tensor | float] | None:
+    """What tells that no vector along the last dimension is longer than so much; None: it is quicker to ask each."""
+    lain = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    if lain.is_contiguous():
+        return lambda: math.sqrt(tensor.shape[-1]) * max(abs(float(end)) for end in lain.aminmax())
+    if tensor.dim() == 4 and tensor.stride()[1::2] == (tensor.shape[3], 1):  # heads beside each other, as if they were one
+        return lambda: torch.linalg.vector_norm(tensor.transpose(1, 2).flatten(2), dim=-1).max()
+    return None
 
 
 def _of_rows(lengths: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten
 from lethe.train.clipping.anchors import Untouched
 from lethe.train.clipping.rules.replay import RandomUse
 from lethe.train.clipping.rules.rule import Use
+from lethe.train.model_state.module_attributes import attribute_of
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +77,7 @@ def tensors_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]
 
 def random_state(module: nn.Module, given: Sequence[Tensor]) -> Tensor | None:
     """The state of the random generator that a layer is about to draw from; None for a layer that draws nothing inside."""
-    dropout = getattr(module, "dropout", 0.0)
+    dropout = attribute_of(module, "dropout", 0.0)
     if not (module.training and isinstance(dropout, float) and dropout > 0):
         return None
     device = given[0].device if given else torch.device("cpu")

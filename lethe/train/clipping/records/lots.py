@@ -24,8 +24,12 @@ class Lot:
             part.settle()
             return
         with if_short(self._let_go):
-            self._bytes += part.begin()
+            held = part.begin()
+        if part.decided:
+            part.settle()
+            return
         self._parts.append(part)
+        self._bytes += held
         if self._bytes > (_HELD if all(on_cpu(factor) for factor in part._factors()) else _HELD_ON_GPU):
             self.settle()
 

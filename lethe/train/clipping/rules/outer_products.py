@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Rows, added, lengths_of, scaled, silenced, squares_of, taken
+from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import on_cpu
@@ -127,7 +129,7 @@ class OuterProducts(Cancelling):
         Not where an input that is not finite stands there: a record's 0 times it must count alike, whatever the other records hold. On a
         GPU it would take longer to ask than it saves.
         """
-        if not on_cpu(self.inputs):
+        if not on_cpu(self.inputs) or _heard(self.gradients):
             return
         x, g = self._norms()
         if bool(g.all()):
@@ -168,6 +170,14 @@ class OuterProducts(Cancelling):
         """See Cancelling."""
         x, g = told
         return torch.linalg.vecdot(x, g), torch.maximum(x, g).amax(-1) if x.shape[-1] else None
+
+    def _at_most(self) -> tuple[NDArray[np.float64], float] | None:
+        """See Cancelling."""
+        return lengths_at_most(self.inputs, self.gradients)
+
+    def _silent(self, rows: NDArray[np.bool_]) -> bool:
+        """See Cancelling; such as padding."""
+        return not bool(self.gradients[torch.from_numpy(rows)].any())
 
     def _thin(self) -> bool:
         return min(self.inputs.shape[2], self.gradients.shape[2]) <= 1
@@ -213,6 +223,14 @@ class OuterProducts(Cancelling):
     def per_record(self) -> Tensor:
         """See Part."""
         return self._ordered(self._form(self.inputs, self.gradients))
+
+
+def _heard(gradients: Tensor) -> bool:
+    """Whether the first position, one in the middle and the last have gradients: then it is unlikely that most have none."""
+    if not gradients.numel():
+        return True
+    numbers, last = gradients.detach().numpy(), gradients.shape[1] - 1
+    return all(numbers[0, place, 0] or bool(numbers[:, place].any()) for place in (0, last // 2, last))
 
 
 def _formed(gradients: Tensor, inputs: Tensor, *, out: Tensor | None = None) -> Tensor:

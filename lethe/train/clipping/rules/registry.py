@@ -41,6 +41,8 @@ RULES: dict[type[nn.Module], Rule] = {
 _NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": ConvolutionOfOneGradients}
 """Rules of types in packages that need not be there, by the types' full names."""
 
+_LAST = frozenset(name.rpartition(".")[2] for name in _NAMED)
+
 # A convolution's forward hands its work to a method of another name.
 _COMPUTING = ("forward", "_conv_forward")
 
@@ -51,10 +53,17 @@ def rule_for(module: nn.Module) -> Rule | None:
     A subclass that computes something else than its base, a parametrised layer, one whose weight a hook computes, or one whose `forward`
     was replaced on the instance, must not be told by the base's rule.
     """
-    if is_parametrized(module) or any(computed_attributes(module)) or "forward" in vars(module) or "_conv_forward" in vars(module):
+    if (
+        ("parametrizations" in module._modules and is_parametrized(module))
+        or any(computed_attributes(module))
+        or "forward" in vars(module)
+        or "_conv_forward" in vars(module)
+    ):
         return None
     for base in type(module).__mro__:
-        rule = RULES.get(base) or _NAMED.get(f"{base.__module__}.{base.__qualname__}")
+        rule = RULES.get(base)
+        if rule is None and base.__name__ in _LAST:
+            rule = _NAMED.get(f"{base.__module__}.{base.__qualname__}")
         if rule is not None:
             same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in _COMPUTING)
             return rule if same else None

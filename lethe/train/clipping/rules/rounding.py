@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Part, none_is_zero, silenced, squares_of
+from lethe.train.clipping.rules.parts import Part, none_is_zero, places_of, silenced, squares_of, weighed
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
@@ -44,7 +45,10 @@ _COHERENT = 32
 _HELD, _REUSED = 2**23, 2**20
 
 
-def lost(lengths: Tensor, dtype: torch.dtype) -> Tensor:
+Lengths = TypeVar("Lengths", Tensor, NDArray[np.float64])
+
+
+def lost(lengths: Lengths, dtype: torch.dtype) -> Lengths:
     r"""The largest rounding error, in norm, of a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`."""
     return _ROUNDINGS * torch.finfo(dtype).eps * lengths
 
@@ -74,6 +78,9 @@ class _Measured(NamedTuple):
     """The records that are summed by themselves in float64."""
     held: Tensor
     """Those that are formed by themselves and held to the norm that was measured."""
+
+
+_NOBODY = torch.empty(0, dtype=torch.int64)
 
 
 class Cancelling(Part):
@@ -137,6 +144,21 @@ class Cancelling(Part):
         """The size of each record's largest factor, which must leave room for the smallest, shape (B,); None: no factors."""
         return None
 
+    def _at_most(self) -> tuple[NDArray[np.float64], float] | None:
+        """A bound of `lengths` that is quick to take on a CPU, shape (B,), and one of all of `_largest`; None: there is none."""
+        return None
+
+    def _silent(self, rows: NDArray[np.bool_]) -> bool:
+        """Whether some records, whose norm is 0, have terms of 0 only; False: it is not known."""
+        return False
+
+    def _beyond_doubt(self, norms: NDArray[np.float64]) -> bool:
+        """Whether quick bounds clear all records, where formed gradients are kept on a CPU; else each is asked. Norms have shape (B,)."""
+        if not (bounds := self._at_most()):
+            return False
+        clear = (lost(bounds[0], self.dtype) <= _SHARE_FORMED * norms) & (bounds[1] <= _ROOM[self.dtype])  # not where one is no number
+        return bool(clear.all()) or not (norms[~clear].any() or not self._silent(~clear))
+
     def _alike(self) -> Hashable:
         """What `_between` and `_bounds` go by: parts of which it is equal may be measured together; None: this one by itself."""
         return None
@@ -156,8 +178,11 @@ class Cancelling(Part):
         assert self._known is not None
         return self._known
 
-    def _measure(self) -> _Sizes:
-        return _Sizes(self._squares().double(), self._told())
+    def _measure(self) -> None:
+        squares = self._squares().double()
+        clear = self._kept is not None and on_cpu(squares) and self._beyond_doubt(np.sqrt(squares.detach().numpy()))
+        self._known = _Measured(squares, None, _NOBODY, _NOBODY) if clear else None
+        self._sizes = None if clear else _Sizes(squares, self._told())
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
         """How far the added may lie from the measured, and how far it is expected to.
@@ -178,6 +203,11 @@ class Cancelling(Part):
         formed = self._raw(rows, torch.float64)
         return formed.masked_fill_(uncertain(lengths[rows], formed).view(-1, *[1] * (formed.dim() - 1)), 0)
 
+    @property
+    def decided(self) -> bool:
+        """Whether nothing is left for `settle` to decide."""
+        return self._known is not None
+
     def begin(self) -> int:
         """Form and measure now, before `settle` decides of it, alone or with others.
 
@@ -185,7 +215,7 @@ class Cancelling(Part):
             How many bytes are held until then that `settle` may let go of.
         """
         with torch.no_grad(), full_precision():
-            self._sizes = self._measure()
+            self._measure()
         factors = self._factors()
         self._versions = tuple(factor._version for factor in factors)
         return 0 if self._kept is None else sum(factor.nbytes for factor in factors)
@@ -219,8 +249,8 @@ class Cancelling(Part):
             return self._sum(weights)
         # As where a check asks of a few.
         if not none_is_zero(weights) and on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
-            return self._ordered(torch.tensordot(weights[used].to(self._kept.dtype), self._kept[used], dims=1)).contiguous()
-        return self._ordered(torch.tensordot(weights.to(self._kept.dtype), silenced(self._kept, weights), dims=1)).contiguous()
+            return self._ordered(weighed(weights[used], self._kept[used])).contiguous()
+        return self._ordered(weighed(weights, silenced(self._kept, weights))).contiguous()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part.
@@ -278,7 +308,10 @@ def measure(parts: Sequence[Cancelling]) -> None:
     groups: dict[Hashable, list[Cancelling]] = {}
     with torch.no_grad(), full_precision():
         for part in parts:
-            sizes = part._sizes = part._sizes or part._measure()
+            if part._sizes is None and part._known is None:
+                part._measure()
+            if (sizes := part._sizes) is None:
+                continue
             of = (*(one.shape for one in (sizes.squares, *sizes.told)), sizes.squares.device, part.dtype, part._kept is None)
             alike = part._alike()
             groups.setdefault(id(part) if alike is None else (alike, *of), []).append(part)
@@ -302,7 +335,7 @@ def _decide(parts: Sequence[Cancelling]) -> None:
     if slack is not None:
         held = (slack > (_SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU) * norms) & ~doubtful
         slack = slack.masked_fill(doubtful | held, 0).nan_to_num(nan=0.0, posinf=0.0)
-    exact, formed = _places([doubtful] if held is None else [doubtful, held], len(parts))
+    exact, formed = places_of([doubtful] if held is None else [doubtful, held], len(parts))
     slacks = [None] * len(parts) if slack is None else slack.view(len(parts), squares.shape[-1]).unbind()
     rows = squares.view(len(parts), squares.shape[-1]).unbind()
     for part, own, loose, chosen, longer in zip(parts, rows, slacks, exact, formed, strict=True):
@@ -315,15 +348,3 @@ def _decide(parts: Sequence[Cancelling]) -> None:
 
 def _stacked(told: Sequence[Tensor]) -> Tensor:
     return told[0] if len(told) == 1 else torch.stack(tuple(told))
-
-
-def _places(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Where the first mask is true and where the second, if there is one, part by part; a GPU is asked once for all."""
-    device, told = masks[0].device, list(masks) if on_cpu(masks[0]) else list(torch.stack(tuple(masks)).cpu())
-    none = torch.empty(0, dtype=torch.int64, device=device)
-    found = [[none] * parts, [none] * parts]
-    for places, mask in zip(found, told, strict=False):
-        rows = mask.numpy().reshape(parts, mask.shape[-1])
-        for place in np.flatnonzero(rows.any(1)):
-            places[place] = torch.from_numpy(np.flatnonzero(rows[place])).to(device)
-    return found[0], found[1]
