@@ -2,7 +2,8 @@
 
 The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
 fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records;
-four, for GPUs, have the published sizes; and two are so narrow that next to nothing but calling the operations takes time.
+two are as wide as the published ones, and take seconds; four, for GPUs, have the published sizes; and two are so narrow that next to
+nothing but calling the operations takes time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Size:
 
 
 _SMALL, _TINY, _PUBLISHED, _NARROW = Size(256, 2, 4), Size(192, 3, 3), Size(768, 12, 12), Size(48, 12, 12)
+_WIDE = replace(_PUBLISHED, layers=2)
 Shape = dict[str, Any]
 Built = tuple[nn.Module, Tensor, Tensor]
 
@@ -147,6 +149,8 @@ MODELS: dict[str, Callable[[Ease], Built]] = {
     "DistilBERT": distilbert,
     "GPT-2 (all words)": partial(gpt2, words=ALL_WORDS, records=FEW_RECORDS),
     "LoRA (all words)": partial(lora, words=ALL_WORDS, records=FEW_RECORDS),
+    "GPT-2 (published width)": partial(gpt2, size=_WIDE),
+    "LoRA (published width)": partial(lora, size=_WIDE),
     "GPT-2 (narrow)": partial(gpt2, words=50, length=8, size=_NARROW),
     "LoRA (narrow)": partial(lora, words=50, length=8, size=_NARROW),
     "GPT-2 (published size)": partial(gpt2, words=ALL_WORDS, size=_PUBLISHED),

@@ -1,14 +1,16 @@
 """Fine-tuning privately beside plain fine-tuning: time a step, peak memory and the first step, against the rivals, in one run.
 
     python benchmarks/finetune_speed.py [--rounds N] [--threads N] [--models GPT-2,LoRA,...] [--engines lethe,...]
-        [--all-words | --narrow | --published] [--device cuda] [--bf16] [--json FILE]
+        [--all-words | --narrow | --wide | --published] [--device cuda] [--bf16] [--json FILE]
 
 The models are those of finetune_models.py, AdamW steps of 16 records; with --all-words GPT-2 and its LoRA with a head of 50 257 words,
-and 4 records; with --published all in their published sizes, which is for GPUs; with --narrow 12 narrow layers, which show
-what a step costs besides arithmetic. Time: all engines live in one process and take turns, a step each; what is shown is the median of
-their steps' ratios to the plain step of the same round, in wall time and in processor time; so other work on the machine meets all alike.
-First: the first step over the median one (processor time; on a GPU wall time), with everything
-that a first step does once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step
+and 4 records; with --wide both as wide as published; with --published all in their published sizes, which is for GPUs; with --narrow 12
+narrow layers, which show what a step costs besides arithmetic. Memory fresh from the operating system costs tens of milliseconds a step,
+of whichever engine happens to ask for it; where the C library is told to keep what it has, none does (glibc: MALLOC_MMAP_MAX_=0
+MALLOC_TRIM_THRESHOLD_=8589934592 in the environment). Time: all engines live in one process and take turns, a step each; what is shown
+is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other work on the machine
+meets all alike. First: the first step over the median one (processor time; on a GPU wall time), with everything that a first step does
+once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step
 after the first four, over plain training's, and that of the first four, in which Lethe's self-check looks at batches. On a GPU: the most
 that PyTorch's allocator gave, all engines in this process, one after the other. Opacus is measured where it is installed, as the model is
 and, where it refuses that, on an easier one (`Ease`). transformers and peft are needed.
@@ -140,6 +142,7 @@ def main() -> int:
     for option, of, text in (
         ("--all-words", "all words", "GPT-2 and its LoRA with all words of GPT-2, in the place of --models"),
         ("--narrow", "narrow", "12 layers of GPT-2 and of its LoRA whose arithmetic takes next to no time, in the place of --models"),
+        ("--wide", "published width", "GPT-2 and its LoRA as wide as published, of two layers, in the place of --models"),
         ("--published", "published size", "all four in their published sizes, in the place of --models"),
     ):
         others.add_argument(option, dest="of", action="store_const", const=of, help=text)
