@@ -140,7 +140,13 @@ def plain_attributes(modules: Mapping[str, nn.Module]) -> dict[str, tuple[Any, i
 
 
 def attribute_of(module: nn.Module, name: str, default: Any) -> Any:
-    """`getattr(module, name, default)` of what is no parameter, buffer or module; where it is missing, ten times as quick."""
+    """`getattr(module, name, default)`, ten times as quick where the attribute is missing.
+
+    Args:
+        module: whose attribute it is.
+        name: of one that is no parameter, buffer or module of it.
+        default: what is given where it is missing.
+    """
     kind: Any = type(module)
     if kind.__getattr__ is not nn.Module.__getattr__ or hasattr(kind, name):
         return getattr(module, name, default)
