@@ -215,3 +215,12 @@ def test_a_range_that_is_ten_times_too_wide_costs_little(kind: Any, ends: tuple[
     without, with_it = (model(kind, narrow_range=choice, **given).fit(rows, values).score(rows, values) for choice in (False, "auto"))
     assert with_it > 0.75
     assert with_it > without + 0.08
+
+
+def test_the_report_says_where_what_was_asked_for_was_not_done() -> None:
+    rows, values = records(100)
+    asked, left = (model(mechanism="pass_ends", passes=2, epsilon=0.5, narrow_range=narrow).fit(rows, values) for narrow in (True, "auto"))
+    assert "that range is not narrowed, though asked for: 100 records tell nothing of it at this epsilon" in asked.privacy_report_
+    assert "not narrowed" not in left.privacy_report_
+    assert asked.target_range_ == WIDE
+    assert "moments of the targets" not in asked.privacy_report_

@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_nonnegative
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
-from lethe.estimators.inputs.validation import table_and_targets
+from lethe.estimators.inputs.validation import declared_switch, table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.models.narrowed_range import PlannedNarrowing, narrowed_range, planned_narrowing
 from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
@@ -37,7 +37,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             range between two private quantiles, paid for with a twentieth of the budget.
         narrow_range: whether a range that was given is first narrowed by the private mean and second moment of the targets, for a
             hundredth of the budget (in squared mu); it stays as it is where they fill it. "auto": where mechanism = "auto" may choose,
-            the table is in memory, and each row is a record. In both cases not where nothing could be told from noise, by public facts.
+            the table is in memory, and each row is a record. Of so few records that noise would hide all, nothing is released either way.
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high): released, public, or public and narrowed.
     """
 
@@ -125,6 +125,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
         narrowing = self._narrowing(known, records, budget, by_users=grouped is not None, in_blocks=blocks is not None)
+        if narrowing is None and declared_switch("narrow_range", self.narrow_range):
+            public.append(
+                f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
+            )
         if narrowing is not None:
             cost, known = narrowing.cost, None
         elif known is None:
