@@ -313,23 +313,6 @@ def test_the_longest_vector_is_found_at_any_size(size: float) -> None:
         torch.testing.assert_close(longest(tensor), expected, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("lain", ["apart", "beside each other", "transposed"])
-def test_the_quick_bound_of_vectors_is_no_shorter_than_the_longest(lain: str) -> None:
-    """Of equal numbers it is their length; one per cent less would be too short."""
-    equal = torch.full((3, 5, 2, 4), -7.0)
-    # Queries, keys and values in one tensor, of one head, since of several it adds the squares.
-    beside = torch.full((3, 5, 3, 1, 4), -7.0)[:, :, 0].transpose(1, 2)
-    given = {"apart": equal, "beside each other": beside, "transposed": equal.mT.contiguous().mT}[lain]
-    bound = steadiness._bound_of(given)
-    assert bound is not None
-    assert float(bound()) == pytest.approx(14.0, rel=1e-6)
-    one = torch.zeros_like(given)
-    one[1, 0, 0] = 7.0
-    sole = steadiness._bound_of(one)
-    assert sole is not None
-    assert float(sole()) >= 14.0 * (1.0 - 1e-6)
-
-
 def test_attention_is_told_from_all_heads_together_only_where_each_head_is_far_from_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     def told(size: float, heads: int, spread: float, lain: str) -> Tensor:
         generator = torch.Generator().manual_seed(0)
