@@ -5,17 +5,18 @@ import random
 import shutil
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import make_run
-from how_many import examples
+from how_many import by_night, examples
 
 import lethe
 from lethe.errors import LedgerError, LetheError
 from lethe.ledger import Budget, Ledger
 from lethe.ledger.chain import canonical, digest_of
 from lethe.ledger.prices import Price
-from lethe.ledger.store.rows import SAID_IN_COLUMNS
+from lethe.ledger.store.rows import SAID_IN_COLUMNS, entry_of
 from lethe.ledger.store.tables import ENTRIES
 
 
@@ -110,6 +111,44 @@ def test_a_flipped_byte_of_the_file_is_found_or_changes_nothing(written, tmp_pat
         else:
             assert contents(str(file)) == rows, place
     assert noticed > times // 24
+
+
+@pytest.mark.slow
+def test_damaged_names_of_the_schema_are_told_as_damage(written, tmp_path) -> None:
+    """Where a name is no UTF-8 any more, the driver fails to tell of it."""
+    data, told, file = Path(written).read_bytes(), set[str](), tmp_path / "schema.sqlite"
+    start = data.index(b"CREATE TABLE")
+    for place in range(start, start + 2000, 1 if by_night() else 7):
+        file.write_bytes(data[:place] + bytes([data[place] | 0x80]) + data[place + 1 :])
+        try:
+            Ledger.open(file).show("patients")
+        except LetheError as error:
+            told.add(str(error).partition(":")[0])
+    assert "the ledger is damaged, and cannot be read" in told
+
+
+def test_a_row_that_an_index_of_the_file_contradicts_is_found(written, tmp_path) -> None:
+    """SQLite keeps what it says of releases twice, and answers from one of them."""
+    data, said = Path(written).read_bytes(), b"patients" + b"b" * 64
+    places = [place for place in range(len(data)) if data.startswith(said, place)]
+    assert len(places) == 2
+    for place in places:
+        file = tmp_path / f"{place}.sqlite"
+        file.write_bytes(data[: place + 20] + b"c" + data[place + 21 :])
+        with pytest.raises(LedgerError, match=r"index|does not say what"):
+            Ledger.open(file).verify()
+
+
+@pytest.mark.parametrize("column", [column.name for column in ENTRIES.columns])
+def test_a_column_of_another_type_is_refused(written, column: str) -> None:
+    connection = sqlite3.connect(written)
+    connection.row_factory = sqlite3.Row
+    row = dict(connection.execute("SELECT * FROM entries").fetchone())
+    connection.close()
+    entry_of(SimpleNamespace(**row))
+    for other in (None, b"1", 1.0):
+        with pytest.raises(LedgerError, match=f"its {column} is of type {type(other).__name__}"):
+            entry_of(SimpleNamespace(**{**row, column: other}))
 
 
 def contents(file: str) -> list[object]:

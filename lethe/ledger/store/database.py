@@ -35,6 +35,7 @@ _REMEDIES = (
     ("locked", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
     ("malformed", "is damaged", "take the last copy that verifies."),
+    ("decode", "is damaged", "take the last copy that verifies."),  # text that is no UTF-8
 )
 
 
@@ -168,7 +169,8 @@ class Database:
         try:
             yield
         except Exception as error:
-            if not (isinstance(error, exc.SQLAlchemyError) or (self.postgres and isinstance(error, _driver_error()))):
+            # SQLite's driver fails with the second where a damaged name is part of the message.
+            if not (isinstance(error, exc.SQLAlchemyError | UnicodeDecodeError) or (self.postgres and isinstance(error, _driver_error()))):
                 raise
             said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
             for words, state, remedy in _REMEDIES:

@@ -69,8 +69,11 @@ def entry_of(row: Row[Any] | Any) -> Entry:
     """A row of the table of entries.
 
     Raises:
-        LedgerError: its numbers are none.
+        LedgerError: a column holds another type than it has, as after a change of the file's bytes; or its numbers are none.
     """
+    for column in ENTRIES.columns:
+        if type(value := getattr(row, column.name)) is not column.type.python_type:
+            raise damaged(row.seq, f"its {column.name} is of type {type(value).__name__}")
     try:
         counted = Price(_whole(row.counted_cost), _whole(row.counted_slack))
     except ValueError as error:
