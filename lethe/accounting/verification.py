@@ -8,6 +8,7 @@ from typing import Any
 from lethe.accounting.totals.composed import Total
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.sealing import Seal
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import few_lines
 
@@ -87,3 +88,34 @@ def within(epsilon: float, limit: float) -> Answer:
     """Whether an epsilon is at most the one asked for."""
     sign = "<=" if epsilon <= limit else ">"
     return Answer(question=f"epsilon at most {limit:g}", yes=epsilon <= limit, why=f"{shown(epsilon)} {sign} {limit:g}")
+
+
+def sealed_by(seal: Seal[Any] | None, otherwise: str) -> Answer:
+    """Whether a key that is believed sealed it.
+
+    Args:
+        seal: as it was read with that key.
+        otherwise: what follows where there is none.
+    """
+    if seal is None:
+        return Answer(question="sealed", yes=False, why=f"by nobody: {otherwise}")
+    return Answer(question="sealed", yes=seal.holds, why=seal.words)
+
+
+def belongs_to(seal: Seal[Any] | None, digest: str, named: str) -> Answer:
+    """Whether what was sealed released these weights.
+
+    Args:
+        seal: as it was read.
+        digest: of the weights.
+        named: what they are called.
+    """
+    question, record = f"belongs to {named}", None if seal is None else seal.record
+    if seal is None or record is None or not record.released:
+        return Answer(question=question, yes=False, why="no seal says to which weights it belongs")
+    found = next((one.name for one in record.released if one.sha256 == digest), None)
+    if found is None:
+        return Answer(question=question, yes=False, why=f"it is of weights with SHA-256 {record.released[0].sha256}; these have {digest}")
+    if not seal.holds:
+        return Answer(question=question, yes=False, why="its seal names them, but by no key that is known: anybody could have written that")
+    return Answer(question=question, yes=True, why=f"{found}, SHA-256 {digest}")

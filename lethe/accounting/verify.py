@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.accounting.totals.composed import Total
-from lethe.accounting.verification import Answer, Verification, within
-from lethe.accounting.verify_others import load, verify_statement, verify_total
+from lethe.accounting.verification import Answer, Verification, belongs_to, sealed_by, within
+from lethe.accounting.verify_others import load, named_weights, verify_statement, verify_total
 from lethe.calculus.large_delta import large_delta_note, require_allowed
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
@@ -48,11 +47,10 @@ def verify(
     allowed = require_allowed(allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
     given = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
-    if isinstance(given, Statement | Total):
-        named = None if weights is None else _named(weights)
-        if isinstance(given, Total):
-            return verify_total(given, key=believed, weights=named, limit=limit, allow_large_delta=allowed)
-        return verify_statement(given, weights=named, limit=limit, allow_large_delta=allowed)
+    if isinstance(given, Total):
+        return verify_total(given, key=believed, weights=weights, limit=limit, allow_large_delta=allowed)
+    if isinstance(given, Statement):
+        return verify_statement(given, key=believed, weights=weights, limit=limit, allow_large_delta=allowed)
     if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
     digest = None if weights is None else tensors_digest(as_tensors(weights))
@@ -65,8 +63,8 @@ def verify(
     return Verification(
         follows=Answer(question="follows from its run", yes=again is not None, why=why),
         private=_private(judged, allowed),
-        sealed=_sealed(judged),
-        belongs=None if digest is None else _belongs(judged, digest, _named(weights)),
+        sealed=sealed_by(judged.seal, "its run may have been typed by hand"),
+        belongs=None if digest is None else belongs_to(judged.seal, digest, named_weights(weights)),
         within=None if limit is None else within(judged.epsilon, limit),
         declared=tuple(f"{one.name}: {one.words}" for one in (again or judged).findings if one.evidence == "declared"),
         certificate=again,
@@ -81,28 +79,3 @@ def _private(certificate: Certificate, allow_large_delta: bool) -> Answer:
         why += f"; {told.removeprefix('note: ')}"
     allowed = allow_large_delta or not certificate.large_delta
     return Answer(question="private", yes=certificate.epsilon < float("inf") and allowed, why=why)
-
-
-def _sealed(certificate: Certificate) -> Answer:
-    seal = certificate.seal
-    if seal is None:
-        return Answer(question="sealed", yes=False, why="by nobody: its run may have been typed by hand")
-    return Answer(question="sealed", yes=seal.holds, why=seal.words)
-
-
-def _belongs(certificate: Certificate, digest: str, named: str) -> Answer:
-    question, seal = f"belongs to {named}", certificate.seal
-    released = () if seal is None or seal.record is None else seal.record.released
-    if not released:
-        return Answer(question=question, yes=False, why="no seal says to which weights it belongs")
-    assert seal is not None
-    found = next((one.name for one in released if one.sha256 == digest), None)
-    if found is None:
-        return Answer(question=question, yes=False, why=f"it is of weights with SHA-256 {released[0].sha256}; these have {digest}")
-    if not seal.holds:
-        return Answer(question=question, yes=False, why="its seal names them, but by no key that is known: anybody could have written that")
-    return Answer(question=question, yes=True, why=f"{found}, SHA-256 {digest}")
-
-
-def _named(weights: object) -> str:
-    return Path(weights).name if isinstance(weights, str | os.PathLike) else "these weights"

@@ -29,7 +29,7 @@ from lethe.certificates.parts import (
     require_known_finding,
 )
 from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.seal import Seal, read_seal, seal
+from lethe.certificates.sealing import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
@@ -77,7 +77,7 @@ class Certificate(Claims):
     others: tuple[Other, ...]
     citations: tuple[Citation, ...]
     version: str = __version__
-    seal: Seal | None = None
+    seal: Seal[TrainingRecord] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a run that says what nobody knows: no page could say what the certificate is about.
@@ -225,7 +225,7 @@ class Certificate(Claims):
 
         What it calls enforced is declared unless its seal is believed and says so.
         """
-        seal = None if self.seal is None else read_seal(self.seal.content, self.run, key=key)
+        seal = None if self.seal is None else _read_seal(self.seal.content, self.run, key)
         record = seal.record if seal is not None and seal.holds else None
         written = tuple(map(as_written, self.findings))
         kept = tuple(one if record is not None and record.vouches_for(one) else as_said(one) for one in written)
@@ -259,8 +259,15 @@ def _parsed(cls: type[Certificate], content: dict[str, Any], key: PublicKey | No
         others=tuple(read_other(other) for other in content["others"]),
         citations=tuple(read_citation(entry) for entry in content["citations"]),
         version=read_text(content["lethe"]),
-        seal=read_seal(content["seal"], run, key=key) if "seal" in content else None,
+        seal=_read_seal(content["seal"], run, key) if "seal" in content else None,
     )
+
+
+def _read_seal(content: object, run: Run, key: PublicKey | None) -> Seal[TrainingRecord]:
+    found = read_seal(content, TrainingRecord.from_statement, of="training", key=key)
+    if found.record is not None and found.record.run != run:
+        return found.flawed("over another run than the certificate's")
+    return found
 
 
 def _refuse_contradictions(loaded: Certificate, content: dict[str, Any]) -> None:

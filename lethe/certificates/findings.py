@@ -97,6 +97,16 @@ def fails(name: str, detail: str, *, source: str, remedy: str) -> Finding:
     return Finding(name=name, status="fails", evidence="checked", detail=detail, source=source, remedy=remedy)
 
 
+def drawn_fresh(by: str) -> Finding:
+    """The finding of code that drew all noise and all secret batches anew, and says so under its seal.
+
+    Args:
+        by: the code.
+    """
+    detail = "noise, and batches that are secret, came from fresh entropy of the operating system, neither kept nor shown"
+    return Finding(name=FRESH_NOISE, status="holds", evidence="enforced", detail=detail, by=by)
+
+
 def not_fresh(otherwise: str = "") -> Finding:
     """The failing finding of a run whose noise or secret batches came from a seed or generator that somebody chose.
 

@@ -3,6 +3,7 @@ r"""Statement, the certificate of a release that is no run: what it costs, by wh
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -17,10 +18,12 @@ from lethe.calculus.guarantees import Guarantee, NotPrivate
 from lethe.calculus.large_delta import is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
-from lethe.certificates.derivation import Derivation
+from lethe.certificates.derivation import Derivation, derivation_lines
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
 from lethe.certificates.relations import UNITS_SAID, relation_words
+from lethe.certificates.sealing import ReleaseRecord, Seal, read_seal, seal
+from lethe.certificates.signing import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError
@@ -56,6 +59,8 @@ class Statement(Claims):
         unit: of privacy: what is replaced or left out as a whole; `records` then counts such.
         release_id: tells this release from others, also of the same mechanism with the same numbers; empty where nobody gave one.
         version: of Lethe.
+        seal: of the release record that it is from; None where nobody vouches for it. One of another statement has a flaw, and a part has
+            none: that of the whole is of it too.
     Raises:
         HypothesisError: a hypothesis fails.
         InputError: a field of the wrong type, an unknown relation or unit, or a guarantee that is about another one.
@@ -74,6 +79,7 @@ class Statement(Claims):
     unit: Unit = "record"
     release_id: str = field(default="", compare=False)
     version: str = field(default=__version__, compare=False)
+    seal: Seal[ReleaseRecord] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.guarantee, Guarantee):
@@ -96,6 +102,11 @@ class Statement(Claims):
             raise HypothesisError(
                 f"{self.name}: {failure.name}: {failure.detail}", source=failure.source or None, remedy=failure.remedy or None
             )
+        inner = self.derivation
+        if inner is not None and any(part.seal is not None for part in inner.parts):
+            object.__setattr__(self, "derivation", replace(inner, parts=tuple(replace(part, seal=None) for part in inner.parts)))
+        if self.seal is not None and self.seal.record is not None and not self.seal.record.is_of(self):
+            object.__setattr__(self, "seal", self.seal.flawed("over another statement than this one"))
 
     def _take_back(self) -> None:
         """Of what is seeded: no guarantee, and the reason."""
@@ -160,10 +171,12 @@ class Statement(Claims):
         lines.append(f"by  {self.name}    {self.guarantee.describe()}")
         lines.append(f"    unit       {UNITS_SAID[self.unit]}")
         label = "declared" if self.derivation is None else "computed"
-        lines += [f"    {label:<8}   {line}" for line in _numbers(self)]
+        lines += [f"    {label:<8}   {line}" for line in derivation_lines(self)]
         listed = [finding for finding in self.findings if finding.status == "holds"]
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
+        if self.seal is not None:
+            lines.append(f"    {'sealed' if self.seal.holds else 'NOT SEALED':<8}   {self.seal.words}")
         if level is not None and self.records is not None and (note := large_delta_note(level, self.records)) is not None:
             lines.append(note)
         return "\n".join(lines)
@@ -179,7 +192,7 @@ class Statement(Claims):
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data, for a file."""
         asked = {} if self.target_delta is None else {"epsilon": _plain(self.epsilon(self.target_delta)), "delta": self.target_delta}
-        return {
+        content: dict[str, Any] = {
             "kind": KIND,
             "name": self.name,
             **asked,
@@ -194,47 +207,87 @@ class Statement(Claims):
             **({"seeded": True, "with_fresh_noise": self.planned.to_dict()} if self.seeded else {}),
             "lethe": self.version,
         }
+        return content if self.seal is None else {**content, "seal": dict(self.seal.content)}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any], *, source: str | None = None) -> Statement:
-        """The statement that `to_dict` wrote. What it calls enforced is declared: nothing vouches for a file.
+    def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Statement:
+        """The statement that `to_dict` wrote. What it calls enforced is declared, unless a seal that is believed vouches for it.
 
         Whether its guarantee follows from its numbers, `lethe.accounting.statements.recheck` says.
 
+        Args:
+            content: plain data.
+            source: where it is from, for messages.
+            key: whose seals are believed; None: this installation's and its team's.
         Raises:
             InputError: a key is missing or holds what no statement holds.
         """
-        try:
-            return _parsed(cls, content)
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, HypothesisError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
-            raise InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.") from error
+        stated = _read(content, "seal", source=source)
+        return stated._under(_read_seal(content["seal"], key)) if "seal" in content else stated.as_read()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Statement:
-        """Read a statement from a file that `save` wrote.
+    def sealed(cls, record: ReleaseRecord) -> Statement:
+        """The statement of a release that took place: with the hypotheses that its code enforced, and its signature.
+
+        Raises:
+            InputError: the record cannot be signed.
+        """
+        # What is signed is what a reader will find: a number may be written as another kind of number.
+        stated = _read(json.loads(to_json(record.stated.to_dict())))
+        return replace(stated, seal=seal(replace(record, stated=stated)))
+
+    def trusting(self, key: PublicKey | None) -> Statement:
+        """The statement as read by somebody who trusts the seals of one key alone; None: of this installation and its team.
+
+        With a seal that is believed it is the one that was signed; with another one, what it calls enforced is declared. One without a
+        seal is as it was.
+        """
+        return self if self.seal is None else self._under(_read_seal(self.seal.content, key))
+
+    def _under(self, seal: Seal[ReleaseRecord]) -> Statement:
+        """The one that was signed, where the seal is believed and over this one; else this one as it is read."""
+        told = replace(self.as_read(), seal=seal)
+        assert told.seal is not None
+        return replace(told.seal.record.stated, seal=told.seal) if told.seal.holds and told.seal.record is not None else told
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Statement:
+        """Read a statement from a file that `save` wrote; `key` as for `from_dict`.
 
         Raises:
             InputError: the file cannot be read or holds no statement.
         """
-        return cls.from_dict(read_document(path), source=str(path))
+        return cls.from_dict(read_document(path), source=str(path), key=key)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the statement to a .json (or .yaml) file, whole or not at all."""
         write_document(path, self.to_dict())
 
     def as_read(self) -> Statement:
-        """What a reader of its file may believe: nothing in it is enforced, but by the word of the file."""
+        """What a reader of its file may believe who believes no seal: nothing in it is enforced, but by the word of the file."""
         inner = self.derivation
         if inner is not None:
             inner = replace(inner, parts=tuple(part.as_read() for part in inner.parts))
-        return replace(self, findings=tuple(map(as_told, self.findings)), derivation=inner)
+        return replace(self, findings=tuple(map(as_told, self.findings)), derivation=inner, seal=None)
 
 
-def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
+def _read(content: dict[str, Any], *besides: str, source: str | None = None) -> Statement:
+    """The statement of a file as it tells itself, which nobody may believe yet; a seal in it is not looked at."""
+    try:
+        return _parsed(content, *besides)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, HypothesisError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.") from error
+
+
+def _read_seal(content: object, key: PublicKey | None) -> Seal[ReleaseRecord]:
+    return read_seal(content, lambda signed: ReleaseRecord.from_statement(signed, _read), of="release", key=key)
+
+
+def _parsed(content: dict[str, Any], *besides: str) -> Statement:
     if not isinstance(content, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"it is {type(content).__name__}")
-    exactly(content, *_KEYS, besides=_BESIDES)
+    exactly(content, *_KEYS, besides=(*_BESIDES, *besides))
     if content["kind"] != KIND:
         raise ValueError(f"its kind is {content['kind']!r}")
     seeded, planned = content.get("seeded", False), content.get("with_fresh_noise")
@@ -250,7 +303,7 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
     findings = tuple(read_finding(finding) for finding in content["findings"])
     for finding in findings:
         require_known_finding(finding)
-    found = cls(
+    found = Statement(
         name=read_text(content["name"]),
         guarantee=stated if planned is None else guarantee_from_dict(planned),
         neighbours=read_text(content["neighbours"]),
@@ -258,7 +311,7 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
         findings=findings,
         citations=tuple(read_citation(entry) for entry in content["citations"]),
         seeded=seeded,
-        derivation=None if known is None else Derivation.from_dict(known, lambda part: _parsed(cls, part)),
+        derivation=None if known is None else Derivation.from_dict(known, _parsed),
         records=records,
         target_delta=float(content["delta"]) if "delta" in content else None,
         release_id=read_text(content["release_id"]),
@@ -271,31 +324,7 @@ def _parsed(cls: type[Statement], content: dict[str, Any]) -> Statement:
         # Other processors and libraries may round the last digits differently.
         if not math.isclose(said, proved, rel_tol=1e-9):
             raise ValueError(f"epsilon is {said:g}, but its guarantee gives {proved:g} at delta = {found.target_delta:g}")
-    return found.as_read()
-
-
-def _numbers(stated: Statement) -> list[str]:
-    """From which numbers the guarantee follows, a line for each release it is made of."""
-    known = stated.derivation
-    if known is None:
-        return [f"by nothing: {stated.guarantee.describe()} is taken as it is written"]
-    numbers = known.parameters
-    counts = numbers.pop("counts", [1] * len(known.parts))
-    given = ", ".join(f"{name} = {_short(value)}" for name, value in numbers.items())
-    lines = [known.kind + (f": {given}" if given else "") + (" of" if known.parts else "")]
-    for part, count in zip(known.parts, counts, strict=False):
-        first, *others = _numbers(part)
-        lines += [f"    {f'{count} x ' if count != 1 else ''}{part.name}, by {first}", *(f"    {line}" for line in others)]
-    return lines
-
-
-def _short(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, Mapping):
-        return " ".join(str(value[key]) if place == 0 else f"{key} {_short(value[key])}" for place, key in enumerate(value))
-    text = value if isinstance(value, str) else to_json(value, indent=None).strip()
-    return text if len(text) <= 200 else f"{text[:197]}..."
+    return found
 
 
 def _plain(value: float) -> float | str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lethe._version import __version__
-from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, Finding, holds, vouched
+from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, Finding, drawn_fresh, holds, vouched
+from lethe.certificates.signing.attestation import Released, attestation, listed, read_attestation, require_keys, text_of
 from lethe.errors import InputError
 from lethe.run.run import Run
 
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:lethe-dp:training-record:v1"
-_FRESH = "noise, and batches that are secret, came from fresh entropy of the operating system, neither kept nor shown"
 _PREDICATE = {"lethe", "by", "run", "enforced", "declared", "fresh_noise"}
 
 
@@ -22,13 +20,6 @@ class HypothesisClaim(NamedTuple):
 
     name: str
     detail: str
-
-
-class Released(NamedTuple):
-    """Something that was released: what it is, and the SHA-256 of its tensors (`lethe.certificates.weights.tensors_digest`)."""
-
-    name: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -88,14 +79,14 @@ class TrainingRecord:
 
     def findings(self, of_run: tuple[Finding, ...]) -> tuple[Finding, ...]:
         """A theorem's findings on the run, with those that this training enforces, and what it declares besides."""
-        besides = [replace(holds(FRESH_NOISE, _FRESH, evidence="enforced"), by=self.by)] if self.fresh else []
+        besides = [drawn_fresh(self.by)] if self.fresh else []
         besides += [holds(name, detail, evidence="declared") for name, detail in self.declared]
         return (*vouched(of_run, dict(self.enforced), by=self.by), *besides)
 
     def vouches_for(self, finding: Finding) -> bool:
         """Whether an enforced hypothesis of a certificate is one that this record says is enforced, by that code and in that way."""
         if finding.name == FRESH_NOISE:
-            return self.fresh and (finding.by, finding.detail) == (self.by, _FRESH)
+            return self.fresh and (finding.by, finding.detail) == (self.by, drawn_fresh(self.by).detail)
         how = dict(self.enforced).get(finding.name)
         return how is not None and finding.by == self.by and finding.detail.endswith(f"; {how}")
 
@@ -110,19 +101,15 @@ class TrainingRecord:
                 "the weights are of a kind that has no digest (a tensor that is not dense), so that no seal can be bound to them.",
                 remedy="certify the run alone: lethe.certify(fitted.run, delta).",
             )
-        return {
-            "_type": STATEMENT_TYPE,
-            "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in self.released],
-            "predicateType": PREDICATE_TYPE,
-            "predicate": {
-                "lethe": self.version,
-                "by": self.by,
-                "run": self.run.to_document(),
-                "enforced": [claim._asdict() for claim in self.enforced],
-                "declared": [claim._asdict() for claim in self.declared],
-                "fresh_noise": self.fresh,
-            },
+        predicate = {
+            "lethe": self.version,
+            "by": self.by,
+            "run": self.run.to_document(),
+            "enforced": [claim._asdict() for claim in self.enforced],
+            "declared": [claim._asdict() for claim in self.declared],
+            "fresh_noise": self.fresh,
         }
+        return attestation(self.released, PREDICATE_TYPE, predicate)
 
     @classmethod
     def from_statement(cls, content: object) -> TrainingRecord:
@@ -131,22 +118,17 @@ class TrainingRecord:
         Raises:
             InputError: it is another statement, or a key is missing, unknown or of the wrong type.
         """
-        _require(content, {"_type", "subject", "predicateType", "predicate"})
-        assert isinstance(content, Mapping)
-        if (content["_type"], content["predicateType"]) != (STATEMENT_TYPE, PREDICATE_TYPE):
-            raise InputError(f"it states {content['predicateType']!r}; it needs {PREDICATE_TYPE}.")
-        predicate = content["predicate"]
-        _require(predicate, _PREDICATE)
+        released, predicate = read_attestation(content, PREDICATE_TYPE, _PREDICATE)
         run = Run.from_document(predicate["run"])
         if predicate["fresh_noise"] is not (not run.seeded):
             raise InputError("it contradicts its run on whether noise was fresh.")
         return cls(
             run=run,
-            by=_text(predicate["by"]),
+            by=text_of(predicate["by"]),
             enforced=_claims(predicate["enforced"]),
             declared=_claims(predicate["declared"]),
-            released=tuple(_released(one) for one in _listed(content["subject"])),
-            version=_text(predicate["lethe"]),
+            released=released,
+            version=text_of(predicate["lethe"]),
         )
 
 
@@ -160,32 +142,7 @@ class Recorded(Protocol):
         ...
 
 
-def _require(content: object, keys: set[str]) -> None:
-    if not isinstance(content, Mapping) or set(content) != keys:
-        got = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise InputError(f"a part of its statement is {got}; it needs {sorted(keys)}.")
-
-
-def _listed(content: object) -> list[Any]:
-    if not isinstance(content, list):
-        raise InputError(f"a part of its statement is {type(content).__name__}; it needs a list.")
-    return content
-
-
 def _claims(content: object) -> tuple[HypothesisClaim, ...]:
-    for one in _listed(content):
-        _require(one, {"name", "detail"})
-    return tuple(HypothesisClaim(_text(one["name"]), _text(one["detail"])) for one in _listed(content))
-
-
-def _released(content: object) -> Released:
-    _require(content, {"name", "digest"})
-    assert isinstance(content, Mapping)
-    _require(content["digest"], {"sha256"})
-    return Released(_text(content["name"]), _text(content["digest"]["sha256"]))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{value!r} stands in its statement where text is needed.")
-    return value
+    for one in listed(content):
+        require_keys(one, {"name", "detail"})
+    return tuple(HypothesisClaim(text_of(one["name"]), text_of(one["detail"])) for one in listed(content))

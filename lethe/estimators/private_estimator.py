@@ -17,6 +17,7 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.sealing import ReleaseRecord
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
 from lethe.estimators.budget import Budget
@@ -61,7 +62,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     ledger: Any = None
 
     statement_: Statement = field(init=False)
-    _proof: Statement | Certificate | TrainingRecord = field(init=False)
+    _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
     _payment: Payment | None = field(init=False)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn's name
@@ -137,7 +138,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
     @property
     def certificate_(self) -> Statement | Certificate:
-        """The certificate, where a run is all that was released, made and signed when it is first asked for; else the statement.
+        """The certificate, where a run is all that was released, else the statement; of linear models signed when it is first asked for.
 
         Raises:
             InputError: there is no key to sign with.
@@ -147,6 +148,8 @@ class PrivateEstimator(Parameterised, BaseEstimator):
             raise AttributeError("certificate_: there is none before fit.")
         if isinstance(proof, TrainingRecord):
             proof = self._proof = certified(proof.run, self.delta_).sealed(proof)
+        elif isinstance(proof, ReleaseRecord):
+            proof = self._proof = Statement.sealed(proof)
         return proof
 
     @certificate_.setter

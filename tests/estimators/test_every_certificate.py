@@ -19,6 +19,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators.models.linear_model import PrivateLinearModel
 
 DELTA = 5e-5
 # One of each kind of derivation, and quick.
@@ -62,10 +63,13 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
         assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, replace one")
         assert "by nothing" not in one.explain()
         assert repr(one).startswith(("Statement((", "Certificate(("))
-    answers = lethe.verify(file)
+    linear = isinstance(model, PrivateLinearModel)
+    weights = {"coef_": model.coef_, "intercept_": model.intercept_} if linear else {"mean_": 0.0}
+    answers = lethe.verify(file, weights=weights)
     assert answers.follows.yes, answers.follows.why
     assert answers.private.yes
-    assert answers.sealed.yes is isinstance(read, lethe.Certificate)
+    assert answers.belongs is not None
+    assert answers.sealed.yes is answers.belongs.yes is linear
     total = lethe.total([file], DELTA)
     assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert total.parts[0].computed

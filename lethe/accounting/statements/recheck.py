@@ -22,7 +22,7 @@ class RecheckedStatement:
     """A statement whose numbers follow from its mechanism.
 
     Args:
-        statement: with the guarantee as this version of Lethe computes it.
+        statement: with the guarantee as this version of Lethe computes it; one with a seal that is believed as it was sealed.
         stated: of which releases in it the guarantee is only written, by name: nothing computes it.
         assumed: guarantees that its own is computed from, in words: of one try of a search, which each try was held to.
         unseen: of which releases in it the numbers are those of a file, by name: nothing shows that the mechanism ran with them.
@@ -56,13 +56,16 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     """Compute the guarantee of a statement from the numbers of its mechanism, and compare it with what it says.
 
     That the mechanism ran with these numbers nothing shows: what it rests on is enforced only by the word of the code, and of a file
-    declared. A statement without numbers, or of a mechanism that is not known here, keeps its guarantee, named in `stated`.
+    declared; a seal that is believed says that it did. A statement without numbers, or of a mechanism that is not known here, keeps its
+    guarantee, named in `stated`.
 
     Raises:
-        InputError: what it says does not follow from its numbers.
+        InputError: what it says does not follow from its numbers, or its seal is broken.
     """
     from lethe.accounting.statements.derivations import computed  # loads every mechanism
 
+    if statement.seal is not None and statement.seal.flaw:
+        raise _refused(statement, f"its seal is {statement.seal.flaw}")
     try:
         require_relation(statement.planned, statement.neighbours)
         found = computed(statement)
@@ -81,7 +84,10 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     if not same:
         raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
     records = inner if statement.records is None else statement.records
-    kept = replace(statement, records=records, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
+    again = replace(statement, records=records, seal=None, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
+    # What was sealed elsewhere may be rounded in other digits, and is whole as it was signed; of a stranger's nothing counts.
+    sealed = statement.seal is not None and (statement.seal.holds or again.to_dict() == replace(statement, seal=None).to_dict())
+    kept = statement if sealed else again
     return RecheckedStatement(statement=kept, stated=found.stated, assumed=found.assumed, unseen=found.unseen, apart=found.apart)
 
 

@@ -30,7 +30,7 @@ def read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None = 
     """
     kind = content.get("kind")
     if kind == KIND:
-        return Statement.from_dict(content, source=source)
+        return Statement.from_dict(content, source=source, key=key)
     if "theorem" in content or "run" in content:
         return Certificate.from_dict(content, source=source, key=key)
     if "records" in content and "batches" in content:

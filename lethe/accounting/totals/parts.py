@@ -87,7 +87,7 @@ def part_of(
         if isinstance(item, Certificate):
             return _of_certificate(item.trusting(key), name or f"run {item.run.run_id}", count), item.run.neighbours
         if isinstance(item, Statement):
-            return _of_statement(item, name or item.name, count), item.neighbours
+            return _of_statement(item.trusting(key), name or item.name, count), item.neighbours
         if isinstance(item, Guarantee):
             said = _require_relation(neighbours, item.describe())
             return _of_guarantee(item, name or item.describe(), count, said, unit or "record", one_release=one_release), said
@@ -156,6 +156,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
         not_private=again.statement.not_private,
         releases=statement.releases,
         records=again.statement.records,
+        sealed=statement.seal is not None and statement.seal.holds,
         unit=again.statement.unit,
         content=statement.to_dict(),
     )

@@ -165,7 +165,7 @@ def _create(path: Path) -> None:
     except OSError as error:
         raise InputError(
             f"no signing key can be made: {path} cannot be written: {error.strerror or error}.",
-            remedy=f"set {VARIABLE} to the PEM file of an ed25519 key, or certify the run alone, without a seal.",
+            remedy=f"set {VARIABLE} to the PEM file of an ed25519 key; or go without a seal: certify the run alone, take statement_.",
         ) from error
 
 

@@ -13,7 +13,9 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
-from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
+from lethe.certificates.sealing import ReleaseRecord
+from lethe.certificates.signing.attestation import Released
+from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.errors import LetheError
 from lethe.estimators.budget import Budget
@@ -209,10 +211,24 @@ def training_record(
         averaged: of how many of the run's last iterates they are the mean.
     """
     of_several = f", the mean of the last {averaged} of {run.total_steps} iterates" if averaged > 1 else ""
-    released = Released(f"coef_ and intercept_{of_several}", tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
+    released = _released(f"coef_ and intercept_{of_several}", coefficients, intercepts)
     claims = tuple(HypothesisClaim(name, how) for name, how in enforced(run).items())
     declared = tuple(HypothesisClaim(one.name, one.detail) for one in _declared(run, in_blocks=in_blocks))
     return TrainingRecord(run=run, by=ESTIMATORS, enforced=claims, declared=declared, released=(released,))
+
+
+def release_record(stated: Statement, coefficients: Array, intercepts: Array | float) -> ReleaseRecord:
+    """The record of a fit that released other numbers too, or by another mechanism than a run.
+
+    Args:
+        stated: what all that it released costs.
+        coefficients, intercepts: as `coef_` and `intercept_` have them.
+    """
+    return ReleaseRecord.of(stated, by=ESTIMATORS, released=(_released("coef_ and intercept_", coefficients, intercepts),))
+
+
+def _released(name: str, coefficients: Array, intercepts: Array | float) -> Released:
+    return Released(name, tensors_digest({"coef_": coefficients, "intercept_": np.asarray(intercepts)}))
 
 
 def draws_secretly(design: BatchDesign) -> bool:

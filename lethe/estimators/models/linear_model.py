@@ -15,7 +15,7 @@ from lethe.errors import InputError
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
-from lethe.estimators.choice.runs import secret_design, training_record
+from lethe.estimators.choice.runs import release_record, secret_design, training_record
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.norms import norm_cost, private_norm
 from lethe.estimators.inputs.records import Records, row_norms
@@ -80,7 +80,7 @@ class PrivateLinearModel(PrivateEstimator):
         rows_per_user: where `fit` is given users: the most rows of a user that are used, chosen at random; None: all.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
     mechanism is none), `n_averaged_` (the result is the mean of so many last iterates of the run), `mechanism_`, `feature_norm_`;
-    `certificate_` is a Certificate where a run is all that was released.
+    `certificate_` is a Certificate where a run is all that was released, else a Statement; both are sealed to `coef_` and `intercept_`.
     """
 
     mechanism: str = "auto"
@@ -299,10 +299,12 @@ class PrivateLinearModel(PrivateEstimator):
         return [f"{users.users} users; of each {most} count by the mean of their losses"]
 
     def _release(self, coefficients: Array, intercepts: Any) -> None:
-        """Set coef_ and intercept_, as they are released; where a run is all that was, its certificate will be sealed for them."""
+        """Set coef_ and intercept_, as they are released: the certificate of the run, or the statement, will be sealed for them."""
         self.coef_, self.intercept_ = coefficients, intercepts
         if self._run_alone and self.run_ is not None:
             self._proof = training_record(self.run_, coefficients, intercepts, in_blocks=self._in_passes, averaged=self.n_averaged_)
+        else:
+            self._proof = release_record(self.statement_, coefficients, intercepts)
 
     def _scores(self, X: Any) -> Array:
         """The linear function of rows as they were trained on, projected; without the intercept, shape (n,) or (n, k) as `coef_` has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.findings import holds
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
@@ -180,8 +179,8 @@ def _targets(table: Table) -> npt.NDArray[Any]:
 
 
 def _certificate(estimator: Any, declared: Sequence[HypothesisClaim], delta: float) -> Certificate | Statement:
-    """The estimator's own, and what is declared of the data besides: within the seal, where there is one."""
-    from lethe.estimators.choice.runs import certified, training_record  # needs the optional scikit-learn
+    """The estimator's own, and what is declared of the data besides: within the seal."""
+    from lethe.estimators.choice.runs import certified, release_record, training_record  # needs the optional scikit-learn
 
     proof: Certificate | Statement = estimator.certificate_
     if not declared:
@@ -191,5 +190,7 @@ def _certificate(estimator: Any, declared: Sequence[HypothesisClaim], delta: flo
         for claim in declared:
             record = record.with_declared(*claim)
         return certified(proof.run, delta).sealed(record)
-    besides = tuple(holds(name, detail, evidence="declared") for name, detail in declared)
-    return replace(proof, findings=(*proof.findings, *besides))
+    release = release_record(estimator.statement_, estimator.coef_, estimator.intercept_)
+    for claim in declared:
+        release = release.with_declared(*claim)
+    return Statement.sealed(release)

@@ -20,6 +20,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
+from lethe.certificates.sealing import Seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Recorded
@@ -103,8 +104,13 @@ class Subject:
         """Whether a key that is believed vouches for the training, or for all of several releases."""
         if self.total is not None:
             return all(part.sealed for part in self.total.parts)
-        seal = None if self.certificate is None else self.certificate.seal
-        return seal is not None and seal.holds
+        return self.seal is not None and self.seal.holds
+
+    @property
+    def seal(self) -> Seal[Any] | None:
+        """Of the training or of the release, believed or not; None of a total, whose parts have theirs."""
+        proof = self.certificate or self.statement
+        return None if proof is None else proof.seal
 
     @property
     def large_delta(self) -> bool:
@@ -151,7 +157,7 @@ def subject_of(
     if not isinstance(value, Run | Certificate | Statement | Total | Recorded) and hasattr(value, "certificate_"):
         value = value.certificate_  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(value, Statement):
-        return _of_statement(value, delta, weights)
+        return _of_statement(value, delta, key, weights)
     if isinstance(value, Certificate | Total):
         if delta is not None and delta != value.delta:
             raise InputError(
@@ -183,12 +189,7 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
 
 def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") -> Subject:
     run = again.run
-    seal = again.seal
-    released = () if seal is None or seal.record is None else seal.record.released
-    digests = [("run (the first 8 digits of its SHA-256)", run.run_id)]
-    digests += [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in released]
-    if seal is not None and seal.signer is not None:
-        digests.append(("key of the seal", seal.signer.fingerprint))
+    digests = [("run (the first 8 digits of its SHA-256)", run.run_id), *_sealed_digests(again.seal)]
     return Subject(
         what=_model(run),
         guarantee=again.guarantee,
@@ -205,12 +206,21 @@ def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") 
     )
 
 
+def _sealed_digests(seal: Seal[Any] | None) -> list[tuple[str, str]]:
+    """Of the weights that a seal names, and its key."""
+    if seal is None or seal.record is None or seal.signer is None:
+        return []
+    weights = [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
+    return [*weights, ("key of the seal", seal.signer.fingerprint)]
+
+
 def _model(run: Run) -> str:
     return "a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary
 
 
-def _of_statement(given: Statement, delta: float | None, weights: Any) -> Subject:
-    again = recheck_statement(given)
+def _of_statement(given: Statement, delta: float | None, key: PublicKey | None, weights: Any) -> Subject:
+    judged = given.trusting(key)
+    again = recheck_statement(judged)
     stated = again.statement
     asked = stated.target_delta if delta is None else delta
     if asked is None:
@@ -226,7 +236,8 @@ def _of_statement(given: Statement, delta: float | None, weights: Any) -> Subjec
         findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
         citations=stated.citations,
         statement=stated,
-        answers=verify(given, weights=weights, allow_large_delta=True).answers,
+        answers=verify(judged, weights=weights, key=key, allow_large_delta=True).answers,
+        digests=tuple(_sealed_digests(stated.seal)),
     )
 
 

@@ -118,7 +118,7 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
 
 def _vouching(subject: Subject) -> list[Notice]:
     if subject.sealed:
-        seal = None if subject.certificate is None else subject.certificate.seal
+        seal = subject.seal
         by = "in every part, with a key that is known here" if seal is None else seal.words
         if by.endswith("this installation's key"):
             by += " (kept on the computer that made this report)"
@@ -126,18 +126,16 @@ def _vouching(subject: Subject) -> list[Notice]:
         lines = len(subject.known("declared"))
         words += f" {lines} line{' is' if lines == 1 else 's are'} declared; section 3 lists all that must be believed."
         return [Notice("plain", "Sealed", words)]
+    words = "Nobody vouches for what this rests on. The numbers are true only if every declared line is."
     if subject.certificate is not None:
-        seal = subject.certificate.seal
         words = (
             "Nobody vouches that this training took place as described. The numbers follow from a description that somebody typed or that "
             "a file holds; they are true only if it is."
         )
-        if seal is not None:
-            words += f" There is a seal, which is not believed here: {seal.words}."
-        return [Notice("caution", "DECLARED ONLY", words)]
-    if subject.known("enforced"):
+    elif subject.known("enforced"):
         return []
-    words = "Nobody vouches for what this rests on. The numbers are true only if every declared line is."
+    if subject.seal is not None:
+        words += f" There is a seal, which is not believed here: {subject.seal.words}."
     return [Notice("caution", "DECLARED ONLY", words)]
 
 

@@ -61,7 +61,7 @@ def believed(subject: Subject) -> tuple[str, ...]:
         lines.append(f"The code that trained ({', '.join(codes)}) has no fault, so that the enforced lines are true.")
     theorem = "" if subject.certificate is None else f" ({subject.certificate.theorem})"
     lines.append(f"The theorem{theorem} is right, and so is the code of Lethe that computes epsilon by it.")
-    seal = None if subject.certificate is None else subject.certificate.seal
+    seal = subject.seal
     if subject.sealed and seal is not None and seal.signer is not None:
         lines.append(
             f"The key that sealed ({seal.signer.fingerprint}) was in the right hands: this report knows the key and not who holds it, and "

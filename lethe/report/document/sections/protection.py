@@ -43,7 +43,7 @@ def protection(subject: Subject) -> Section:
 
 
 def _generator(subject: Subject) -> str:
-    seal = None if subject.certificate is None or not subject.sealed else subject.certificate.seal
+    seal = subject.seal if subject.sealed else None
     if seal is None or seal.record is None or not seal.record.fresh:
         return "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
     secure = ", unless it was trained with secure=True" if subject.release == "all" else ""

@@ -40,7 +40,7 @@ def provenance(subject: Subject) -> Section:
     )
     if subject.digests:
         blocks.append(Table("Digests", ("of what", "digest"), subject.digests))
-        if subject.sealed and subject.certificate is not None:
+        if subject.sealed and subject.seal is not None:
             blocks.append(Text(_which_digest(subject)))
     sources = sources_of(subject)
     blocks += [Heading("Sources"), Items(tuple(f"[{key}] {text}" for key, text in sources))]
@@ -76,7 +76,7 @@ def sources_of(subject: Subject) -> tuple[tuple[str, str], ...]:
 
 def _versions(subject: Subject) -> tuple[tuple[str, str], ...]:
     rows = [("This report", f"Lethe {__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, Python {platform.python_version()}")]
-    seal = None if subject.certificate is None else subject.certificate.seal
+    seal = subject.seal
     if seal is not None and seal.record is not None:
         rows.append(
             ("Trained by", f"{seal.record.by} of Lethe {seal.record.version}{'' if seal.holds else ', as an unbelieved seal says'}")
