@@ -120,8 +120,8 @@ def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path:
 @pytest.mark.slow
 def test_what_a_file_calls_enforced_or_checked_is_declared_by_it(tmp_path: Path) -> None:
     model = fitted("classifier by objective_perturbation")
-    assert {finding.evidence for finding in model.certificate_.findings} == {"enforced"}
-    model.certificate_.save(tmp_path / "one.json")
+    assert {finding.evidence for finding in model.statement_.findings} == {"enforced"}
+    model.statement_.save(tmp_path / "one.json")  # which nobody sealed
     read = Statement.load(tmp_path / "one.json")
     assert {finding.evidence for finding in read.findings} == {"declared"}
     assert "(the file says: enforced by" in read.explain()
@@ -201,6 +201,8 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     ).fit(rows, labels)
     searched.certificate_.save(tmp_path / "searched.json")
     assert lethe.verify(tmp_path / "searched.json").follows.yes
+    # What it costs is the search, of which the fit of the best one knows nothing to sign.
+    assert [one.certificate_.seal for one in (searched, searched.best_estimator_[-1])] == [None, None]
     assert any("of one try of the best" in line for line in lethe.verify(tmp_path / "searched.json").declared)
     with pytest.raises(lethe.InputError, match="is there twice"):
         lethe.total([searched.certificate_, searched.best_estimator_.certificate_], 1e-5)
@@ -210,12 +212,15 @@ def test_a_seeded_one_says_that_it_is_none(tmp_path: Path) -> None:
     model = fitted("classifier by output_perturbation", seed_noise=True)
     model.certificate_.save(tmp_path / "seeded.json")
     read = Statement.load(tmp_path / "seeded.json")
-    assert read == model.certificate_.as_read()
+    assert read == model.certificate_
+    assert Statement.from_dict(model.statement_.to_dict()) == model.statement_.as_read()
     assert read.epsilon(DELTA) == math.inf
     assert "NOT PRIVATE" in read.explain()
     answers = lethe.verify(tmp_path / "seeded.json")
     assert answers.follows.yes
     assert not answers.private.yes
+    assert answers.sealed.yes  # that it was carried out so, and its noise was not fresh
+    assert {finding.name for finding in read.findings if finding.status == "fails"} == {"fresh noise"}
     assert lethe.total([tmp_path / "seeded.json"], DELTA).epsilon == math.inf
     claimed = {**read.to_dict(), "guarantee": lethe.GDP(0.1).to_dict(), "epsilon": lethe.GDP(0.1).epsilon(DELTA)}
     with pytest.raises(lethe.InputError, match="it is seeded, and claims"):
