@@ -35,8 +35,8 @@ def verify(
         weights: a file of weights (.npz, .pt, .pth, .safetensors) or tensors by name, such as model.state_dict(); None: not asked.
         key: the public key, or its PEM file, of the one who must have sealed it; None: this installation's and its team's.
         max_epsilon: asks besides whether epsilon is at most this, >= 0.
-        allow_large_delta: whether a certificate at a delta >= 1/records is meant. No seal covers delta: whoever holds a certificate can
-            write it again at another one, and near 1 every epsilon is 0.
+        allow_large_delta: whether a certificate at a delta >= 1/records is meant. No seal of a certificate covers delta: whoever holds
+            one can write it again at another delta, and near 1 every epsilon is 0.
     Returns:
         The answers. No is the answer to all that cannot be known.
     Raises:

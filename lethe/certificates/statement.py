@@ -223,7 +223,10 @@ class Statement(Claims):
             InputError: a key is missing or holds what no statement holds.
         """
         stated = _read(content, "seal", source=source)
-        return stated._under(_read_seal(content["seal"], key)) if "seal" in content else stated.as_read()
+        try:
+            return stated._under(_read_seal(content["seal"], key)) if "seal" in content else stated.as_read()
+        except RecursionError as error:
+            raise _no_statement(error, source) from error
 
     @classmethod
     def sealed(cls, record: ReleaseRecord) -> Statement:
@@ -276,8 +279,12 @@ def _read(content: dict[str, Any], *besides: str, source: str | None = None) -> 
     try:
         return _parsed(content, *besides)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, HypothesisError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.") from error
+        raise _no_statement(error, source) from error
+
+
+def _no_statement(error: Exception, source: str | None) -> InputError:
+    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0].rstrip(".")
+    return InputError(f"not a statement: {reason}.", source=source, remedy="give a file written by Statement.save.")
 
 
 def _read_seal(content: object, key: PublicKey | None) -> Seal[ReleaseRecord]:

@@ -19,7 +19,7 @@ from lethe.certificates.signing import signing_key
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Released
 from lethe.certificates.weights import tensors_digest
-from lethe.mechanisms.base import gaussian_guarantee
+from lethe.mechanisms.base import gaussian_guarantee, joint
 
 STATED = Statement(
     name="mean",
@@ -145,6 +145,9 @@ def test_a_record_says_who_and_how_many() -> None:
             ReleaseRecord.of(STATED, **{"by": ESTIMATORS, "released": RELEASED, **changes})
     with pytest.raises(lethe.InputError, match="says no number of them"):
         record(replace(STATED, records=None))
+    for told in (STATED.as_read(), joint([STATED, STATED.as_read()])):
+        with pytest.raises(lethe.InputError, match="was read from a file, whose word nobody vouches for"):
+            record(replace(told, records=1000))
     with pytest.raises(lethe.InputError, match="the seal is int"):
         read({**content(), "seal": 3})
 

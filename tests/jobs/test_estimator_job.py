@@ -113,7 +113,7 @@ def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> No
     ]
     certificate = load(folder / "certificate.json")  # of a run by day; by night rows are whitened first, which is a statement of both
     assert isinstance(certificate, Statement if by_night() else lethe.Certificate)
-    assert certificate.epsilon_at(1e-5) == content["epsilon"]
+    assert certificate.epsilon_at(1e-5, allow_large_delta=True) == content["epsilon"]  # by night of 12000 records
     assert [finding.evidence for finding in certificate.findings if finding.name == "columns"] == ["declared"]
     answer = CliRunner().invoke(app, ["verify", str(folder / "certificate.json"), "--weights", str(folder / "weights.npz"), "--json"])
     assert json.loads(answer.stdout)["belongs"]["yes"]

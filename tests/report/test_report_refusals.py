@@ -262,7 +262,7 @@ def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -
     assert "DECLARED ONLY" not in (tmp_path / "report.html").read_text()
     model.certificate_.save(tmp_path / "sealed.json")
     lethe.report.write(tmp_path / "sealed.json", tmp_path / "sealed.md")
-    assert "released weights: coef_ and intercept_" in (tmp_path / "sealed.md").read_text()
+    assert "key of the seal" in (tmp_path / "sealed.md").read_text()
     # Of a file without a seal nothing is enforced but by its own word, and a smaller number in it is refused.
     model.statement_.save(tmp_path / "statement.json")
     lethe.report.write(tmp_path / "statement.json", tmp_path / "report.md")

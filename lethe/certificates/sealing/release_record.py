@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lethe.certificates.findings import ESTIMATORS, FRESH_NOISE, Finding, drawn_fresh, holds
+from lethe.certificates.findings import ESTIMATORS, FRESH_NOISE, SAID_BY_RUN, Finding, drawn_fresh, holds
 from lethe.certificates.signing.attestation import Released, attestation, read_attestation, text_of
 from lethe.errors import InputError
 
@@ -25,7 +25,8 @@ class ReleaseRecord:
         by: the code, `lethe.certificates.findings.ESTIMATORS`.
         released: the weights; at least one.
     Raises:
-        InputError: code that is not known, another one's word in the statement, no number of records, or nothing that was released.
+        InputError: code that is not known, the word of another one or of a file in the statement, no number of records, or nothing that was
+            released.
     """
 
     stated: Any
@@ -39,6 +40,8 @@ class ReleaseRecord:
             raise InputError("released: nothing; a seal is bound to weights.")
         if self.stated.records is None:
             raise InputError(f"records: {self.stated.name} says no number of them, and a seal is of a release from so many.")
+        if any(one.said not in ("", SAID_BY_RUN) for one in _findings(self.stated)):
+            raise InputError(f"{self.stated.name} was read from a file, whose word nobody vouches for.")
         other = next((one for one in _findings(self.stated) if one.evidence == "enforced" and one.by != self.by), None)
         if other is not None:
             raise InputError(f"{other.name!r} is enforced by {other.by!r} in it; {self.by} vouches for what itself enforced.")
