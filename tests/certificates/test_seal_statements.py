@@ -120,7 +120,10 @@ def test_a_stranger_signs_what_it_likes_and_enforces_nothing() -> None:
     answers = lethe.verify(read(forged), weights=WEIGHTS)
     assert [answers.follows.yes, answers.sealed.yes, answers.belongs and answers.belongs.yes] == [True, False, False]
     assert lethe.verify(read(forged), weights=WEIGHTS, key=key.public).yes
-    assert not lethe.verify(read(content()), weights=WEIGHTS, key=key.public).sealed.yes
+    ours = Statement.sealed(record())
+    for known, believed in ((None, True), (signing_key().public, True), (key.public, False)):
+        assert lethe.verify(ours, weights=WEIGHTS, key=known).yes is believed
+        assert lethe.total([ours], 1e-5, key=known).parts[0].sealed is believed
     under_our_name = copy.deepcopy(forged)
     under_our_name["seal"]["signatures"][0]["keyid"] = signing_key().public.fingerprint
     for broken in (under_our_name, with_statement(content(), {**signed, "subject": []})):
@@ -145,6 +148,9 @@ def test_a_record_says_who_and_how_many() -> None:
             ReleaseRecord.of(STATED, **{"by": ESTIMATORS, "released": RELEASED, **changes})
     with pytest.raises(lethe.InputError, match="says no number of them"):
         record(replace(STATED, records=None))
+    of_others = replace(STATED, findings=(replace(holds("rows", "of norm at most 1", evidence="enforced"), by="lethe.train"),))
+    with pytest.raises(lethe.InputError, match=r"'rows' is enforced by 'lethe\.train' in it"):
+        record(replace(joint([of_others]), findings=()))
     for told in (STATED.as_read(), joint([STATED, STATED.as_read()])):
         with pytest.raises(lethe.InputError, match="was read from a file, whose word nobody vouches for"):
             record(replace(told, records=1000))
