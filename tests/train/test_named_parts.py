@@ -117,6 +117,62 @@ def test_every_change_shows(change: Callable[[Any], None]) -> None:
     assert parts.now() is now
 
 
+def noted(model: Any) -> None:
+    model[2].note = "text"
+
+
+def another_note(model: Any) -> None:
+    model[0].note = 2.0
+
+
+def note_renamed(model: Any) -> None:
+    model[0].other = vars(model[0]).pop("note")
+
+
+def note_moved(model: Any) -> None:
+    """All values, one after the other, are what they were."""
+    vars(model[1])["note"] = vars(model[0]).pop("note")
+
+
+def evaluated(model: Any) -> None:
+    model[2].eval()
+
+
+def forward_replaced(model: Any) -> None:
+    model[2].forward = torch.tanh
+
+
+def another_hook(model: Any) -> None:
+    model[2]._forward_hooks[0] = lambda *_: None
+
+
+def hook_moved(model: Any) -> None:
+    model[1]._forward_hooks[0] = model[2]._forward_hooks.pop(0)
+
+
+def hook_of_another_kind(model: Any) -> None:
+    model[2]._backward_hooks[0] = model[2]._forward_hooks.pop(0)
+
+
+ATTRIBUTES = (noted, another_note, note_renamed, note_moved, evaluated, forward_replaced, another_hook, hook_moved, hook_of_another_kind)
+
+
+@pytest.mark.parametrize("change", [*PARAMETERS, *BUFFERS, *ATTRIBUTES])
+def test_every_change_of_an_attribute_or_a_hook_shows_in_a_look(change: Callable[[Any], None]) -> None:
+    model = made()
+    model[0].note = 1.0
+    model[2]._forward_hooks[0] = print
+    parts = NamedParts(model)
+    assert parts.now().look is None
+    before = parts.looked().look
+    assert parts.looked().look is before is not None
+    change(model)
+    parts.now()  # whoever asked of the parts in between keeps nothing from a look
+    now = parts.looked().look
+    assert now is not before
+    assert parts.looked().look is now
+
+
 def test_numbers_alone_are_no_other_part() -> None:
     model = made()
     parts = NamedParts(model)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError
 from lethe.train import fit
 from lethe.train.model_state import untouched_state
+from lethe.train.model_state.named_parts import NamedParts
 from lethe.train.model_state.untouched_state import UntouchedState
 
 
@@ -154,6 +155,31 @@ def test_a_tensor_in_an_attribute_for_one_step_is_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("known", [True, False])
+def test_looks_at_the_same_attributes_see_what_is_written_in_them(known: bool) -> None:
+    made: nn.Module = model()
+    made.memory = torch.zeros(3)
+    parts = NamedParts(made)
+    untouched = UntouchedState(made, attributes=True)
+
+    def look() -> None:
+        untouched.look(parts.looked() if known else parts.now())
+
+    look()
+    look()
+    made.memory += 1
+    for _ in range(2):  # whoever goes on after an error is told again
+        with pytest.raises(HypothesisError, match="memory"):
+            look()
+    made.memory -= 1
+    look()
+    made.memory = torch.ones(3)
+    with pytest.raises(HypothesisError, match="memory"):
+        look()
+    made.memory = torch.zeros(3)
+    look()
+
+
 def test_a_number_in_an_attribute_for_one_step_is_declared() -> None:
     loop = five_steps(lambda inputs: 1.5)
     assert any("added" in said for said in loop.engine.declared)

@@ -25,8 +25,12 @@ def behaviour(model: nn.Module, modules: Iterable[tuple[str, nn.Module]] | None 
         modules: its `named_modules`, where they are at hand.
     """
     modules = model.named_modules() if modules is None else modules
-    everywhere = _hooks(vars(torch_module), _EVERYWHERE)
-    return everywhere, tuple((path, module, *_of(module)) for path, module in modules)
+    return hooks_everywhere(), tuple((path, module, *_of(module)) for path, module in modules)
+
+
+def hooks_everywhere() -> Hashable:
+    """The hooks on all modules."""
+    return _hooks(vars(torch_module), _EVERYWHERE)
 
 
 def behaviour_of(function: Any) -> Hashable:

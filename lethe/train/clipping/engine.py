@@ -23,7 +23,7 @@ from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.records.alone import Alone
 from lethe.train.clipping.records.sums import ClippedSums
 from lethe.train.clipping.schedule import Depth
-from lethe.train.clipping.survey import Survey, survey
+from lethe.train.clipping.survey import Survey, Surveys
 from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD, UnfollowedError
 from lethe.train.clipping.units import Units
 from lethe.train.clipping.workspace import Workspace, limit_of
@@ -104,10 +104,10 @@ class Clipper:
         self.batches_alone = 0
         self._workspace = Workspace(limit_of(gradient_memory))
         self._recording: Recording | None = None
-        self.parts = NamedParts(model)
+        self.parts, self._surveys = NamedParts(model), Surveys(model)
         self.precision = torch.float64
         self._open = False
-        for name in survey(model, self.parts.now()).names.values():
+        for name in self._surveys.of(self.parts.now()).names.values():
             group_of(name, self.groups)
 
     @property
@@ -158,7 +158,7 @@ class Clipper:
         Args:
             records: B, where the first tensor that the model is given does not have the records along its first dimension, or where
                 only parts of the model are called.
-            parts: of the model as they are now, of its `parts`, where they are at hand.
+            parts: of the model as they are now, of a look at its `parts`, where they are at hand.
         Raises:
             InputError: a layer is used in a way that its records cannot be told apart.
         """
@@ -166,7 +166,7 @@ class Clipper:
             raise InputError(f"records: got {records!r}; it needs a whole number >= 0.")
         if self._open:
             raise InputError("recording: another recording of this clipper is open.", remedy="leave its block first.")
-        found, self._lone = survey(self.model, self.parts.now() if parts is None else parts), None
+        found, self._lone = self._surveys.of(self.parts.looked() if parts is None else parts), None
         if self.way == RECORD_BY_RECORD:
             with self._recording_alone(found):
                 yield

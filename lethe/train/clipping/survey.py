@@ -12,8 +12,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from lethe.errors import InputError
-from lethe.train.clipping.behaviour import behaviour
-from lethe.train.clipping.rules.registry import rule_for
+from lethe.train.clipping.behaviour import behaviour, hooks_everywhere
+from lethe.train.clipping.rules.registry import COMPUTING, RULES, rule_for
 from lethe.train.clipping.rules.rule import Rule
 from lethe.train.model_state.named_parts import NamedParts, Parts
 from lethe.train.model_state.shared_scales import may_share_a_scale, refuse_shared_scale
@@ -91,6 +91,36 @@ def survey(model: nn.Module, parts: Parts | None = None) -> Survey:
                 remedy="give the module that it was made from; script it again when it is trained.",
             )
     return found
+
+
+class Surveys:
+    """Surveys of one model, each made anew only where something that it rests on is another one.
+
+    Args:
+        model: any.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._known: tuple[list[object], Survey] | None = None
+
+    def of(self, parts: Parts) -> Survey:
+        """The survey of the model as it is now.
+
+        Args:
+            parts: its parts as they are now; without a look at the modules' attributes the survey is made anew.
+        Raises:
+            InputError: see `survey`.
+        """
+        kinds = {*map(type, parts.modules.values())}
+        if parts.look is None or any(map(may_share_a_scale, kinds)):
+            return survey(self._model, parts)
+        computing = [getattr(kind, name, None) for name in COMPUTING for kind in kinds]
+        trained = [parameter.requires_grad for parameter in parts.parameters.values()]
+        rests_on = [parts.look, trained, dict(RULES), computing, hooks_everywhere()]
+        if self._known is None or self._known[0] != rests_on:
+            self._known = rests_on, survey(self._model, parts)
+        return self._known[1]
 
 
 def _walk(module: nn.Module, found: Survey, seen: set[nn.Module]) -> None:

@@ -167,7 +167,7 @@ class LoopState:
         """The clipper's, for the rows of the present micro-batch."""
         with self._told():
             batch, self._asked = self._present("recording"), None
-            parts = self._clipper.parts.now()
+            parts = self._clipper.parts.looked()
             self._held.refuse_changes(f"before step {self.steps + 1}", parts)
             self._untouched.look(parts)
             self.placement.gather()
@@ -236,7 +236,7 @@ class LoopState:
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
-        parts = self._clipper.parts.now()
+        parts = self._clipper.parts.looked()
         self._held.refuse_changes(f"in the forward pass of step {batch.step}", parts)
         if not batch.last:
             self.placement.collect(self._clipper.take)

@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+# What a newer switch says where nobody asked for less.
+_FULL = frozenset(("ieee", "none"))
+
 _WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
 
 
@@ -18,10 +21,17 @@ def full_precision() -> Generator[None]:
     if _WITHIN.get():  # the switches cost more than a small product
         yield
         return
-    product, convolutions = _older_switch(), tf32_in_convolutions()
-    owners = _owners()
+    product, owners = _older_switch(), _owners()
     before = [owner.fp32_precision for owner in owners]
     token = _WITHIN.set(True)
+    # The switch of convolutions on a GPU is on by default, and stands for nothing as long as no GPU was used.
+    if product == "highest" and _FULL.issuperset(before[-2:]) and not torch.cuda.is_initialized():
+        try:
+            yield
+        finally:
+            _WITHIN.reset(token)
+        return
+    convolutions = tf32_in_convolutions()
     try:
         # The older switches first: torch refuses to answer where they disagree with the newer ones.
         torch.set_float32_matmul_precision("highest")
@@ -50,7 +60,7 @@ def _owners() -> list[Any]:
 def tf32_in_products() -> bool:
     """Whether a GPU may round the factors of matrix products of float32 numbers to ten bits, or so it may be."""
     newer = [owner.fp32_precision for owner in _owners()[:1]]
-    return _older_switch() not in ("highest", None) or any(value not in ("ieee", "none") for value in newer)
+    return _older_switch() not in ("highest", None) or not _FULL.issuperset(newer)
 
 
 def _older_switch() -> str | None:

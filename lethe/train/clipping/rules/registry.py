@@ -44,7 +44,7 @@ _NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": ConvolutionOfOne
 _LAST = frozenset(name.rpartition(".")[2] for name in _NAMED)
 
 # A convolution's forward hands its work to a method of another name.
-_COMPUTING = ("forward", "_conv_forward")
+COMPUTING = ("forward", "_conv_forward")
 
 
 def rule_for(module: nn.Module) -> Rule | None:
@@ -65,7 +65,7 @@ def rule_for(module: nn.Module) -> Rule | None:
         if rule is None and base.__name__ in _LAST:
             rule = _NAMED.get(f"{base.__module__}.{base.__qualname__}")
         if rule is not None:
-            same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in _COMPUTING)
+            same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in COMPUTING)
             return rule if same else None
     return None
 
