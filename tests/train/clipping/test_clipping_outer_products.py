@@ -140,6 +140,22 @@ def test_positions_without_a_gradient_are_let_go_of() -> None:
     assert not nothing.weighted_sum(torch.ones(5)).any()
 
 
+@pytest.mark.parametrize("value", [-1e-3, 1e-3, math.nan])
+def test_one_number_of_a_gradient_is_heard(value: float) -> None:
+    inputs, gradients = silent()
+    gradients[4, 33, 2] = value
+    part = OuterProducts(inputs, gradients)
+    part.squared_norms()
+    assert part.inputs.shape[1] == 4
+
+
+def test_without_inputs_there_is_nothing_to_leave_out() -> None:
+    _, gradients = silent()
+    part = OuterProducts(torch.zeros(5, 40, 0), gradients)
+    assert not part.squared_norms().any()
+    assert part.weighted_sum(torch.ones(5)).shape == (4, 0)
+
+
 @pytest.mark.parametrize("heard", [(0,), (20,), (39,), (0, 39), (0, 18, 38)])
 def test_they_are_whichever_positions_have_one(heard: tuple[int, ...]) -> None:
     torch.manual_seed(0)

@@ -96,6 +96,8 @@ def squares_of(formed: Tensor) -> Tensor:
 def lengths_of(formed: Tensor) -> Tensor:
     """The norms whose squares are `squares_of`."""
     flat = formed.flatten(1)
+    if not flat.shape[1]:
+        return flat.new_zeros(len(flat), dtype=torch.float64)
     if flat.dtype == torch.float64:
         return torch.linalg.vector_norm(flat, dim=1)
     if not on_cpu(flat):
