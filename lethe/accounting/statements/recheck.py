@@ -65,7 +65,7 @@ def recheck_statement(statement: Statement) -> RecheckedStatement:
     from lethe.accounting.statements.derivations import computed  # loads every mechanism
 
     if statement.seal is not None and statement.seal.flaw:
-        raise _refused(statement, f"its seal is {statement.seal.flaw}")
+        raise _refused(statement, f"its seal is {statement.seal.flaw}", what="is not to be relied on")
     try:
         require_relation(statement.planned, statement.neighbours)
         found = computed(statement)
@@ -105,10 +105,10 @@ def known_records(known: Derivation | None) -> int | None:
     return max((one for one in said if isinstance(one, int)), default=None)
 
 
-def _refused(statement: Statement, why: str) -> InputError:
+def _refused(statement: Statement, why: str, *, what: str = "does not follow from its mechanism") -> InputError:
     hint = "" if statement.version == __version__ else "; another version may prove other numbers, and then its statements do not hold here"
     return InputError(
-        f"this statement does not follow from its mechanism: {why}.",
+        f"this statement {what}: {why}.",
         source=f"{statement.name}, written by lethe {statement.version}, read by lethe {__version__}{hint}",
         remedy="do not rely on it; ask for the statement of the fit itself.",
     )

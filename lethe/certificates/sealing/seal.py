@@ -109,13 +109,17 @@ def read_seal(content: object, read: Callable[[object], Record], *, of: str, key
         InputError: it is no mapping, or a key file of this installation cannot be used.
     """
     if not isinstance(content, Mapping):
-        raise InputError(f"the seal is {type(content).__name__}; it needs a DSSE envelope.")
+        raise InputError(
+            f"the seal is {type(content).__name__}; it needs a DSSE envelope.",
+            source="the entry seal",
+            remedy="ask for the file as it was written; without this entry it is one that nobody sealed.",
+        )
     plain: dict[str, Any] = dict(content)
     none: Seal[Record] = Seal(content=plain, record=None, signer=None, known=False, whose="", flaw="no seal")
     try:
         envelope = Envelope.from_dict(plain)
     except InputError as error:
-        return none.flawed(f"no seal: {error.what}")
+        return none.flawed(f"no seal: {error.what.rstrip('.')}")
     believed = known_keys() if key is None else {key: "the key that was given"}
     signer = next((known for known in believed if envelope.signed_by(known)), None)
     named = PublicKey.from_fingerprint(envelope.keyid)

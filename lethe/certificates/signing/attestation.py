@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lethe.errors import InputError
+
+T = TypeVar("T")
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 
@@ -68,9 +70,7 @@ def listed(content: object) -> list[Any]:
     Raises:
         InputError: it is none.
     """
-    if not isinstance(content, list):
-        raise InputError(f"a part of its statement is {type(content).__name__}; it needs a list.")
-    return content
+    return _as(list, content)
 
 
 def text_of(value: object) -> str:
@@ -79,8 +79,12 @@ def text_of(value: object) -> str:
     Raises:
         InputError: it is none.
     """
-    if not isinstance(value, str):
-        raise InputError(f"{value!r} stands in its statement where text is needed.")
+    return _as(str, value)
+
+
+def _as(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind):
+        raise InputError(f"a part of its statement is {type(value).__name__}; it needs {kind.__name__}.")
     return value
 
 
