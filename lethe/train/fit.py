@@ -140,7 +140,8 @@ def fit(
             run.release = all.
         prefetch: batches read ahead.
         gradient_memory: how many bytes the gradients of single records may take at a time, beside what training without privacy takes; 0:
-            none is kept, each is formed twice, which is slower. None: 8 MiB, and as much as the backward pass has freed by then.
+            none is kept, each is formed twice, which is slower. None: 8 MiB (on a GPU
+            64), and as much as the backward pass has freed by then.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
         verify: check the first batches, and some later ones, against plain autograd and single records, and the loss against itself.

@@ -59,7 +59,7 @@ class Clipper:
         way: "per layer", by the layers' rules; or "record by record": every recording is of one record, and its gradient is the one of
             plain autograd, which is slower, and right for models that the rules cannot follow.
         gradient_memory: how many bytes the formed gradients of a batch's records may take at a time; 0: none is kept, each is formed twice.
-            None: 8 MiB, and twice the inputs and output gradients of layers that the backward pass has let go of by then.
+            None: 8 MiB (on a GPU 64), and twice the inputs and output gradients of layers that the backward pass has let go of by then.
 
     Attributes:
         groups: of parameters.

@@ -21,6 +21,7 @@ from lethe.train.clipping.records.calls import Call, detached, random_state, ten
 from lethe.train.clipping.records.folds import Folds
 from lethe.train.clipping.records.stand_ins import Place, StandIns
 from lethe.train.clipping.records.surrounded import refuse_checkpoints, refuse_transforms
+from lethe.train.clipping.rules.registry import gives_fresh_views
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey
 from lethe.train.clipping.unfollowed import UnfollowedError
@@ -240,8 +241,7 @@ class Recording:
             edges.append(None)
             return output
         if isinstance(output, Tensor):
-            # A linear layer gives a view of a product's result for three dimensions or more.
-            output = Anchor.hold(output, self._anchor, given, fresh=type(module) is nn.Linear)
+            output = Anchor.hold(output, self._anchor, given, fresh=gives_fresh_views(module))
             edges.append(get_gradient_edge(output))
             self.precision = coarser(self.precision, output.dtype)
             return output

@@ -14,8 +14,9 @@ from torch.utils.weak import TensorWeakRef
 from lethe.errors import InputError
 from lethe.train.core.tensors import on_cpu
 
-# Bytes that one batch may hold here besides what takes the place of something else, 8 MiB; and that stay from one batch to the next, 1 MiB.
-_LEAST, _STAYS = 2**23, 2**20
+# Bytes that one batch may hold here besides what takes the place of something else, 8 MiB, on a GPU 64 MiB; and that stay from one batch to
+# the next, 1 MiB.
+_LEAST, _LEAST_ON_GPU, _STAYS = 2**23, 2**26, 2**20
 
 # Formed gradients may take as many times the bytes of the layers' inputs and output gradients that a backward pass has let go of: about
 # what it has let go of in all, of attention, activations, normalisation and dropout too. And, once, as many times those of the largest
@@ -50,8 +51,8 @@ class Workspace:
     keep memory themselves.
 
     Args:
-        limit: how many bytes one batch may hold here; None: 8 MiB, and twice what layers let go of meanwhile, see `freed`
-            and `arrived`.
+        limit: how many bytes one batch may hold here; None: 8 MiB (on a GPU 64), and twice what layers let go of meanwhile,
+            see `freed` and `arrived`.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -91,9 +92,9 @@ class Workspace:
     def lend(self, shape: Sequence[int], like: Tensor) -> Tensor | None:
         """See `borrowed`."""
         needed = prod(shape) * like.dtype.itemsize
-        if self._is_short(needed) and (more := _MORE.get()) is not None:
+        if self._is_short(needed, like) and (more := _MORE.get()) is not None:
             more()
-        if self._is_short(needed):
+        if self._is_short(needed, like):
             return None
         self._bytes += needed
         stays = on_cpu(like) and self._stays + needed <= _STAYS
@@ -101,8 +102,9 @@ class Workspace:
         self._given.append(TensorWeakRef(given))
         return given
 
-    def _is_short(self, needed: int) -> bool:
-        return self._bytes + needed > (_LEAST + self._earned + self._swing if self._limit is None else self._limit)
+    def _is_short(self, needed: int, like: Tensor) -> bool:
+        least = _LEAST if on_cpu(like) else _LEAST_ON_GPU
+        return self._bytes + needed > (least + self._earned + self._swing if self._limit is None else self._limit)
 
     def scratch(self, shape: Sequence[int], like: Tensor) -> Tensor:
         """See `scratch`."""

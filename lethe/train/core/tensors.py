@@ -161,7 +161,7 @@ def on_cpu(tensor: Tensor) -> bool:
 WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of a number -> the whole numbers that its bits can be read as."""
 
-_SMALL = 2**16  # numbers; on a GPU, tensors of no more are compared as one
+_AT_ONCE = 2**24  # numbers that a GPU compares at once: of 4 bytes, it holds 64 MiB for it
 
 
 @torch.no_grad()
@@ -183,30 +183,41 @@ def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
             answers[place] = bool((bits.numpy() == expected.numpy()).all())
         else:
             elsewhere[place] = bits.reshape(-1), expected.reshape(-1)
-    for place, same in zip(elsewhere, _same(list(elsewhere.values())), strict=True):
+    for place, same in zip(elsewhere, _equal(list(elsewhere.values())), strict=True):
         answers[place] = same
     return answers
 
 
-def _same(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[bool]:
-    """Whether each of some pairs of one dimension agrees: a GPU is waited for once, and again only where small ones do not."""
-    small: dict[object, list[int]] = defaultdict(list)
-    for place, (one, _) in enumerate(pairs):
-        small[(one.device, one.dtype) if one.numel() <= _SMALL else place].append(place)
-    groups = list(small.values())
-    told = _equal([(_joined([pairs[place][0] for place in group]), _joined([pairs[place][1] for place in group])) for group in groups])
-    apart = [place for group, same in zip(groups, told, strict=True) if not same for place in group]
-    again = dict(zip(apart, _equal([pairs[place] for place in apart]), strict=True))
-    return [again.get(place, True) for place in range(len(pairs))]
-
-
-def _joined(flat: list[Tensor]) -> Tensor:
-    return flat[0] if len(flat) == 1 else torch.cat(flat)
-
-
 def _equal(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[bool]:
-    differ = [(one != other).any() for one, other in pairs]
-    return [not one for one in torch.stack([one.to(differ[0].device) for one in differ]).tolist()] if differ else []
+    """Whether whole numbers in one dimension agree, pair by pair: many in one operation, and a GPU is waited for once.
+
+    Differences, which run over at both ends, are 0 only where both are equal; then all their bytes are.
+    """
+    places: list[int] = []
+    largest: list[Tensor] = []
+    for lot in _lots(pairs):
+        places += (place for place, _, _ in lot)
+        differences = torch._foreach_sub([one for _, one, _ in lot], [other for _, _, other in lot])  # pyright: ignore[reportPrivateImportUsage]
+        largest += torch._foreach_max([difference.view(torch.uint8) for difference in differences])  # pyright: ignore[reportPrivateImportUsage]
+    differ = torch.stack([byte.to(largest[0].device) for byte in largest]).tolist() if largest else []
+    apart = {place for place, byte in zip(places, differ, strict=True) if byte}
+    return [place not in apart for place in range(len(pairs))]
+
+
+def _lots(pairs: Sequence[tuple[Tensor, Tensor]]) -> Iterator[list[tuple[int, Tensor, Tensor]]]:
+    """Pieces of the pairs, with their places, of one type and device each time and of not too many numbers; none is empty."""
+    begun: dict[object, list[tuple[int, Tensor, Tensor]]] = defaultdict(list)
+    numbers: dict[object, int] = defaultdict(int)
+    for place, (first, second) in enumerate(pairs):
+        for one, other in zip(first.split(_AT_ONCE), second.split(_AT_ONCE), strict=True):
+            kind, count = (one.dtype, one.device), one.numel()
+            if begun[kind] and numbers[kind] + count > _AT_ONCE:
+                yield begun.pop(kind)
+                numbers[kind] = 0
+            if count:
+                begun[kind].append((place, one, other))
+                numbers[kind] += count
+    yield from (lot for lot in begun.values() if lot)
 
 
 def _bits(tensor: Tensor) -> Tensor:

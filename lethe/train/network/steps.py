@@ -82,8 +82,7 @@ class NoisySums:
         # The noisy sums are released, in effect, only where all iterates are; with correlated noise they are certified as released.
         if not secure and _certified_as_released(self._run, self._noise):
             _refuse_drowned(noise_std * fresh_share_of(self._noise), sums)
-        for tensor in sums:
-            tensor.div_(self._run.batch_size)
+        torch._foreach_div_(list(sums), self._run.batch_size)  # pyright: ignore[reportPrivateImportUsage]
         return Executed(float(self._step_sizes[step - 1]), of_parameters)
 
 

@@ -158,7 +158,7 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for share in ("_SHARE", "_SHARE_PROVED"):
-        monkeypatch.setattr(f"lethe.train.clipping.rules.rounding.{share}", math.inf)
+        monkeypatch.setattr(f"lethe.train.clipping.rules.measuring.{share}", math.inf)
     torch.manual_seed(0)
     given = torch.randn(RECORDS, 3, 128)
     large = torch.randn(128)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lethe.train.clipping import METHODS
 from lethe.train.clipping.groups import Group, clip_weights
-from lethe.train.clipping.rules import outer_products, rounding
+from lethe.train.clipping.rules import measuring, outer_products
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import lengths_at_most
 
@@ -212,7 +212,7 @@ def test_what_a_quick_bound_clears_of_doubt_is_not_in_doubt(
 def test_a_bound_clears_up_to_where_a_record_would_be_in_doubt(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     part = OuterProducts(torch.ones(2, 3, 4, dtype=dtype), torch.ones(2, 3, 4, dtype=dtype))
     part.gradients[1] = 0
-    border = float(rounding.lost(torch.tensor(1.0).double(), dtype)) / rounding._SHARE_FORMED
+    border = float(measuring.lost(torch.tensor(1.0).double(), dtype)) / measuring.SHARE_FORMED
 
     def clears(norms: list[float], lengths: list[float], longest: float = 1.0) -> bool:
         monkeypatch.setattr(part, "_at_most", lambda: (np.array(lengths), longest))
@@ -226,8 +226,8 @@ def test_a_bound_clears_up_to_where_a_record_would_be_in_doubt(dtype: torch.dtyp
     for lost in (math.nan, math.inf):
         assert not clears([2 * border, 2 * border], [1.0, lost])
         assert not clears([2 * border, lost], [1.0, lost], longest=lost)
-    assert clears([2 * border, 2 * border], [1.0, 1.0], longest=0.99 * rounding._ROOM[dtype])
-    assert not clears([2 * border, 2 * border], [1.0, 1.0], longest=1.01 * rounding._ROOM[dtype])
+    assert clears([2 * border, 2 * border], [1.0, 1.0], longest=0.99 * measuring.ROOM[dtype])
+    assert not clears([2 * border, 2 * border], [1.0, 1.0], longest=1.01 * measuring.ROOM[dtype])
 
 
 @pytest.mark.parametrize("positions", [1, 7, 24, 128])

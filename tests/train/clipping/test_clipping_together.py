@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.records.joined import apart, joined
 from lethe.train.clipping.records.lots import Lot
-from lethe.train.clipping.rules import rounding
+from lethe.train.clipping.rules import measuring
 from lethe.train.clipping.rules.outer_products import OuterProducts
 from lethe.train.clipping.rules.parts import Part, Rows, asked_once, scaled, silenced
 from lethe.train.clipping.unfollowed import UnfollowedError
@@ -83,15 +83,15 @@ def test_parts_that_wait_are_settled_where_memory_is_short(monkeypatch: pytest.M
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_it_is_asked_once_whatever_the_number_of_layers(elsewhere: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    decide = rounding._decide
+    decide = measuring._decide
 
     def spied(parts: Any) -> None:
         asked.append(len(parts))
         decide(parts)
 
-    monkeypatch.setattr(rounding, "_decide", spied)
+    monkeypatch.setattr(measuring, "_decide", spied)
     if elsewhere:
-        for name in ("rules.parts", "rules.rounding", "rules.outer_products", "records.lots", "records.joined", "workspace"):
+        for name in ("rules.parts", "rules.measuring", "rules.outer_products", "records.lots", "records.joined", "workspace"):
             monkeypatch.setattr(f"lethe.train.clipping.{name}.on_cpu", lambda tensor: False)
     for layers in (2, 7):
         torch.manual_seed(0)

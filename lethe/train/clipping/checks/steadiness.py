@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from lethe.train.core.tensors import on_cpu
 _WIDE = (torch.float32, torch.float64)
 _SMALL, _LARGE = 1e-12, 1e17  # between these a length of float32 numbers is not far off
 _ROOM = 1.01  # for its rounding
+_AT_ONCE = 2**25  # numbers of queries, keys and values that are copied beside each other
 _SOFTMAX = ("Softmax", "SafeSoftmax")  # the second is torch's own attention with dropout, or with a mask that it does not fuse
 
 
@@ -41,17 +43,36 @@ def unsteady_records(nodes: Iterable[Node], records: int) -> Tensor | None:
         Shape (B,), bool, or None.
     """
     seen = [attended for attended in _attended(nodes) if _has_rows(attended, records)]
-    asked: dict[tuple[int, float, torch.dtype, torch.device], list[tuple[Tensor, ...]]] = {}
+    doubted: list[tuple[_Attended, list[Tensor]]] = []
     for attended in seen:
         values = [value for value in attended.values if len(value) == len(attended.query)] or [attended.key]
-        if _far_from_rounding(attended.query, attended.key, values, attended.scale):
-            continue
-        q, k, *others = (_of_rows(longest(tensor)) for tensor in (attended.query, attended.key, *values))
+        if not _far_from_rounding(attended.query, attended.key, values, attended.scale):
+            doubted.append((attended, values))
+    told = iter(_longest([tensor for attended, values in doubted for tensor in (attended.query, attended.key, *values)]))
+    asked: dict[tuple[int, float, torch.dtype, torch.device], list[tuple[Tensor, ...]]] = {}
+    for attended, values in doubted:
+        q, k, *others = islice(told, 2 + len(values))
         asked.setdefault((len(q), attended.scale, attended.query.dtype, q.device), []).extend((q, k, v) for v in others)
     if not asked:
         return torch.zeros(records, dtype=torch.bool, device=seen[0].query.device) if seen else None
     found = [_unsteady(lengths, scale, dtype, records) for (_, scale, dtype, _), lengths in asked.items()]
     return torch.stack(found).any(0)
+
+
+def _longest(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Of each row of tensors of shape (rows, ..., positions, d) the length of its longest vector; on a GPU of several tensors at once."""
+    alike: dict[object, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        alike.setdefault(place if on_cpu(tensor) else (tensor.shape, tensor.dtype, tensor.device), []).append(place)
+    found: dict[int, Tensor] = {}
+    for places in alike.values():
+        size = max(1, _AT_ONCE // max(1, tensors[places[0]].numel()))
+        for some in (places[first : first + size] for first in range(0, len(places), size)):
+            if len(some) == 1:
+                found[some[0]] = _of_rows(longest(tensors[some[0]]))
+            else:
+                found.update(zip(some, map(_of_rows, longest(torch.stack([tensors[place] for place in some]))), strict=True))
+    return [found[place] for place in range(len(tensors))]
 
 
 def _unsteady(lengths: Sequence[tuple[Tensor, ...]], scale: float, dtype: torch.dtype, records: int) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from lethe.train.clipping.rules.measuring import measure
 from lethe.train.clipping.rules.parts import Part
-from lethe.train.clipping.rules.rounding import Cancelling, measure
+from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import if_short
 from lethe.train.core.tensors import on_cpu
 
-# Bytes that parts may hold until they are settled: 1 MiB; on a GPU, where each question is to be waited for, 64 MiB.
-_HELD, _HELD_ON_GPU = 2**20, 2**26
+# Bytes that parts may hold until they are settled: 1 MiB; on a GPU, where each question is to be waited for, 128 MiB.
+_HELD, _HELD_ON_GPU = 2**20, 2**27
 
 
 class Lot:

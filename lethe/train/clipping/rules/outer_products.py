@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lethe.train.clipping.rules.measuring import Sizes
 from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import on_cpu
 
-# Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB.
-_HELD = 2**24
+# Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB. On a GPU, where many parts are
+# measured as one, 256 MiB.
+_HELD, _HELD_ON_GPU = 2**24, 2**26
 
 # Numbers formed at once where they are not kept: memory that is fresh from the operating system costs more than the arithmetic.
 _FRESH = 2**20
@@ -31,6 +33,10 @@ _FEW = 16
 
 # A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
 _BLOCK = 512
+
+# On a GPU the product of all records is taken in pieces of their positions, at most so many, where rounding could otherwise add more than
+# this share to a record whose terms point any way: it would be formed by itself, see `measuring`.
+_PIECES_ON_GPU, _ADDED_ON_GPU = 16, 9e-5
 
 # Where a factor is one number wide it is not: its products are added one after another, so that they are given in pieces of this many.
 _PIECE = 256
@@ -100,17 +106,46 @@ class OuterProducts(Cancelling):
         pairs = self._chunks(4 * positions * positions + 2 * positions * (wide_in + wide_out))
         return torch.cat([_inner(x.double(), g.double()) for x, g in pairs])
 
+    def _waits(self) -> Hashable:
+        """See Cancelling: on a GPU, which takes longer to be asked than to compute."""
+        if on_cpu(self.inputs) or type(self) is not OuterProducts:
+            return None
+        return self.inputs.shape, self.gradients.shape, self.dtype, self.inputs.device, self.turned
+
+    def _measure_with(self, parts: Sequence[Cancelling]) -> None:
+        """See Cancelling."""
+        some = [part for part in parts if isinstance(part, OuterProducts)]
+        for part in some:
+            part._require_unwritten()
+        if len(some) == 1:
+            self._measure()
+            return
+        one = OuterProducts(torch.cat([part.inputs for part in some]), torch.cat([part.gradients for part in some]))
+        one.turned = self.turned
+        squares, records = one._squares().double(), len(self.inputs)
+        kept = [None] * len(some) if one._kept is None else one._kept.split(records)
+        told = zip(*(lengths.split(records) for lengths in one._norms()), strict=True)
+        for part, own, formed, lengths in zip(some, squares.split(records), kept, told, strict=True):
+            part._lengths, part._kept, part._formed_in_turn = lengths, formed, one._formed_in_turn
+            part._sizes = Sizes(own, lengths)
+
+    def _is_kept(self) -> bool:
+        """See Cancelling."""
+        return super()._is_kept() or (self._known is None and self._sizes is None and self._worth_keeping())
+
     def _share(self) -> float:
         """The multiplications of products of positions, of those of forming the gradients."""
         return self.inputs.shape[1] * (self.inputs.shape[2] + self.gradients.shape[2]) / max(1, self.numbers)
 
     def formed_to_keep(self) -> Tensor | None:
         """All gradients, as `_raw` gives them, in memory that serves for the sum, too; None: it is not worth it, or there is none."""
-        batch, positions = self.inputs.shape[:2]
-        if self._share() <= _FORMED_SHARE or (positions <= _FEW and batch * self.numbers > _HELD):
-            return None
-        memory = borrowed(self._shape(batch), self.inputs)
+        memory = borrowed(self._shape(len(self.inputs)), self.inputs) if self._worth_keeping() else None
         return None if memory is None else self._form(self.inputs, self.gradients, out=memory)
+
+    def _worth_keeping(self) -> bool:
+        batch, positions = self.inputs.shape[:2]
+        least = _FORMED_SHARE if on_cpu(self.inputs) else _GRAM_SHARE
+        return self._share() > least and not (positions <= _FEW and batch * self.numbers > _HELD)
 
     def _shape(self, records: int) -> tuple[int, int, int]:
         """Of formed gradients of so many records."""
@@ -149,9 +184,20 @@ class OuterProducts(Cancelling):
         """See Cancelling; a record's gradient that is not kept is formed twice, once by itself and once in the sum."""
         positions = self.inputs.shape[1]
         in_turn = positions / 2
-        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if on_cpu(self.gradients) else in_turn
+        blocked = (
+            (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if on_cpu(self.gradients) else _in_pieces(positions, self._pieces())
+        )
         twice = (in_turn if self._thin() else blocked) if self._formed_in_turn else 0
         return 1 + blocked + twice
+
+    def _pieces(self) -> int:
+        """How many products the sum is taken in, one added to the other."""
+        positions = self.inputs.shape[1]
+        if on_cpu(self.inputs) or self._thin():
+            return 1
+        # Of T terms of one length and any direction, the sum is 1/sqrt(T) of their lengths.
+        allowed = _ADDED_ON_GPU / (torch.finfo(self.dtype).eps * math.sqrt(max(1, positions)))
+        return next((number for number in range(1, _PIECES_ON_GPU + 1) if 1 + _in_pieces(positions, number) <= allowed), 1)
 
     def _alike(self) -> Hashable:
         """See Cancelling."""
@@ -202,7 +248,7 @@ class OuterProducts(Cancelling):
         return self._form(inputs, gradients, out=scratch(self._shape(len(rows)), gradients) if brief else None)
 
     def _chunks(self, held: int) -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(1, _HELD // max(1, held))
+        size = max(1, (_HELD if on_cpu(self.inputs) else _HELD_ON_GPU) // max(1, held))
         return zip(self.inputs.split(size), self.gradients.split(size), strict=True)
 
     def _sum(self, weights: Tensor) -> Tensor:
@@ -210,6 +256,8 @@ class OuterProducts(Cancelling):
             inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
         else:
             inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
+        if (pieces := self._pieces()) > 1:
+            return _added_up(gradients, inputs, pieces)
         columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
         if not self._thin() or len(rows) <= _PIECE:
             return columns.mT @ rows
@@ -238,6 +286,22 @@ def _formed(gradients: Tensor, inputs: Tensor, *, out: Tensor | None = None) -> 
     summed = torch.bmm(columns.mT, rows).unflatten(0, (len(inputs), -1)).sum(1, dtype=torch.float64)
     summed += torch.bmm(gradients[:, whole:].mT, inputs[:, whole:])
     return summed.to(gradients.dtype) if out is None else out.copy_(summed)
+
+
+def _added_up(gradients: Tensor, inputs: Tensor, pieces: int) -> Tensor:
+    r"""$\sum_i G_i$, the product over the first positions of all records and those over others, one added to the other."""
+    size = -(-inputs.shape[1] // pieces)
+    pairs = ((g.flatten(0, 1), x.flatten(0, 1)) for g, x in zip(gradients.split(size, dim=1), inputs.split(size, dim=1), strict=True))
+    columns, rows = next(pairs)
+    total = columns.mT @ rows
+    for columns, rows in pairs:
+        total.addmm_(columns.mT, rows)
+    return total
+
+
+def _in_pieces(positions: int, pieces: int) -> float:
+    """Additions of a sum of so many terms in pieces, halved."""
+    return (-(-positions // pieces) + pieces - 1) / 2
 
 
 def _inner(inputs: Tensor, gradients: Tensor) -> Tensor:

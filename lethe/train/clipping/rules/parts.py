@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -28,15 +29,25 @@ _SMALL, _LARGE = 1e-12, 1e17
 _TOGETHER, _WIDEST, _LONGER, _VANISHED = 2**14, 2**17, 1.01, 1e-12
 
 # Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
-# are taken in float64: 64 MiB.
-_ANEW, _ANEW_ON_GPU = 2**18, 2**23
+# are taken in float64: 256 MiB.
+_ANEW, _ANEW_ON_GPU = 2**18, 2**25
 
-_NOT_ZERO: ContextVar[Tensor | None] = ContextVar("lethe_weights_none_of_which_is_0", default=None)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """Weights that nobody writes to, what is known of them, and what they are in other types."""
+
+    weights: Tensor
+    none_is_zero: bool
+    rounded: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+
+_ASKED: ContextVar[_Asked | None] = ContextVar("lethe_weights_asked_once", default=None)
 
 
 def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
     """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
-    factors = _along_records(weights.to(tensor.dtype), tensor)
+    factors = _along_records(rounded(weights, tensor.dtype), tensor)
     if none_is_zero(weights):
         return tensor * factors
     dropped, products = factors == 0, tensor * factors
@@ -58,17 +69,28 @@ def _may_hold(dropped: Tensor) -> bool:
 
 @contextmanager
 def asked_once(weights: Tensor) -> Generator[None]:
-    """Within: whether some of these weights are 0 is known of this very tensor, which nobody may write to."""
-    token = _NOT_ZERO.set(weights if bool(weights.all()) else None)
+    """Within: of this very tensor, which nobody may write to, is known whether some weights are 0, and it is rounded once to each type."""
+    token = _ASKED.set(_Asked(weights, bool(weights.all())))
     try:
         yield
     finally:
-        _NOT_ZERO.reset(token)
+        _ASKED.reset(token)
 
 
 def none_is_zero(weights: Tensor) -> bool:
     """Whether it is known that no record has weight 0."""
-    return weights is _NOT_ZERO.get()
+    asked = _ASKED.get()
+    return asked is not None and asked.weights is weights and asked.none_is_zero
+
+
+def rounded(weights: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weights in another type; nobody may write to them."""
+    asked = _ASKED.get()
+    if asked is None or asked.weights is not weights:
+        return weights.to(dtype)
+    if dtype not in asked.rounded:
+        asked.rounded[dtype] = weights.to(dtype)
+    return asked.rounded[dtype]
 
 
 def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
@@ -147,7 +169,7 @@ def lengths_at_most(one: Tensor, other: Tensor) -> tuple[NDArray[np.float64], fl
 
 def weighed(weights: Tensor, formed: Tensor) -> Tensor:
     """`tensordot(weights, formed, dims=1)`, of formed tensors of the records, without what that asks first."""
-    return (weights.to(formed.dtype)[None] @ formed.flatten(1)).view(formed.shape[1:])
+    return (rounded(weights, formed.dtype)[None] @ formed.flatten(1)).view(formed.shape[1:])
 
 
 def places_of(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -228,7 +250,7 @@ class Rows(Part):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part."""
-        return torch.tensordot(weights.to(self.gradients.dtype), silenced(self.gradients, weights), dims=1)
+        return torch.tensordot(rounded(weights, self.gradients.dtype), silenced(self.gradients, weights), dims=1)
 
     def per_record(self) -> Tensor:
         """See Part."""

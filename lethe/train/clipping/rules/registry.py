@@ -41,6 +41,9 @@ RULES: dict[type[nn.Module], Rule] = {
 _NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": ConvolutionOfOneGradients}
 """Rules of types in packages that need not be there, by the types' full names."""
 
+_FRESH = frozenset(("torch.nn.modules.linear.Linear", "transformers.pytorch_utils.Conv1D"))
+"""Types whose forward gives a view of what it just computed."""
+
 _LAST = frozenset(name.rpartition(".")[2] for name in _NAMED)
 
 # A convolution's forward hands its work to a method of another name.
@@ -63,11 +66,20 @@ def rule_for(module: nn.Module) -> Rule | None:
     for base in type(module).__mro__:
         rule = RULES.get(base)
         if rule is None and base.__name__ in _LAST:
-            rule = _NAMED.get(f"{base.__module__}.{base.__qualname__}")
+            rule = _NAMED.get(_full_name(base))
         if rule is not None:
             same = all(getattr(type(module), name, None) is getattr(base, name, None) for name in COMPUTING)
             return rule if same else None
     return None
+
+
+def gives_fresh_views(module: nn.Module) -> bool:
+    """Whether nobody else sees the memory of a view that the layer gives."""
+    return _full_name(type(module)) in _FRESH
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def register_rule(layer_type: type[nn.Module], rule: Rule) -> None:

@@ -5,80 +5,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import Part, none_is_zero, places_of, silenced, squares_of, weighed
+from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measured, Sizes, lost, measure, uncertain
+from lethe.train.clipping.rules.parts import Part, none_is_zero, silenced, squares_of, weighed
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
 from lethe.train.core.tensors import on_cpu
 
-# Rounding of a matrix product, in units of eps times the terms' lengths: random errors of some hundred additions, with room.
-_ROUNDINGS = 16
-
-# Records for which rounding may be a larger share of the norm than this are summed by themselves in float64.
-_SHARE = 1e-4
-
-# The same of what rounding can do at the worst, to terms that were made for it; what is expected is some tenth of it or less.
-_SHARE_PROVED = 1e-2
-
-# The same where the formed tensor that is measured is the one that is added, so that only its agreement between batches is at stake.
-_SHARE_FORMED = 1e-3
-
-# Where rounding may add more than this share, a record is formed by itself and held to the norm that was measured: the slack for it would
-# shrink the record by as much. On a GPU, where a product of its own for each record takes several times as long, more.
-_SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU = 4e-6, 1e-4
-
-# Larger factors than these go with others so small that products with weights would vanish or lose digits.
-_ROOM = {torch.float32: 1e15, torch.float64: 1e100}
-
 # The same of terms that do not cancel, in units of eps times their sum's norm. Equal terms may all be rounded the same way: 47 were
 # measured (384 terms), and half of what is here is in the allowance that all norms get, which such parts have no other use for.
 _COHERENT = 32
 
-# Numbers that may be held for such records at a time: of those in float64, 2^23 are 64 MiB; of the others, 2^20 float32 are 4 MiB.
-_HELD, _REUSED = 2**23, 2**20
-
-
-Lengths = TypeVar("Lengths", Tensor, NDArray[np.float64])
-
-
-def lost(lengths: Lengths, dtype: torch.dtype) -> Lengths:
-    r"""The largest rounding error, in norm, of a sum $\sum_t a_t$ of terms with $\sum_t \|a_t\|$ = `lengths`."""
-    return _ROUNDINGS * torch.finfo(dtype).eps * lengths
-
-
-def uncertain(lengths: Tensor, sums: Tensor) -> Tensor:
-    """Which sums, shape (N, ...), of terms of these lengths, shape (N,), even float64 leaves in doubt, shape (N,), bool."""
-    return lost(lengths, torch.float64) > _SHARE * squares_of(sums).sqrt()
-
-
-class _Sizes(NamedTuple):
-    """What a part tells of its records before anything is decided."""
-
-    squares: Tensor
-    """Squared norms as computed, float64, shape (B,)."""
-    told: tuple[Tensor, ...]
-    """What `Cancelling._bounds` goes by, records first."""
-
-
-class _Measured(NamedTuple):
-    """What is known of the records once they are measured."""
-
-    squares: Tensor
-    """Squared norms, float64, shape (B,)."""
-    slack: Tensor | None
-    """See Part, shape (B,)."""
-    exact: Tensor
-    """The records that are summed by themselves in float64."""
-    held: Tensor
-    """Those that are formed by themselves and held to the norm that was measured."""
-
+# Numbers of records that are held to what was measured, at a time: 2^20 float32 are 4 MiB.
+_REUSED = 2**20
 
 _NOBODY = torch.empty(0, dtype=torch.int64)
 
@@ -97,8 +42,8 @@ class Cancelling(Part):
     numbers: int
     """How many numbers the parameter has."""
 
-    _sizes: _Sizes | None = None
-    _known: _Measured | None = None
+    _sizes: Sizes | None = None
+    _known: Measured | None = None
     _kept: Tensor | None = None
     _versions: tuple[int, ...] | None = None
 
@@ -156,7 +101,7 @@ class Cancelling(Part):
         """Whether quick bounds clear all records, where formed gradients are kept on a CPU; else each is asked. Norms have shape (B,)."""
         if not (bounds := self._at_most()):
             return False
-        clear = (lost(bounds[0], self.dtype) <= _SHARE_FORMED * norms) & (bounds[1] <= _ROOM[self.dtype])  # not where one is no number
+        clear = (lost(bounds[0], self.dtype) <= SHARE_FORMED * norms) & (bounds[1] <= ROOM[self.dtype])  # not where one is no number
         return bool(clear.all()) or not (norms[~clear].any() or not self._silent(~clear))
 
     def _alike(self) -> Hashable:
@@ -172,17 +117,25 @@ class Cancelling(Part):
         """`lengths`, or `_rough_lengths` where formed gradients are kept, and `_largest`."""
         return told[0], told[1] if len(told) > 1 else None
 
-    def _measured(self) -> _Measured:
+    def _measured(self) -> Measured:
         if self._known is None:
             measure([self])
         assert self._known is not None
         return self._known
 
+    def _waits(self) -> Hashable:
+        """Parts of which it is equal wait, and are measured as if their records were those of one; None: this one is measured at once."""
+        return None
+
+    def _measure_with(self, parts: Sequence[Cancelling]) -> None:
+        """Measure some parts of which `_waits` is equal, or this one by itself."""
+        self._measure()
+
     def _measure(self) -> None:
         squares = self._squares().double()
         clear = self._kept is not None and on_cpu(squares) and self._beyond_doubt(np.sqrt(squares.detach().numpy()))
-        self._known = _Measured(squares, None, _NOBODY, _NOBODY) if clear else None
-        self._sizes = None if clear else _Sizes(squares, self._told())
+        self._known = Measured(squares, None, _NOBODY, _NOBODY) if clear else None
+        self._sizes = None if clear else Sizes(squares, self._told())
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
         """How far the added may lie from the measured, and how far it is expected to.
@@ -209,16 +162,21 @@ class Cancelling(Part):
         return self._known is not None
 
     def begin(self) -> int:
-        """Form and measure now, before `settle` decides of it, alone or with others.
+        """Form and measure now, unless it waits for others, before `settle` decides of it, alone or with others.
 
         Returns:
             How many bytes are held until then that `settle` may let go of.
         """
-        with torch.no_grad(), full_precision():
-            self._measure()
+        if self._waits() is None:
+            with torch.no_grad(), full_precision():
+                self._measure()
         factors = self._factors()
         self._versions = tuple(factor._version for factor in factors)
-        return 0 if self._kept is None else sum(factor.nbytes for factor in factors)
+        return sum(factor.nbytes for factor in factors) if self._is_kept() else 0
+
+    def _is_kept(self) -> bool:
+        """Whether all gradients are formed and kept, or may be once they are measured."""
+        return self._kept is not None
 
     def settle(self) -> None:
         """See Part."""
@@ -252,6 +210,19 @@ class Cancelling(Part):
             return self._ordered(weighed(weights[used], self._kept[used])).contiguous()
         return self._ordered(weighed(weights, silenced(self._kept, weights))).contiguous()
 
+    def _require_unwritten(self) -> None:
+        """Refuse factors that were written to since `begin`.
+
+        Raises:
+            UnfollowedError: one was.
+        """
+        if self._versions is not None and self._versions != tuple(factor._version for factor in self._factors()):
+            raise UnfollowedError(
+                "a layer's input, or the gradient of its output, was changed in place within the backward pass.",
+                source="a hook on a tensor, or the backward of a torch.autograd.Function, that writes to what it is given",
+                remedy="give back a new tensor (gradient * 2 instead of gradient.mul_(2)).",
+            )
+
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part.
 
@@ -259,12 +230,7 @@ class Cancelling(Part):
             UnfollowedError: what was measured within the backward pass was changed after it.
         """
         found = self._measured()
-        if self._versions is not None and self._versions != tuple(factor._version for factor in self._factors()):
-            raise UnfollowedError(
-                "a layer's input, or the gradient of its output, was changed in place within the backward pass.",
-                source="a hook on a tensor, or the backward of a torch.autograd.Function, that writes to what it is given",
-                remedy="give back a new tensor (gradient * 2 instead of gradient.mul_(2)).",
-            )
+        self._require_unwritten()
         with full_precision():
             if not len(found.exact) + len(found.held):
                 return self._together(weights)
@@ -284,13 +250,13 @@ class Cancelling(Part):
             # A product of all records for none of them would be for nothing.
             return total.add_(self._together(rest)) if len(by_themselves) < len(weights) and bool(rest.any()) else total
 
-    def _exact(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _exact(self, found: Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         if len(found.exact):
             lengths = self.lengths()
-            for rows in found.exact.split(self._at_once(_HELD)):
+            for rows in found.exact.split(self._at_once(HELD)):
                 yield weights[rows], self._alone(rows, lengths)
 
-    def _held(self, found: _Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _held(self, found: Measured, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         # An empty tensor would be split in one piece of none.
         for rows in found.held.split(self._at_once(at_once(_REUSED, weights))) if len(found.held) else ():
             formed = self._raw(rows, self.dtype, brief=True)
@@ -301,50 +267,3 @@ class Cancelling(Part):
 def _weighing(rows: Tensor, weights: Tensor) -> Tensor:
     """Those of the records that do not have the weight 0; on a GPU all, which is no more work than to ask."""
     return rows[weights[rows] != 0] if on_cpu(weights) else rows
-
-
-def measure(parts: Sequence[Cancelling]) -> None:
-    """Measure some parts, those that are alike at once: to decide of their records takes as many operations as to decide of one part's."""
-    groups: dict[Hashable, list[Cancelling]] = {}
-    with torch.no_grad(), full_precision():
-        for part in parts:
-            if part._sizes is None and part._known is None:
-                part._measure()
-            if (sizes := part._sizes) is None:
-                continue
-            of = (*(one.shape for one in (sizes.squares, *sizes.told)), sizes.squares.device, part.dtype, part._kept is None)
-            alike = part._alike()
-            groups.setdefault(id(part) if alike is None else (alike, *of), []).append(part)
-        for group in groups.values():
-            _decide(group)
-
-
-def _decide(parts: Sequence[Cancelling]) -> None:
-    """What is known of the records of parts that are alike."""
-    first, sizes = parts[0], [part._sizes for part in parts if part._sizes is not None]
-    squares = _stacked([one.squares for one in sizes]).clamp(min=0)
-    lengths, largest = first._bounds([_stacked(told) for told in zip(*(one.told for one in sizes), strict=True)])
-    norms, slack, held = squares.sqrt(), None, None
-    if first._kept is None:
-        slack, expected = first._between(lengths, norms)
-        doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
-    else:
-        doubtful = lost(lengths, first.dtype) > _SHARE_FORMED * norms
-    if largest is not None:
-        doubtful = doubtful | (largest > _ROOM[first.dtype])
-    if slack is not None:
-        held = (slack > (_SHARE_SHRUNK if on_cpu(norms) else _SHARE_SHRUNK_ON_GPU) * norms) & ~doubtful
-        slack = slack.masked_fill(doubtful | held, 0).nan_to_num(nan=0.0, posinf=0.0)
-    exact, formed = places_of([doubtful] if held is None else [doubtful, held], len(parts))
-    slacks = [None] * len(parts) if slack is None else slack.view(len(parts), squares.shape[-1]).unbind()
-    rows = squares.view(len(parts), squares.shape[-1]).unbind()
-    for part, own, loose, chosen, longer in zip(parts, rows, slacks, exact, formed, strict=True):
-        if len(chosen):
-            terms = part.lengths()
-            for chunk in chosen.split(part._at_once(_HELD)):
-                own[chunk] = squares_of(part._alone(chunk, terms))
-        part._known, part._sizes = _Measured(own, loose, chosen, longer), None
-
-
-def _stacked(told: Sequence[Tensor]) -> Tensor:
-    return told[0] if len(told) == 1 else torch.stack(tuple(told))

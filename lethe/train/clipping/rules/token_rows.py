@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lethe.train.clipping.rules.measuring import uncertain
 from lethe.train.clipping.rules.parts import Part, scaled, squares_of
-from lethe.train.clipping.rules.rounding import uncertain
 
 
 class _Rows(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lethe.train.clipping.rules.measuring import lost
 from lethe.train.clipping.rules.parts import Part, squares_of
-from lethe.train.clipping.rules.rounding import Cancelling, lost
+from lethe.train.clipping.rules.rounding import Cancelling
 
 # Numbers that may be held besides the activations, at most: 2^24 float32 are 64 MiB.
 _HELD = 2**24

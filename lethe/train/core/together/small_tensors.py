@@ -48,5 +48,8 @@ def joined(tensors: Sequence[Tensor], group: Sequence[int]) -> Tensor:
 @torch.no_grad()
 def largest_size(tensors: Sequence[Tensor]) -> float:
     """The largest size of a number in tensors of one type, none of them empty; NaN where one is. A GPU is waited for once."""
+    if not any(on_cpu(tensor) for tensor in tensors):
+        sizes = torch._foreach_norm([tensor.detach() for tensor in tensors], torch.inf)  # pyright: ignore[reportPrivateImportUsage]
+        return float(torch.stack([size.to(sizes[0].device) for size in sizes]).max())
     ends = [end for group in groups_of(tensors) for end in joined(tensors, group).aminmax()]
     return float(torch.stack([end.to(ends[0].device) for end in ends]).abs().max())

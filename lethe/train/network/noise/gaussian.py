@@ -106,9 +106,8 @@ class NetworkNoise:
             if len(flat) > 1:
                 drawn = self._normals.for_each(sizes)
                 drawn = drawn if through is None else through(drawn, before)
-                noisy = torch.cat(flat).double().add_(drawn, alpha=noise_std)
-                for part, result in zip(flat, noisy.split(sizes), strict=True):
-                    part.copy_(result)
+                noisy = torch.cat(flat).double().add_(drawn, alpha=noise_std).to(flat[0].dtype)
+                torch._foreach_copy_(flat, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
             else:
                 self._add_in_pieces(flat[0], noise_std, through, before)
             before += sum(sizes)
@@ -161,11 +160,8 @@ class _DeviceNormals:
         return self._buffer[:most].normal_(generator=self.generator)
 
     def for_each(self, sizes: list[int]) -> Tensor:
-        """Fresh numbers, for each size the same ones as alone, in one vector."""
-        drawn = torch.empty(sum(sizes), dtype=torch.float64, device=self.generator.device)
-        for part in drawn.split(sizes):
-            part.normal_(generator=self.generator)
-        return drawn
+        """Fresh numbers for each size, in one vector."""
+        return torch.empty(sum(sizes), dtype=torch.float64, device=self.generator.device).normal_(generator=self.generator)
 
 
 class _NumpyNormals:

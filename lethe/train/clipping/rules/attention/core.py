@@ -121,10 +121,14 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
 
 
 def longest(tensor: Tensor) -> Tensor:
-    """The length of the longest of some vectors, float64, shape (...), of vectors of shape (..., L, d); right to some eps at any size."""
+    """The length of the longest of some vectors, float64, shape (...), of vectors of shape (..., L, d); right to some eps at any size.
+
+    On a GPU, which is not asked for it, one whose squares overflow is infinite, and one whose squares vanish 0: with a length that does not
+    overflow, neither its product nor that of its true length is one that rounding could matter for.
+    """
     tensor = wide(tensor)
     if tensor.dtype == torch.float64 or not on_cpu(tensor):
-        return torch.linalg.vector_norm(tensor, dim=-1, dtype=torch.float64).amax(-1)
+        return torch.linalg.vector_norm(tensor, dim=-1).amax(-1).double()
     # Where numbers of one vector do not lie together, torch's own norm takes ten times as long as this.
     beside = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
     lengths = torch.linalg.vector_norm(tensor, dim=-1) if beside else tensor.square().sum(-1).sqrt()
