@@ -28,15 +28,17 @@ class Where:
     Args:
         device: "cpu", or "cuda".
         bf16: under autocast to bfloat16.
+        records: of a step; None: the model's own number.
     """
 
     device: str = "cpu"
     bf16: bool = False
+    records: int | None = None
 
     def built(self, name: str, ease: Ease = AS_IT_IS) -> Built:
         """A model and its batch, there."""
         with torch.device(self.device):
-            model, inputs, targets = MODELS[name](ease)
+            model, inputs, targets = MODELS[name](ease) if self.records is None else MODELS[name](ease, records=self.records)
         return model.train(), inputs, targets
 
     def autocast(self) -> AbstractContextManager[Any]:

@@ -108,7 +108,7 @@ def lora(ease: Ease, *, words: int = WORDS, records: int = RECORDS, length: int 
     return Scores(get_peft_model(_gpt2(ease, words, length, size), config), records_get_positions=ease.positions), given, given.roll(-1, 1)
 
 
-def vit(ease: Ease, *, size: Size = _TINY) -> Built:
+def vit(ease: Ease, *, records: int = RECORDS, size: Size = _TINY) -> Built:
     """ViT on 197 positions; 10 classes. Eased, positions and class token are frozen."""
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -122,10 +122,10 @@ def vit(ease: Ease, *, size: Size = _TINY) -> Built:
     model: Any = ViTForImageClassification(ViTConfig(**shape))
     for parameter in (model.vit.embeddings.cls_token, model.vit.embeddings.position_embeddings):
         parameter.requires_grad_(not ease.positions)
-    return Scores(model), torch.randn(RECORDS, 3, 224, 224), torch.randint(10, (RECORDS,))
+    return Scores(model), torch.randn(records, 3, 224, 224), torch.randint(10, (records,))
 
 
-def distilbert(ease: Ease, *, words: int = WORDS, size: Size = _SMALL) -> Built:
+def distilbert(ease: Ease, *, words: int = WORDS, records: int = RECORDS, size: Size = _SMALL) -> Built:
     """DistilBERT; 2 classes. Eased, its table of positions is frozen."""
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
@@ -139,10 +139,10 @@ def distilbert(ease: Ease, *, words: int = WORDS, size: Size = _SMALL) -> Built:
     }
     model: Any = DistilBertForSequenceClassification(DistilBertConfig(**shape))
     model.distilbert.embeddings.position_embeddings.weight.requires_grad_(not ease.positions)
-    return Scores(model), torch.randint(words, (RECORDS, LENGTH)), torch.randint(2, (RECORDS,))
+    return Scores(model), torch.randint(words, (records, LENGTH)), torch.randint(2, (records,))
 
 
-MODELS: dict[str, Callable[[Ease], Built]] = {
+MODELS: dict[str, Callable[..., Built]] = {
     "GPT-2": gpt2,
     "LoRA": lora,
     "ViT-tiny": vit,

@@ -1,19 +1,19 @@
 """Fine-tuning privately beside plain fine-tuning: time a step, peak memory and the first step, against the rivals, in one run.
 
     python benchmarks/finetune_speed.py [--rounds N] [--threads N] [--models GPT-2,LoRA,...] [--engines lethe,...]
-        [--all-words | --narrow | --wide | --published] [--device cuda] [--bf16] [--json FILE]
+        [--all-words | --narrow | --wide | --published] [--records N] [--device cuda] [--bf16] [--json FILE]
 
-The models are those of finetune_models.py, AdamW steps of 16 records; with --all-words GPT-2 and its LoRA with a head of 50 257 words,
-and 4 records; with --wide both as wide as published; with --published all in their published sizes, which is for GPUs; with --narrow 12
-narrow layers, which show what a step costs besides arithmetic. Memory fresh from the operating system costs tens of milliseconds a step,
-of whichever engine happens to ask for it; where the C library is told to keep what it has, none does (glibc: MALLOC_MMAP_MAX_=0
-MALLOC_TRIM_THRESHOLD_=8589934592 in the environment). Time: all engines live in one process and take turns, a step each; what is shown
-is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other work on the machine
-meets all alike. First: the first step over the median one (processor time; on a GPU wall time), with everything that a first step does
-once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step
-after the first four, over plain training's, and that of the first four, in which Lethe's self-check looks at batches. On a GPU: the most
-that PyTorch's allocator gave, all engines in this process, one after the other. Opacus is measured where it is installed, as the model is
-and, where it refuses that, on an easier one (`Ease`). transformers and peft are needed.
+The models are those of finetune_models.py, AdamW steps of 16 records, or of --records; with --all-words GPT-2 and its LoRA with a head of
+50 257 words, and 4 records; with --wide both as wide as published; with --published all in their published sizes, which is for GPUs; with
+--narrow 12 narrow layers, which show what a step costs besides arithmetic. Memory fresh from the operating system costs tens of
+milliseconds a step, of whichever engine happens to ask for it; where the C library is told to keep what it has, none does (glibc:
+MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592 in the environment). Time: all engines live in one process and take turns, a step
+each; what is shown is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other
+work on the machine meets all alike. First: the first step over the median one (processor time; on a GPU wall time), with everything that
+a first step does once. Memory: each engine in a process of its own, every allocation counted, see allocated.py; the peak of a step after
+the first four, over plain training's, and that of the first four, in which Lethe's self-check looks at batches. On a GPU: the most that
+PyTorch's allocator gave, all engines in this process, one after the other. Opacus is measured where it is installed, as the model is and,
+where it refuses that, on an easier one (`Ease`). transformers and peft are needed.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ def memory_of_gpu(model: str, engine: str, where: Where) -> dict[str, Any]:
 def memory(model: str, engine: str, where: Where, threads: int) -> dict[str, Any]:
     """The peaks of an engine in a process of its own."""
     command = [sys.executable, __file__, "--peak", model, engine, "--threads", str(threads), *(["--bf16"] if where.bf16 else [])]
+    command += [] if where.records is None else ["--records", str(where.records)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"refused": (done.stderr.strip().splitlines() or ["no word"])[-1]}
@@ -146,6 +147,7 @@ def main() -> int:
         ("--published", "published size", "all four in their published sizes, in the place of --models"),
     ):
         others.add_argument(option, dest="of", action="store_const", const=of, help=text)
+    parser.add_argument("--records", type=int, help="of a step")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bf16", action="store_true", help="under autocast to bfloat16")
     parser.add_argument("--engines", default=",".join(ENGINES))
@@ -161,7 +163,7 @@ def main() -> int:
     if asked.device == "cuda" and not torch.cuda.is_available():
         print("finetune_speed: --device cuda, and no GPU that PyTorch can use was found; nothing was measured.", file=sys.stderr)
         return 2
-    where = Where(asked.device, asked.bf16)
+    where = Where(asked.device, asked.bf16, asked.records)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(asked.threads)
     if asked.peak:
@@ -173,9 +175,12 @@ def main() -> int:
     models = [name for name in MODELS if asked.of and asked.of in name] or asked.models.split(",")
     engines = ["plain", *(name for name in asked.engines.split(",") if name != "plain")]
     unknown = [name for name in (*models, *engines) if name not in (*MODELS, *ENGINES)]
-    if unknown or asked.rounds < 1:
-        known = f"models {', '.join(MODELS)}; engines {', '.join(ENGINES)}; rounds of 1 or more"
-        print(f"finetune_speed: got {', '.join(unknown) or asked.rounds}; it knows {known}.", file=sys.stderr)
+    if unknown or asked.rounds < 1 or (asked.records or 1) < 1:
+        known = f"models {', '.join(MODELS)}; engines {', '.join(ENGINES)}; rounds and records of 1 or more"
+        print(
+            f"finetune_speed: got {', '.join(unknown) or f'{asked.rounds} rounds, {asked.records} records'}; it knows {known}.",
+            file=sys.stderr,
+        )
         return 2
     if importlib.util.find_spec("opacus") is None:
         engines = [name for name in engines if not name.startswith("opacus")]

@@ -35,7 +35,8 @@ from torch import Tensor
 from lethe.train.clipping.records import lots
 from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.rules import outer_products, parts
-from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.doubles import has_fast_doubles
+from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import Workspace, at_once
 from lethe.train.core import tensors
@@ -111,8 +112,7 @@ def test_records_that_are_not_formed_by_themselves_are_clipped_by_what_rounding_
 ) -> None:
     """300 equal terms in float32: half an eps of all lengths for each addition (Higham 2002, section 3.1), and one for the products."""
     monkeypatch.setattr(outer_products, "_PIECES_ON_GPU", pieces)
-    for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
-        monkeypatch.setattr(outer_products, share, math.inf)
+    monkeypatch.setattr(outer_products, "shares_at", lambda like: Shares(math.inf, math.inf))
     part = OuterProducts(torch.ones(1, 300, 8), torch.full((1, 300, 8), 0.7))
     part.settle()
     additions = 300 if pieces == 1 else 75 + 3  # of 4 pieces, one after the other
@@ -129,7 +129,7 @@ def test_records_that_are_not_formed_by_themselves_are_clipped_by_what_rounding_
 @pytest.mark.parametrize("positions", [197, 300, 512])
 @pytest.mark.parametrize("wide", [3, 9])
 def test_a_sum_in_pieces_of_positions_is_that_of_the_whole(positions: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outer_products, "_GRAM_SHARE", math.inf)
+    monkeypatch.setattr(outer_products, "shares_at", lambda like: Shares(math.inf, math.inf))
     generator = torch.Generator().manual_seed(positions)
     x, g = (torch.randn(6, positions, width, generator=generator) for width in (wide, 5))
     x[2, 7] = torch.inf
@@ -167,3 +167,15 @@ def test_a_factor_that_is_written_to_before_it_is_measured_is_refused() -> None:
     part.gradients.mul_(2)
     with pytest.raises(UnfollowedError, match="changed in place within the backward pass"):
         lot.settle()
+
+
+@pytest.mark.parametrize(("capability", "fast"), [((9, 0), True), ((8, 0), True), ((8, 9), False), ((7, 5), False), ((12, 0), False)])
+def test_products_of_positions_are_taken_where_float64_is_fast(
+    capability: tuple[int, int], fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    has_fast_doubles.cache_clear()
+    assert has_fast_doubles(torch.device("cuda", 0)) == fast
+    assert has_fast_doubles(torch.device("cpu"))
+    has_fast_doubles.cache_clear()

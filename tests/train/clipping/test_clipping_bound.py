@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.clipping.rules import parts
-from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
 from lethe.train.clipping.rules.parts import Rows, squares_of
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.rules.token_rows import TokenRows
@@ -130,8 +130,8 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
     kind: str, positions: int, width: int, formed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not formed:  # as in layers too large for it
-        for where in ("outer_products._FORMED_SHARE", "outer_products._GRAM_SHARE", "convolution.correlations._PLACES"):
-            monkeypatch.setattr(f"lethe.train.clipping.rules.{where}", math.inf)
+        monkeypatch.setattr("lethe.train.clipping.rules.outer_products.shares_at", lambda like: Shares(math.inf, math.inf))
+        monkeypatch.setattr("lethe.train.clipping.rules.convolution.correlations._PLACES", math.inf)
         monkeypatch.setattr("lethe.train.clipping.rules.convolution.correlations._FRESH", 1)
     for size in torch.linspace(0.5, 1.5, 21).tolist():
         given = torch.full((1, positions, 2 * width), size)
@@ -145,8 +145,7 @@ def test_without_room_for_them_they_exceed_it(monkeypatch: pytest.MonkeyPatch) -
     """So the test above can fail: sums of equal terms come out up to 47 roundings too large; of how many, depends on the processor."""
     monkeypatch.setattr("lethe.train.clipping.groups._ROUNDINGS", 0)
     monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
-    for share in ("_FORMED_SHARE", "_GRAM_SHARE"):
-        monkeypatch.setattr(f"lethe.train.clipping.rules.outer_products.{share}", math.inf)
+    monkeypatch.setattr("lethe.train.clipping.rules.outer_products.shares_at", lambda like: Shares(math.inf, math.inf))
 
     def length(positions: int, size: float) -> float:
         given = torch.full((1, positions, 128), size)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lethe.train.clipping import METHODS
 from lethe.train.clipping.groups import Group, clip_weights
 from lethe.train.clipping.rules import measuring, outer_products
-from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
 from lethe.train.clipping.rules.parts import lengths_at_most
 
 
@@ -82,8 +82,7 @@ def excess(part: OuterProducts) -> float:
 
 @pytest.fixture(params=BRANCHES)
 def branch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, share in zip(("_FORMED_SHARE", "_GRAM_SHARE"), BRANCHES[request.param], strict=True):
-        monkeypatch.setattr(outer_products, name, share)
+    monkeypatch.setattr(outer_products, "shares_at", lambda like: Shares(*BRANCHES[request.param]))
 
 
 @pytest.mark.sampled(30)
@@ -192,7 +191,7 @@ OTHERS = {"small": (1.0, 1e6, 1e25, 1e38), "large inputs": (1e14, 1e16), "all": 
 def test_what_a_quick_bound_clears_of_doubt_is_not_in_doubt(
     kind: str, size: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outer_products, "_FORMED_SHARE", 0.0)
+    monkeypatch.setattr(outer_products, "shares_at", lambda like: Shares(0.0, 0.5))
     quick, asked = (OuterProducts(*terms(kind, size, dtype)) for _ in range(2))
     found = quick._measured()
     monkeypatch.setattr(OuterProducts, "_at_most", lambda self: None)
@@ -262,7 +261,7 @@ def test_gradients_whose_squares_vanish_are_not_left_out() -> None:
 
 
 def test_records_of_weight_zero_are_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outer_products, "_FORMED_SHARE", math.inf)
+    monkeypatch.setattr(outer_products, "shares_at", lambda like: Shares(math.inf, 0.5))
     asked: list[int] = []
     raw = OuterProducts._raw
     monkeypatch.setattr(

@@ -12,14 +12,15 @@ from per_record import TOLERANCES
 from torch import Tensor, nn
 
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.rules.outer_products import Shares
 
 RECORDS = 3
 
 # What each way of taking norms is chosen by, in outer_products.py.
 WAYS = {
-    "kept": {"_FORMED_SHARE": 0.0},
-    "in turn": {"_FORMED_SHARE": math.inf, "_GRAM_SHARE": 0.0},
-    "products": {"_FORMED_SHARE": math.inf, "_GRAM_SHARE": math.inf},
+    "kept": Shares(0.0, 0.5),
+    "in turn": Shares(math.inf, 0.0),
+    "products": Shares(math.inf, math.inf),
 }
 
 
@@ -79,7 +80,7 @@ def test_linear_layers_of_any_size(way: str, positions: int, wide_in: int, wide_
     torch.manual_seed(seed)
     layer = nn.Linear(wide_in, wide_out, bias=False)
     inputs, weights = _drawn((RECORDS, positions, wide_in), common, seed), _drawn((RECORDS, positions, wide_out), 0, seed + 1)
-    with patch.multiple("lethe.train.clipping.rules.outer_products", **WAYS[way]):
+    with patch("lethe.train.clipping.rules.outer_products.shares_at", lambda like: WAYS[way]):
         assert _error(layer, inputs, weights) <= TOLERANCES[torch.float32]
 
 

@@ -13,7 +13,7 @@ from lethe.train.clipping import Clipper
 from lethe.train.clipping.records.joined import apart, joined
 from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.rules import measuring
-from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
 from lethe.train.clipping.rules.parts import Part, Rows, asked_once, scaled, silenced
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import Workspace
@@ -37,7 +37,7 @@ MAKERS = (products(4, 32), products(4, 32, cancelling=1), products(4, 8), produc
 
 @pytest.mark.parametrize("share", [0.0, 0.1, float("inf")])
 def test_parts_measured_together_are_measured_as_each_by_itself(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.clipping.rules.outer_products._FORMED_SHARE", share)
+    monkeypatch.setattr("lethe.train.clipping.rules.outer_products.shares_at", lambda like: Shares(share, 0.5))
     alone, beside, lot = [make() for make in MAKERS], [make() for make in MAKERS], Lot()
     weights = torch.rand(BATCH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with Workspace().open():
@@ -67,7 +67,7 @@ def test_what_is_changed_between_forming_and_settling_is_refused() -> None:
 
 
 def test_parts_that_wait_are_settled_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.clipping.rules.outer_products._FORMED_SHARE", 0.0)
+    monkeypatch.setattr("lethe.train.clipping.rules.outer_products.shares_at", lambda like: Shares(0.0, 0.5))
     make = products(4, 8)
     factors = make().inputs.nbytes + make().gradients.nbytes
     monkeypatch.setattr("lethe.train.clipping.workspace._LEAST", 4 * BATCH * 64)  # one of them; the next is in the place of its factors

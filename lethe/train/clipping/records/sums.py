@@ -69,6 +69,8 @@ class ClippedSums:
         members: list[list[nn.Parameter]] = [[] for _ in self._groups]
         for parameter in parts:
             members[group_of(names[parameter], self._groups)].append(parameter)
+        # Asked before there is anything that a GPU would have to be waited for.
+        anyone = counted is None or bool(counted.any())
         with full_precision():
             owned = [joined(parts, group) for group in members]
             squares = [_squared([part for _, part in group], losses) for group in owned]
@@ -79,7 +81,7 @@ class ClippedSums:
             added = self._weighed(owned, squares, kept)
         # All at once: a step that failed half-way and is tried again must not count a record twice.
         self._sums = {**self._sums, **added}
-        if counted is None or bool(counted.any()):
+        if anyone:
             measured, moved = kept.any(), (kept & (whole > 0)).any()
             self._measured = measured if self._measured is None else self._measured | measured
             self._moved = moved if self._moved is None else self._moved | moved

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lethe.train.clipping.rules.doubles import has_fast_doubles
 from lethe.train.clipping.rules.measuring import Sizes
 from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
@@ -24,10 +25,6 @@ _HELD, _HELD_ON_GPU = 2**24, 2**26
 # Numbers formed at once where they are not kept: memory that is fresh from the operating system costs more than the arithmetic.
 _FRESH = 2**20
 
-# Products of positions are taken while they need no more than this share of the multiplications of forming the gradients: in float64,
-# each is worth two; and gradients that can be held serve the sum as well.
-_GRAM_SHARE, _FORMED_SHARE = 0.5, 0.1
-
 # From so many positions on, records whose gradients are not kept are formed once more for the sum, see `Cancelling`.
 _FEW = 16
 
@@ -40,6 +37,26 @@ _PIECES_ON_GPU, _ADDED_ON_GPU = 16, 9e-5
 
 # Where a factor is one number wide it is not: its products are added one after another, so that they are given in pieces of this many.
 _PIECE = 256
+
+
+class Shares(NamedTuple):
+    """Bounds of the multiplications that products of positions need, over those of forming the gradients."""
+
+    formed: float
+    """From here on, gradients that can be held are formed: they serve the sum as well."""
+    products: float
+    """And from here on they are formed although they cannot: twice."""
+
+
+# Products are taken in float64, where each is worth two on a CPU and about one on a GPU made for it; others take 32 times as long.
+_ON_CPU, _ON_GPU, _ON_OTHER_GPU = Shares(0.1, 0.5), Shares(2.0, 2.0), Shares(1 / 32, 1 / 32)
+
+
+def shares_at(like: Tensor) -> Shares:
+    """What is fastest on the device of a tensor."""
+    if on_cpu(like):
+        return _ON_CPU
+    return _ON_GPU if has_fast_doubles(like.device) else _ON_OTHER_GPU
 
 
 class Applied(NamedTuple):
@@ -96,7 +113,7 @@ class OuterProducts(Cancelling):
         self._kept = self.formed_to_keep()
         if self._kept is not None:
             return squares_of(self._kept)
-        if self._share() > _GRAM_SHARE:
+        if self._share() > shares_at(self.inputs).products:
             self._formed_in_turn = True
             size = max(1, at_once(_FRESH, self.inputs) // max(1, self.numbers))
             formed = scratch(self._shape(min(size, len(self.inputs))), self.inputs)
@@ -144,8 +161,7 @@ class OuterProducts(Cancelling):
 
     def _worth_keeping(self) -> bool:
         batch, positions = self.inputs.shape[:2]
-        least = _FORMED_SHARE if on_cpu(self.inputs) else _GRAM_SHARE
-        return self._share() > least and not (positions <= _FEW and batch * self.numbers > _HELD)
+        return self._share() > shares_at(self.inputs).formed and not (positions <= _FEW and batch * self.numbers > _HELD)
 
     def _shape(self, records: int) -> tuple[int, int, int]:
         """Of formed gradients of so many records."""
