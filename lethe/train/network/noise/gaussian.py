@@ -168,7 +168,8 @@ class _NumpyNormals:
     r"""Normal numbers by the transform of Box and Muller, from NumPy's uniform numbers and PyTorch's vectorised, threaded functions.
 
     $\sqrt{-2\ln(1-U)}\,(\cos 2\pi V, \sin 2\pi V)$, where U and V have 53 random bits, so up to $\sqrt{106\ln2} = 8.57$ standard
-    deviations. Many are made at once; what one tensor leaves over serves the next, or the next step.
+    deviations. Many are made at once; what one tensor leaves over serves the next, or the next step. All in the caller's thread: PyTorch's
+    functions in a second one would have OpenMP's threads sleep between any two operations of the training, see docs/speed.md.
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 
@@ -204,7 +205,7 @@ class _NumpyNormals:
         self.generator.random(out=self._made.numpy())
         radii, angles = self._made
         torch.sub(1.0, radii, out=radii).log_().mul_(-2.0)  # 1 - U is never 0
-        np.sqrt(radii.numpy(), out=radii.numpy())  # the same numbers in half the time
+        np.sqrt(radii.numpy(), out=radii.numpy())  # rounded correctly, which PyTorch's is not, and in two thirds of the time
         torch.sin(angles.mul_(2.0 * math.pi), out=self._sines)
         angles.cos_().mul_(radii)
         radii.mul_(self._sines)
