@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import torch
 from data_cases import extra_threads
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,3 +119,15 @@ def test_a_script_that_ends_in_the_middle_ends_without_a_word(end: str) -> None:
     assert found.stdout == "closed\n"
     assert "ignored" not in found.stderr
     assert (found.stderr == "") == (end == "left")
+
+
+def test_operations_in_the_thread_are_not_divided_and_those_elsewhere_are() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        told = list(prefetched((torch.get_num_threads() for _ in range(3)), 1))
+        assert told == [1, 1, 1]
+        assert torch.get_num_threads() == 2
+        assert list(prefetched((torch.get_num_threads() for _ in range(2)), 0)) == [2, 2]
+    finally:
+        torch.set_num_threads(before)
