@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
 from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks import first_batch
+from lethe.train.clipping.checks.first_batch import FirstBatch
+from lethe.train.clipping.checks.replaced_batch import Given
 
 
 class Keeping(nn.Module):
@@ -230,3 +234,25 @@ def test_rounding_in_another_order_each_time_is_no_memory(remembers: bool, ways:
     else:
         clipped(clipper, batch)
         assert clipper.verified == "checked"
+
+
+@pytest.mark.parametrize(("told", "verified"), [(-1e-17, True), (1e-3, False)])
+def test_a_gradient_that_is_rounding_only_hides_no_memory(told: float, verified: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is another one each time, what was told after others must be rounding as well."""
+    answers = itertools.cycle([1e-17, 2e-17, 3e-17])
+
+    def shown(check: FirstBatch, few: Given, before: Iterable[Given], rewind: object, mode: object) -> list[Tensor]:
+        rounding = next(answers) if isinstance(before, list) else told
+        return [torch.ones(2, 1, dtype=torch.float64), torch.tensor([[rounding]], dtype=torch.float64)]
+
+    monkeypatch.setattr(FirstBatch, "_shown", shown)
+    monkeypatch.setattr(first_batch, "_told", lambda model, output, records: [torch.zeros(2, 1, dtype=torch.float64)])
+    check = FirstBatch(nn.Linear(1, 1))
+    check.begin()
+    monkeypatch.setattr(first_batch, "_alike", lambda given: False)
+    monkeypatch.setattr(first_batch, "_others", lambda given: iter(()))
+    few: Any = SimpleNamespace(records=2, precision=torch.float64)
+    nothing: Any = SimpleNamespace(model=lambda: None)
+    check.check(few, few, None, nothing, nothing)
+    assert check.over is verified
+    assert (check.reason is None) is verified
