@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 T = TypeVar("T")
 
 # Seconds after which a thread that waits for room looks whether it is still wanted.
-_PATIENCE = 0.05
+_PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ from torch import Tensor
 from lethe.train.clipping.records import lots
 from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.rules import outer_products, parts
-from lethe.train.clipping.rules.doubles import has_fast_doubles
 from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import Workspace, at_once
 from lethe.train.core import tensors
+from lethe.train.core.tensors import has_fast_doubles
 
 # Collected here, where the fixture below holds.
 __all__ = [

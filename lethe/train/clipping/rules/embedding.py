@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.parts import Part, PartedGradients
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, argument, wide
 from lethe.train.clipping.rules.token_rows import TokenRows
 from lethe.train.clipping.unfollowed import UnfollowedError
 

@@ -8,10 +8,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.outer_products import Applied, OuterProducts, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
-from lethe.train.clipping.rules.rule import Use, as_computed, wide
+from lethe.train.clipping.rules.rule import Use, argument, as_computed, wide
 
 
 class LinearGradients(PartedGradients):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.parts import places_of, squares_of
+from lethe.train.clipping.rules.parts import Part, places_of, squares_of
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.core.tensors import on_cpu
-
-if TYPE_CHECKING:
-    from lethe.train.clipping.rules.rounding import Cancelling
 
 # Rounding of a matrix product, in units of eps times the terms' lengths: random errors of some hundred additions, with room.
 _ROUNDINGS = 16
@@ -61,7 +59,7 @@ class Sizes(NamedTuple):
     squares: Tensor
     """Squared norms as computed, float64, shape (B,)."""
     told: tuple[Tensor, ...]
-    """What `Cancelling._bounds` goes by, records first."""
+    """What `Measurable._bounds` goes by, records first."""
 
 
 class Measured(NamedTuple):
@@ -77,12 +75,63 @@ class Measured(NamedTuple):
     """Those that are formed by themselves and held to the norm that was measured."""
 
 
-def measure(parts: Sequence[Cancelling]) -> None:
+class Measurable(Part):
+    """A part of which is decided, once it is measured, which records are summed by themselves and what rounding may add to the others."""
+
+    numbers: int
+    """How many numbers the parameter has."""
+
+    _sizes: Sizes | None = None
+    _known: Measured | None = None
+    _kept: Tensor | None = None
+
+    @abstractmethod
+    def _measure(self) -> None:
+        """Set `_sizes`, or `_known` where nothing is left to decide; and `_kept`, if all gradients are formed and kept."""
+
+    @abstractmethod
+    def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """`lengths`, or a bound of them where formed gradients are kept; and the size of each record's largest factor, if it matters.
+
+        Args:
+            told: of this part; or of parts that are alike, stacked in front.
+        """
+
+    @abstractmethod
+    def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        """How far the added may lie from the measured, and how far it is expected to."""
+
+    @abstractmethod
+    def _alone(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """G_i of some records, summed in float64; 0 where even that leaves it in doubt."""
+
+    @abstractmethod
+    def _at_once(self, numbers: int) -> int:
+        """How many records to form at once, if so many numbers may be held."""
+
+    def _factors(self) -> Sequence[Tensor]:
+        """What the gradients are formed of, for `settle`: between measuring and adding nobody may write to it."""
+        return ()
+
+    def _alike(self) -> Hashable:
+        """What `_between` and `_bounds` go by: of parts of which it is equal is decided together; None: of this one by itself."""
+        return None
+
+    def _waits(self) -> Hashable:
+        """Parts of which it is equal wait, and are measured as if their records were those of one; None: this one is measured at once."""
+        return None
+
+    def _measure_with(self, parts: Sequence[Measurable]) -> None:
+        """Measure some parts of which `_waits` is equal, or this one by itself."""
+        self._measure()
+
+
+def measure(parts: Sequence[Measurable]) -> None:
     """Measure some parts, those that are alike at once: to decide of their records takes as many operations as to decide of one part's."""
     with torch.no_grad(), full_precision():
         for some in _as_one([part for part in parts if part._sizes is None and part._known is None]):
             some[0]._measure_with(some)
-        groups: dict[Hashable, list[Cancelling]] = {}
+        groups: dict[Hashable, list[Measurable]] = {}
         for part in parts:
             if (sizes := part._sizes) is None:
                 continue
@@ -93,9 +142,9 @@ def measure(parts: Sequence[Cancelling]) -> None:
             _decide(group)
 
 
-def _as_one(parts: Sequence[Cancelling]) -> Iterator[list[Cancelling]]:
+def _as_one(parts: Sequence[Measurable]) -> Iterator[list[Measurable]]:
     """Parts that are measured as if their records were those of one, as many together as are not too much to copy."""
-    groups: dict[Hashable, list[Cancelling]] = {}
+    groups: dict[Hashable, list[Measurable]] = {}
     for part in parts:
         groups.setdefault(id(part) if (kind := part._waits()) is None else kind, []).append(part)
     for group in groups.values():
@@ -104,7 +153,7 @@ def _as_one(parts: Sequence[Cancelling]) -> Iterator[list[Cancelling]]:
         yield from (group[first : first + size] for first in range(0, len(group), size))
 
 
-def _decide(parts: Sequence[Cancelling]) -> None:
+def _decide(parts: Sequence[Measurable]) -> None:
     """What is known of the records of parts that are alike."""
     first, sizes = parts[0], [part._sizes for part in parts if part._sizes is not None]
     squares = _stacked([one.squares for one in sizes]).clamp(min=0)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.errors import InputError
-from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows, added
-from lethe.train.clipping.rules.rule import wide
+from lethe.train.clipping.rules.rule import argument, wide
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 

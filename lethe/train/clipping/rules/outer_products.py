@@ -11,16 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.doubles import has_fast_doubles
-from lethe.train.clipping.rules.measuring import Sizes
+from lethe.train.clipping.rules.measuring import Measurable, Sizes
 from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
-from lethe.train.core.tensors import on_cpu
+from lethe.train.core.tensors import has_fast_doubles, on_cpu
 
 # Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB. On a GPU, where many parts are
-# measured as one, 256 MiB.
-_HELD, _HELD_ON_GPU = 2**24, 2**26
+# measured as one, 128 MiB.
+_HELD, _HELD_ON_GPU = 2**24, 2**25
 
 # Numbers formed at once where they are not kept: memory that is fresh from the operating system costs more than the arithmetic.
 _FRESH = 2**20
@@ -129,7 +128,7 @@ class OuterProducts(Cancelling):
             return None
         return self.inputs.shape, self.gradients.shape, self.dtype, self.inputs.device, self.turned
 
-    def _measure_with(self, parts: Sequence[Cancelling]) -> None:
+    def _measure_with(self, parts: Sequence[Measurable]) -> None:
         """See Cancelling."""
         some = [part for part in parts if isinstance(part, OuterProducts)]
         for part in some:

@@ -29,8 +29,8 @@ _SMALL, _LARGE = 1e-12, 1e17
 _TOGETHER, _WIDEST, _LONGER, _VANISHED = 2**14, 2**17, 1.01, 1e-12
 
 # Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
-# are taken in float64: 256 MiB.
-_ANEW, _ANEW_ON_GPU = 2**18, 2**25
+# are taken in float64: 128 MiB.
+_ANEW, _ANEW_ON_GPU = 2**18, 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from lethe.train.clipping.rules.arguments import argument, output_gradients
 from lethe.train.clipping.rules.outer_products import Applied, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients
 from lethe.train.clipping.rules.replay import replaying
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, argument, output_gradients, wide
 from lethe.train.clipping.rules.unrolled import CELLS, LayerWeights, Lengths, Unrolled, unroll
 from lethe.train.clipping.unfollowed import UnfollowedError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measured, Sizes, lost, measure, uncertain
-from lethe.train.clipping.rules.parts import Part, none_is_zero, silenced, squares_of, weighed
+from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measurable, Measured, Sizes, lost, measure, uncertain
+from lethe.train.clipping.rules.parts import none_is_zero, silenced, squares_of, weighed
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
@@ -28,7 +28,7 @@ _REUSED = 2**20
 _NOBODY = torch.empty(0, dtype=torch.int64)
 
 
-class Cancelling(Part):
+class Cancelling(Measurable):
     r"""A part $G_i = \sum_t a_{it}$ that is measured from one record's terms, and summed from those of all records in one product.
 
     Rounding of that product is some eps times $L_i = \sum_t \|a_{it}\|$, which may be far above $\|G_i\|$. A record for which it is
@@ -39,12 +39,6 @@ class Cancelling(Part):
     taken out as well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
     """
 
-    numbers: int
-    """How many numbers the parameter has."""
-
-    _sizes: Sizes | None = None
-    _known: Measured | None = None
-    _kept: Tensor | None = None
     _versions: tuple[int, ...] | None = None
 
     @abstractmethod
@@ -104,17 +98,13 @@ class Cancelling(Part):
         clear = (lost(bounds[0], self.dtype) <= SHARE_FORMED * norms) & (bounds[1] <= ROOM[self.dtype])  # not where one is no number
         return bool(clear.all()) or not (norms[~clear].any() or not self._silent(~clear))
 
-    def _alike(self) -> Hashable:
-        """What `_between` and `_bounds` go by: parts of which it is equal may be measured together; None: this one by itself."""
-        return None
-
     def _told(self) -> tuple[Tensor, ...]:
         """What `_bounds` goes by; of parts that are alike it is stacked in front."""
         lengths, largest = self.lengths() if self._kept is None else self._rough_lengths(), self._largest()
         return (lengths,) if largest is None else (lengths, largest)
 
     def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """`lengths`, or `_rough_lengths` where formed gradients are kept, and `_largest`."""
+        """See Measurable."""
         return told[0], told[1] if len(told) > 1 else None
 
     def _measured(self) -> Measured:
@@ -123,22 +113,15 @@ class Cancelling(Part):
         assert self._known is not None
         return self._known
 
-    def _waits(self) -> Hashable:
-        """Parts of which it is equal wait, and are measured as if their records were those of one; None: this one is measured at once."""
-        return None
-
-    def _measure_with(self, parts: Sequence[Cancelling]) -> None:
-        """Measure some parts of which `_waits` is equal, or this one by itself."""
-        self._measure()
-
     def _measure(self) -> None:
+        """See Measurable."""
         squares = self._squares().double()
         clear = self._kept is not None and on_cpu(squares) and self._beyond_doubt(np.sqrt(squares.detach().numpy()))
         self._known = Measured(squares, None, _NOBODY, _NOBODY) if clear else None
         self._sizes = None if clear else Sizes(squares, self._told())
 
     def _between(self, lengths: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the added may lie from the measured, and how far it is expected to.
+        """See Measurable.
 
         What is proved is taken where it is known: terms can be chosen such that each addition is rounded up, by half an eps of one that
         came before them and cancels after them.
@@ -150,9 +133,11 @@ class Cancelling(Part):
         return slack, torch.minimum(expected, slack)
 
     def _at_once(self, numbers: int) -> int:
+        """See Measurable."""
         return max(1, numbers // max(1, self.numbers))
 
     def _alone(self, rows: Tensor, lengths: Tensor) -> Tensor:
+        """See Measurable."""
         formed = self._raw(rows, torch.float64)
         return formed.masked_fill_(uncertain(lengths[rows], formed).view(-1, *[1] * (formed.dim() - 1)), 0)
 
@@ -185,10 +170,6 @@ class Cancelling(Part):
         found = self._measured()
         if self._kept is not None and not len(found.exact) and not len(found.held) and self._let_go():
             self.whole, self._versions = False, None
-
-    def _factors(self) -> Sequence[Tensor]:
-        """What the gradients are formed of, for `settle`: between measuring and adding nobody may write to it."""
-        return ()
 
     def _let_go(self) -> bool:
         """Drop the factors, where `_kept` and what was measured are all that is asked for from now on; whether that was done."""

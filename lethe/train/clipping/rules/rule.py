@@ -75,3 +75,21 @@ def as_computed(given: Tensor, told: Tensor) -> Tensor:
         told: the gradient in the layer's output.
     """
     return given.to(told.dtype) if told.dtype in (torch.bfloat16, torch.float16) else given
+
+
+def argument(use: Use, position: int, name: str, default: Any = None) -> Any:
+    """An argument of the layer's forward, given by position or by keyword.
+
+    Args:
+        use: the call.
+        position: from 0.
+        name: the keyword.
+        default: the value if it was not given.
+    """
+    return use.inputs[position] if position < len(use.inputs) else use.keywords.get(name, default)
+
+
+def output_gradients(use: Use, outputs: int) -> tuple[Tensor | None, ...]:
+    """The gradients in the first `outputs` output tensors, None where none came."""
+    given = (use.grad_output,) if use.grad_outputs is None else use.grad_outputs
+    return (*given[:outputs], *[None] * (outputs - len(given)))

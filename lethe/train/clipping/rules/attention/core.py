@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clipping.rules.arguments import argument
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, argument, wide
 from lethe.train.core.tensors import on_cpu
 
 # Rounding of a score, in units of eps times the lengths of query and key: sums of some hundred products, with room.

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clipping.rules.arguments import argument, output_gradients
 from lethe.train.clipping.rules.attention.core import attend, options_of, unsteady
 from lethe.train.clipping.rules.outer_products import Applied, shift_part, weight_part
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows, Stacked
 from lethe.train.clipping.rules.replay import replaying
-from lethe.train.clipping.rules.rule import Use, wide
+from lethe.train.clipping.rules.rule import Use, argument, output_gradients, wide
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd  # the only name torch has for all of them
 
-from lethe.train.clipping.rules.arguments import argument
 from lethe.train.clipping.rules.convolution.correlations import Correlated, Correlations
 from lethe.train.clipping.rules.convolution.windows import Geometry
 from lethe.train.clipping.rules.parts import Part, PartedGradients, Rows
-from lethe.train.clipping.rules.rule import Use, as_computed, wide
+from lethe.train.clipping.rules.rule import Use, argument, as_computed, wide
 from lethe.train.clipping.unfollowed import UnfollowedError
 
 
