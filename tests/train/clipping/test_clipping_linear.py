@@ -4,9 +4,11 @@ from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from per_record import assert_clips_like_single_records
-from torch import nn
+from torch import Tensor, nn
 
+from lethe.train.clipping import Clipper
 from lethe.train.clipping.rules.linear import LinearGradients
+from lethe.train.clipping.rules.registry import gives_fresh_views
 from lethe.train.clipping.rules.rule import Use
 
 
@@ -79,3 +81,26 @@ def test_what_changes_an_output_of_several_positions_in_place_is_followed(first:
     torch.manual_seed(0)
     model = nn.Sequential(first, nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 5), nn.Hardtanh(inplace=True)).double()
     assert_clips_like_single_records(model, torch.randn(3, 7, 4, dtype=torch.float64))
+
+
+@pytest.mark.slow
+def test_so_is_one_of_the_conv1d_of_transformers_which_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = pytest.importorskip("transformers.pytorch_utils")
+    torch.manual_seed(0)
+    layer, batch = layers.Conv1D(6, 4), torch.randn(3, 7, 4, dtype=torch.float64)
+    assert gives_fresh_views(layer)
+    model = nn.Sequential(layer, nn.ReLU(inplace=True), layers.Conv1D(5, 6), nn.Hardtanh(inplace=True)).double()
+    assert_clips_like_single_records(model, batch)
+    clipper, clones = Clipper(model, verify=False), list[Tensor]()
+    clone = Tensor.clone
+    monkeypatch.setattr(Tensor, "clone", lambda tensor, **more: (clones.append(tensor), clone(tensor, **more))[1])
+    with clipper.recording():
+        model(batch)
+    assert not clones
+
+
+def test_nobody_else_s_view_counts_as_fresh() -> None:
+    class Conv1D(nn.Linear):
+        pass
+
+    assert not any(gives_fresh_views(layer) for layer in (Conv1D(2, 2), nn.LayerNorm(2), nn.Embedding(2, 2)))
