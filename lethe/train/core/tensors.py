@@ -148,8 +148,7 @@ def contents(tensor: Tensor) -> bytes:
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
+    flat = _row(tensor.detach().cpu())
     return flat.view(torch.uint8).numpy().tobytes()
 
 
@@ -197,7 +196,7 @@ def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
         if on_cpu(bits):  # NumPy compares several times as fast as torch.equal does
             answers[place] = bool((bits.numpy() == expected.numpy()).all())
         else:
-            elsewhere[place] = bits.reshape(-1), expected.reshape(-1)
+            elsewhere[place] = _row(bits), _row(expected)
     for place, same in zip(elsewhere, _equal(list(elsewhere.values())), strict=True):
         answers[place] = same
     return answers
@@ -233,6 +232,12 @@ def _lots(pairs: Sequence[tuple[Tensor, Tensor]]) -> Iterator[list[tuple[int, Te
                 begun[kind].append((place, one, other))
                 numbers[kind] += count
     yield from (lot for lot in begun.values() if lot)
+
+
+def _row(tensor: Tensor) -> Tensor:
+    """Its numbers in one dimension, one beside the other."""
+    flat = tensor.contiguous().reshape(-1)
+    return flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
 
 
 def _bits(tensor: Tensor) -> Tensor:

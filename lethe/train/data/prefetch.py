@@ -63,17 +63,18 @@ def _end(queue: Queue[Any], unwanted: threading.Event, thread: threading.Thread)
 def _draw(items: Iterator[Any], queue: Queue[Any], unwanted: threading.Event) -> None:
     error: BaseException | None = None
     try:
-        with _one_core():
-            for item in items:
-                if not _put(item, queue, unwanted):
-                    break
+        try:
+            with _one_core():
+                for item in items:
+                    if not _put(item, queue, unwanted):
+                        break
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
     except BaseException as caught:  # passed on, so that it is raised where somebody sees it
         error = caught
-    finally:
-        close = getattr(items, "close", None)
-        if close is not None:
-            close()
-        _put(_Ended(error), queue, unwanted)
+    _put(_Ended(error), queue, unwanted)
 
 
 @contextmanager

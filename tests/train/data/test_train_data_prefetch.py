@@ -131,3 +131,19 @@ def test_operations_in_the_thread_are_not_divided_and_those_elsewhere_are() -> N
         assert list(prefetched((torch.get_num_threads() for _ in range(2)), 0)) == [2, 2]
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_error_when_the_items_are_closed_is_raised() -> None:
+    class Closing:
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            raise StopIteration
+
+        def close(self) -> None:
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        list(prefetched(Closing(), 1))
+    assert extra_threads() == 0

@@ -28,8 +28,13 @@ _SHARE_PROVED = 1e-2
 SHARE_FORMED = 1e-3
 
 # Where rounding may add more than this share, a record is formed by itself and held to the norm that was measured: the slack for it would
-# shrink the record by as much. On a GPU, where a product of its own for each record takes several times as long, more.
-_SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU = 4e-6, 1e-4
+# shrink the record by as much. On a GPU, where a product of its own for each record takes several times as long, more: what T terms of one
+# length and any direction may be off by is $\frac T2\epsilon\sqrt T$ of their sum, up to 256 of them.
+_SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU = 4e-6, 2.5e-4
+
+# Products of positions, in float64, may put a squared norm off by so many eps of the squared lengths at the worst: by half as many as a
+# position has numbers, in both factors, and by their own sum. Where this may be a larger share of it than the second, a record is formed.
+_PRODUCTS, _SHARE_PRODUCTS = 2**13, 1e-7
 
 # Larger factors than these go with others so small that products with weights would vanish or lose digits.
 ROOM = {torch.float32: 1e15, torch.float64: 1e100}
@@ -162,6 +167,7 @@ def _decide(parts: Sequence[Measurable]) -> None:
     if first._kept is None:
         slack, expected = first._between(lengths, norms)
         doubtful = (expected > _SHARE * norms) | (slack > _SHARE_PROVED * norms)
+        doubtful |= _PRODUCTS * torch.finfo(torch.float64).eps * lengths.square() > _SHARE_PRODUCTS * squares
     else:
         doubtful = lost(lengths, first.dtype) > SHARE_FORMED * norms
     if largest is not None:

@@ -30,10 +30,6 @@ _FEW = 16
 # A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
 _BLOCK = 512
 
-# On a GPU the product of all records is taken in pieces of their positions, at most so many, where rounding could otherwise add more than
-# this share to a record whose terms point any way: it would be formed by itself, see `measuring`.
-_PIECES_ON_GPU, _ADDED_ON_GPU = 16, 9e-5
-
 # Where a factor is one number wide it is not: its products are added one after another, so that they are given in pieces of this many.
 _PIECE = 256
 
@@ -123,13 +119,13 @@ class OuterProducts(Cancelling):
         return torch.cat([_inner(x.double(), g.double()) for x, g in pairs])
 
     def _waits(self) -> Hashable:
-        """See Cancelling: on a GPU, which takes longer to be asked than to compute."""
-        if on_cpu(self.inputs) or type(self) is not OuterProducts:
+        """See Measurable: on a GPU, which takes longer to be asked than to compute."""
+        if on_cpu(self.inputs) or not len(self.inputs) or type(self) is not OuterProducts:
             return None
         return self.inputs.shape, self.gradients.shape, self.dtype, self.inputs.device, self.turned
 
     def _measure_with(self, parts: Sequence[Measurable]) -> None:
-        """See Cancelling."""
+        """See Measurable."""
         some = [part for part in parts if isinstance(part, OuterProducts)]
         for part in some:
             part._require_unwritten()
@@ -199,20 +195,9 @@ class OuterProducts(Cancelling):
         """See Cancelling; a record's gradient that is not kept is formed twice, once by itself and once in the sum."""
         positions = self.inputs.shape[1]
         in_turn = positions / 2
-        blocked = (
-            (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if on_cpu(self.gradients) else _in_pieces(positions, self._pieces())
-        )
+        blocked = (min(positions, _BLOCK) + -(-positions // _BLOCK)) / 2 if on_cpu(self.gradients) else in_turn
         twice = (in_turn if self._thin() else blocked) if self._formed_in_turn else 0
         return 1 + blocked + twice
-
-    def _pieces(self) -> int:
-        """How many products the sum is taken in, one added to the other."""
-        positions = self.inputs.shape[1]
-        if on_cpu(self.inputs) or self._thin():
-            return 1
-        # Of T terms of one length and any direction, the sum is 1/sqrt(T) of their lengths.
-        allowed = _ADDED_ON_GPU / (torch.finfo(self.dtype).eps * math.sqrt(max(1, positions)))
-        return next((number for number in range(1, _PIECES_ON_GPU + 1) if 1 + _in_pieces(positions, number) <= allowed), 1)
 
     def _alike(self) -> Hashable:
         """See Cancelling."""
@@ -271,8 +256,6 @@ class OuterProducts(Cancelling):
             inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
         else:
             inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
-        if (pieces := self._pieces()) > 1:
-            return _added_up(gradients, inputs, pieces)
         columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
         if not self._thin() or len(rows) <= _PIECE:
             return columns.mT @ rows
@@ -301,22 +284,6 @@ def _formed(gradients: Tensor, inputs: Tensor, *, out: Tensor | None = None) -> 
     summed = torch.bmm(columns.mT, rows).unflatten(0, (len(inputs), -1)).sum(1, dtype=torch.float64)
     summed += torch.bmm(gradients[:, whole:].mT, inputs[:, whole:])
     return summed.to(gradients.dtype) if out is None else out.copy_(summed)
-
-
-def _added_up(gradients: Tensor, inputs: Tensor, pieces: int) -> Tensor:
-    r"""$\sum_i G_i$, the product over the first positions of all records and those over others, one added to the other."""
-    size = -(-inputs.shape[1] // pieces)
-    pairs = ((g.flatten(0, 1), x.flatten(0, 1)) for g, x in zip(gradients.split(size, dim=1), inputs.split(size, dim=1), strict=True))
-    columns, rows = next(pairs)
-    total = columns.mT @ rows
-    for columns, rows in pairs:
-        total.addmm_(columns.mT, rows)
-    return total
-
-
-def _in_pieces(positions: int, pieces: int) -> float:
-    """Additions of a sum of so many terms in pieces, halved."""
-    return (-(-positions // pieces) + pieces - 1) / 2
 
 
 def _inner(inputs: Tensor, gradients: Tensor) -> Tensor:

@@ -32,11 +32,12 @@ class Cancelling(Measurable):
     r"""A part $G_i = \sum_t a_{it}$ that is measured from one record's terms, and summed from those of all records in one product.
 
     Rounding of that product is some eps times $L_i = \sum_t \|a_{it}\|$, which may be far above $\|G_i\|$. A record for which it is
-    expected to be more than 1e-4 of the norm, or could be more than 1e-2, is taken out of the product: its $G_i$ is formed in float64,
-    measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$ counts as 0.
+    expected to be more than 1e-4 of the norm, or could be more than 1e-2, or whose norm products of positions could miss, is taken out of
+    the product: its $G_i$ is formed in float64, measured, and added as it was measured. Where float64 leaves as much in doubt, $G_i$
+    counts as 0.
 
-    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm (on a GPU 1e-4) is
-    taken out as well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
+    For the others, `slack` says what the product may add. A record that this would shrink by more than 4e-6 of its norm (on a GPU by more
+    than 2.5e-4) is taken out as well: its $G_i$ is formed, and made shorter if it came out longer than it was measured.
     """
 
     _versions: tuple[int, ...] | None = None
