@@ -12,7 +12,6 @@ from test_clipping_bound import (
     Cotangents,
     added,
     test_convolutions_to_few_places_that_are_not_kept,
-    test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound,
     test_equal_positions_that_all_round_one_way_stay_below_the_bound,
     test_factors_of_any_size_stay_within_the_bound,
     test_one_position_of_any_size_stays_within_the_bound,
@@ -23,6 +22,7 @@ from test_clipping_bound import (
     test_squares_that_vanish_hide_no_norm,
     test_the_same_without_the_careful_way_exceeds_the_bound,
 )
+from test_clipping_bound_doubles import test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound
 from test_clipping_outer_products import (
     test_gradients_whose_squares_vanish_are_not_left_out,
     test_norms_and_sums_are_those_of_the_formed_gradients,
