@@ -49,7 +49,7 @@ def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> 
     header, *lines = file.read_text().splitlines()
     file.write_text("\n".join([header, "77.5,true,other,2021-01-01,maybe", *lines[5:20]]) + "\n")
     assert table_configuration(file, "label") == first
-    assert "77" not in first
+    assert "77" not in first.replace(str(tmp_path), "")  # whose number may hold it
     assert "quote" not in first
     (tmp_path / "train.yaml").write_text(first)
     content = read_document(tmp_path / "train.yaml")
