@@ -175,7 +175,7 @@ def main() -> int:
     models = [name for name in MODELS if asked.of and asked.of in name] or asked.models.split(",")
     engines = ["plain", *(name for name in asked.engines.split(",") if name != "plain")]
     unknown = [name for name in (*models, *engines) if name not in (*MODELS, *ENGINES)]
-    if unknown or asked.rounds < 1 or (asked.records or 1) < 1:
+    if unknown or asked.rounds < 1 or (asked.records is not None and asked.records < 1):
         known = f"models {', '.join(MODELS)}; engines {', '.join(ENGINES)}; rounds and records of 1 or more"
         print(
             f"finetune_speed: got {', '.join(unknown) or f'{asked.rounds} rounds, {asked.records} records'}; it knows {known}.",

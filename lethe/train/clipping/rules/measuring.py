@@ -33,8 +33,9 @@ SHARE_FORMED = 1e-3
 _SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU = 4e-6, 2.5e-4
 
 # Products of positions, in float64, may put a squared norm off by so many eps of the squared lengths at the worst: by half as many as a
-# position has numbers, in both factors, and by their own sum. Where this may be a larger share of it than the second, a record is formed.
-_PRODUCTS, _SHARE_PRODUCTS = 2**13, 1e-7
+# position has numbers in both factors (up to 2^18 of them), and by their own sum. Where this may be a larger share of
+# the squared norm than the second, a record is formed.
+_PRODUCTS, _SHARE_PRODUCTS = 2**17, 1e-7
 
 # Larger factors than these go with others so small that products with weights would vanish or lose digits.
 ROOM = {torch.float32: 1e15, torch.float64: 1e100}

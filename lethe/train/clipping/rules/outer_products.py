@@ -200,7 +200,7 @@ class OuterProducts(Cancelling):
         return 1 + blocked + twice
 
     def _alike(self) -> Hashable:
-        """See Cancelling."""
+        """See Measurable."""
         return type(self), self._roundings()
 
     def _told(self) -> tuple[Tensor, ...]:
@@ -208,7 +208,7 @@ class OuterProducts(Cancelling):
         return self._norms()
 
     def _bounds(self, told: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """See Cancelling."""
+        """See Measurable."""
         x, g = told
         return torch.linalg.vecdot(x, g), torch.maximum(x, g).amax(-1) if x.shape[-1] else None
 
@@ -234,7 +234,7 @@ class OuterProducts(Cancelling):
         return self._lengths
 
     def _factors(self) -> tuple[Tensor, Tensor]:
-        """See Cancelling."""
+        """See Measurable."""
         return self.inputs, self.gradients
 
     def _let_go(self) -> bool:

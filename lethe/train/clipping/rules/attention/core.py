@@ -122,8 +122,9 @@ def unsteady(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float
 def longest(tensor: Tensor) -> Tensor:
     """The length of the longest of some vectors, float64, shape (...), of vectors of shape (..., L, d); right to some eps at any size.
 
-    On a GPU, which is not asked for it, one whose squares overflow is infinite, and one whose squares vanish 0: with a length that does not
-    overflow, neither its product nor that of its true length is one that rounding could matter for.
+    On a GPU lengths are taken in float32 and not looked at: where squares overflow the length is infinite, and where they vanish it is 0.
+    Neither hides a record from `left_to_rounding`: infinity is left to rounding, and so is infinity times 0, which is no number; and 0
+    times a finite length stands for a product too small for rounding to matter.
     """
     tensor = wide(tensor)
     if tensor.dtype == torch.float64 or not on_cpu(tensor):

@@ -132,7 +132,7 @@ class Correlations(Cancelling):
         return max(super()._coherent(), once if self._uses_gram() else once + min(once, _BLOCKED))
 
     def _alike(self) -> Hashable:
-        """See Cancelling."""
+        """See Measurable."""
         return type(self), self._roundings(), self._coherent()
 
     def _largest(self) -> Tensor | None:
@@ -145,7 +145,7 @@ class Correlations(Cancelling):
         return self._lengths
 
     def _factors(self) -> tuple[Tensor, ...]:
-        """See Cancelling."""
+        """See Measurable."""
         return tuple(factor for use in self.uses for factor in use)
 
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
