@@ -151,6 +151,7 @@ MODELS: dict[str, Callable[..., Built]] = {
     "LoRA (all words)": partial(lora, words=ALL_WORDS, records=FEW_RECORDS),
     "GPT-2 (published width)": partial(gpt2, size=_WIDE),
     "LoRA (published width)": partial(lora, size=_WIDE),
+    "DistilBERT (published width)": partial(distilbert, size=_WIDE),
     "GPT-2 (narrow)": partial(gpt2, words=50, length=8, size=_NARROW),
     "LoRA (narrow)": partial(lora, words=50, length=8, size=_NARROW),
     "GPT-2 (published size)": partial(gpt2, words=ALL_WORDS, size=_PUBLISHED),

@@ -61,6 +61,7 @@ class Workspace:
         self._lent: list[Tensor] = []
         self._given: list[TensorWeakRef] = []
         self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
+        self._counted: set[int] = set()
         self._scratch: Tensor | None = None
 
     @contextmanager
@@ -78,12 +79,16 @@ class Workspace:
             # What this batch had no use for is let go.
             self._kept, self._lent = self._lent, []
             self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
+            self._counted.clear()
             if self._scratch is not None and len(self._scratch) > _STAYS:
                 self._scratch = None
 
-    def free(self, count: int) -> None:
+    def free(self, inputs: Tensor, gradients: Tensor, *, kept: int) -> None:
         """See `freed`."""
-        self._earned += _IN_PLACE * count
+        place = inputs.untyped_storage().data_ptr()
+        count = gradients.nbytes + (0 if place in self._counted else inputs.nbytes) - kept
+        self._counted.add(place)
+        self._earned += _IN_PLACE * max(0, count)
 
     def arrived(self, count: int) -> None:
         """See `arrived`."""
@@ -138,10 +143,18 @@ def if_short(more: Callable[[], object]) -> Generator[None]:
         _MORE.reset(token)
 
 
-def freed(count: int) -> None:
-    """Note that so many bytes of a layer's inputs and output gradients are not held any more, in whose place others may be."""
+def freed(inputs: Tensor, gradients: Tensor, *, kept: int = 0) -> None:
+    """Note that a layer's inputs and output gradients are not held any more, in whose place others may be.
+
+    Inputs that several layers are given, as queries, keys and values are made of one tensor, count once.
+
+    Args:
+        inputs: that were held.
+        gradients: of its outputs.
+        kept: bytes of them that still are.
+    """
     if (workspace := _OPEN.get()) is not None:
-        workspace.free(count)
+        workspace.free(inputs, gradients, kept=kept)
 
 
 def arrived(count: int) -> None:

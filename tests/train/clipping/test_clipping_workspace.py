@@ -83,9 +83,28 @@ def test_without_a_limit_formed_gradients_take_the_place_of_what_was_freed(monke
         with space.open():
             lent((4,))
             assert borrowed((1,), LIKE) is None
-            freed(8)
+            freed(torch.zeros(1), torch.zeros(1))
             lent((4,))
             assert borrowed((1,), LIKE) is None
+
+
+def test_inputs_that_several_layers_are_given_are_freed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_LEAST", 0)
+    space, shared = Workspace(), torch.zeros(2)
+    for _ in range(2):
+        with space.open():
+            freed(shared, torch.zeros(0))
+            lent((4,))
+            freed(shared[1:], torch.zeros(0))
+            assert borrowed((1,), LIKE) is None
+
+
+def test_what_is_kept_is_not_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_LEAST", 0)
+    with Workspace().open():
+        freed(torch.zeros(4), torch.zeros(4), kept=16)
+        assert borrowed((9,), LIKE) is None
+        lent((8,))
 
 
 def test_the_largest_gradient_that_is_held_makes_room_once(monkeypatch: pytest.MonkeyPatch) -> None:

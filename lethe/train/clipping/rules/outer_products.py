@@ -17,9 +17,12 @@ from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
 
-# Numbers that may be held besides the activations, at most, while norms are taken: 2^24 float32 are 64 MiB. On a GPU, where many parts are
-# measured as one, 128 MiB.
-_HELD, _HELD_ON_GPU = 2**24, 2**25
+# Numbers of formed gradients that are kept of few positions, at most: 2^24 float32 are 64 MiB.
+_HELD = 2**24
+
+# Numbers that may be held besides the activations, at most, while norms are taken by products of positions: 2^22 float32 are 16 MiB. On a
+# GPU, where many parts are measured as one, 128 MiB.
+_PAIRED, _PAIRED_ON_GPU = 2**22, 2**25
 
 # Numbers formed at once where they are not kept: memory that is fresh from the operating system costs more than the arithmetic.
 _FRESH = 2**20
@@ -183,9 +186,9 @@ class OuterProducts(Cancelling):
         heard = (~silent).nonzero()[:, 0]
         if 2 * len(heard) > len(silent) or not all(math.isfinite(end) for end in self.inputs.aminmax()):
             return
-        held = self.inputs.nbytes + self.gradients.nbytes
+        before = self.inputs, self.gradients
         self.inputs, self.gradients = self.inputs[:, heard], self.gradients[:, heard]
-        freed(held - self.inputs.nbytes - self.gradients.nbytes)
+        freed(*before, kept=self.inputs.nbytes + self.gradients.nbytes)
 
     def lengths(self) -> Tensor:
         """See Part."""
@@ -239,7 +242,7 @@ class OuterProducts(Cancelling):
 
     def _let_go(self) -> bool:
         """See Cancelling."""
-        freed(self.inputs.nbytes + self.gradients.nbytes)
+        freed(self.inputs, self.gradients)
         self.inputs, self.gradients = (factor.new_empty((len(factor), 0, factor.shape[2])) for factor in (self.inputs, self.gradients))
         return True
 
@@ -248,7 +251,7 @@ class OuterProducts(Cancelling):
         return self._form(inputs, gradients, out=scratch(self._shape(len(rows)), gradients) if brief else None)
 
     def _chunks(self, held: int) -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(1, (_HELD if on_cpu(self.inputs) else _HELD_ON_GPU) // max(1, held))
+        size = max(1, (_PAIRED if on_cpu(self.inputs) else _PAIRED_ON_GPU) // max(1, held))
         return zip(self.inputs.split(size), self.gradients.split(size), strict=True)
 
     def _sum(self, weights: Tensor) -> Tensor:
