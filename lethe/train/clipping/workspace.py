@@ -14,9 +14,12 @@ from torch.utils.weak import TensorWeakRef
 from lethe.errors import InputError
 from lethe.train.core.tensors import on_cpu
 
-# Bytes that one batch may hold here besides what takes the place of something else, 8 MiB, on a GPU 64 MiB; and that stay from one batch to
-# the next, 1 MiB.
-_LEAST, _LEAST_ON_GPU, _STAYS = 2**23, 2**26, 2**20
+# Bytes that one batch may hold here besides what takes the place of something else, 8 MiB, on a GPU 64 MiB.
+_LEAST, _LEAST_ON_GPU = 2**23, 2**26
+
+# Bytes that stay from one batch to the next, 1 MiB; and all, where a batch took no more than 16 MiB, as of a small convolutional network,
+# to which 8 MiB fresh from the operating system cost half as much as its step.
+_STAYS, _ALL_STAYS = 2**20, 2**24
 
 # Formed gradients may take as many times the bytes of the layers' inputs and output gradients that a backward pass has let go of: about
 # what it has let go of in all, of attention, activations, normalisation and dropout too. And, once, as many times those of the largest
@@ -61,6 +64,7 @@ class Workspace:
         self._lent: list[Tensor] = []
         self._given: list[TensorWeakRef] = []
         self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
+        self._may_stay = _STAYS
         self._counted: set[int] = set()
         self._scratch: Tensor | None = None
 
@@ -78,6 +82,7 @@ class Workspace:
             self._given.clear()
             # What this batch had no use for is let go.
             self._kept, self._lent = self._lent, []
+            self._may_stay = _ALL_STAYS if self._bytes <= _ALL_STAYS else _STAYS
             self._bytes, self._stays, self._earned, self._swing = 0, 0, 0, 0
             self._counted.clear()
             if self._scratch is not None and len(self._scratch) > _STAYS:
@@ -102,7 +107,7 @@ class Workspace:
         if self._is_short(needed, like):
             return None
         self._bytes += needed
-        stays = on_cpu(like) and self._stays + needed <= _STAYS
+        stays = on_cpu(like) and self._stays + needed <= self._may_stay
         given = self._found(needed).view(like.dtype).view(*shape) if stays else like.new_empty(shape)
         self._given.append(TensorWeakRef(given))
         return given

@@ -138,7 +138,7 @@ def test_gradients_that_are_written_to_after_they_were_measured_are_refused(
     monkeypatch.setattr(Arrivals, "_noted", written_to)
     with clipper.recording():
         losses = layer(inputs).square().sum((1, 2))
-    if settled and isinstance(layer, nn.Linear):
+    if settled:  # what was kept when it was measured is what is added
         clipper.backward(losses)
         assert torch.stack([one.square().sum() for one in clipper.take().values()]).sum().sqrt() <= RECORDS * 0.1 * (1 + 1e-6)
         return

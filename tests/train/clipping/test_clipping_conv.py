@@ -13,6 +13,7 @@ from lethe.train.clipping.rules.convolution import correlations
 from lethe.train.clipping.rules.convolution.correlations import Correlations
 from lethe.train.clipping.rules.convolution.layers import ConvGradients
 from lethe.train.clipping.rules.rule import Use
+from lethe.train.clipping.workspace import Workspace
 
 # torch says once per process that it copies the input then, whichever test comes first.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -137,6 +138,20 @@ def test_positions_that_cancel_do_not_hide_a_gradient() -> None:
     assert part._gram_is_cheaper()
     exact = float(told.per_record("weight").double().square().sum())
     assert float(told.squared_norms()) == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize("uses", [1, 2])
+def test_inputs_are_let_go_of_where_gradients_are_kept(uses: int) -> None:
+    layer, weights = nn.Conv2d(3, 4, 3, padding=1), torch.tensor([0.5, 0.0, 2.0, 1.0])
+    calls = [Use(inputs=(torch.randn(4, 3, 9, 9),), grad_output=torch.randn(4, 4, 9, 9), keywords={}) for _ in range(uses)]
+    part = ConvGradients(layer, calls, frozenset(("weight",))).parts["weight"]
+    assert isinstance(part, Correlations)
+    expected = torch.tensordot(weights, part.per_record(), dims=1)
+    with Workspace().open():
+        part.settle()
+        assert not part.whole
+        assert sum(factor.numel() for factor in part._factors()) == 0
+        torch.testing.assert_close(part.weighted_sum(weights), expected)
 
 
 def test_an_empty_batch() -> None:

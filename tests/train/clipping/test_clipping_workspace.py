@@ -118,6 +118,21 @@ def test_the_largest_gradient_that_is_held_makes_room_once(monkeypatch: pytest.M
             assert borrowed((1,), LIKE) is None
 
 
+def test_all_stays_where_a_batch_took_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "_STAYS", 16)
+    monkeypatch.setattr(workspace, "_ALL_STAYS", 400)
+    space, places = Workspace(), list[int]()
+    for _ in range(3):
+        with space.open():
+            places.append(lent((100,)).data_ptr())
+    assert places[1] == places[2]
+    assert sum(len(memory) for memory in space._kept) == 500
+    for numbers in (101, 100):  # the first took too much, and the second was not known to take less
+        with space.open():
+            lent((numbers,))
+        assert not space._kept
+
+
 def test_what_is_large_is_free_as_soon_as_nobody_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "_STAYS", 16)
     space = Workspace()

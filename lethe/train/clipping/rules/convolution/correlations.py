@@ -13,7 +13,7 @@ from torch.nn import functional
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
 from lethe.train.clipping.rules.parts import lengths_of, scaled, silenced, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
-from lethe.train.clipping.workspace import borrowed, scratch
+from lethe.train.clipping.workspace import borrowed, freed, scratch
 
 # Numbers that may be held besides the activations, at most: 2^25 float32 are 128 MiB.
 _HELD = 2**25
@@ -148,6 +148,13 @@ class Correlations(Cancelling):
         """See Measurable."""
         return tuple(factor for use in self.uses for factor in use)
 
+    def _let_go(self) -> bool:
+        """See Cancelling."""
+        for inputs, gradients in self.uses:
+            freed(inputs, gradients)
+        self.uses = tuple(Correlated(_without_places(use.inputs), _without_places(use.gradients)) for use in self.uses)
+        return True
+
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
         uses = [Correlated(use.inputs[rows].to(dtype), use.gradients[rows].to(dtype)) for use in self.uses]
         shape = self._shape(len(rows))
@@ -268,6 +275,10 @@ class Correlations(Cancelling):
 
 def _pieces() -> int:
     return _UNFOLDED if torch.get_num_threads() == 1 else _UNFOLDED_TOGETHER
+
+
+def _without_places(factor: Tensor) -> Tensor:
+    return factor.new_empty((*factor.shape[:2], *[0] * (factor.dim() - 2)))
 
 
 def _chunks(uses: Sequence[Correlated], size: int) -> Iterator[list[Correlated]]:
