@@ -2,8 +2,8 @@
 
 The widths' ratios, the numbers of positions, tied embeddings, dropout and learnt positions are those of the published models; there are
 fewer layers and words, so that a step takes a fraction of a second on two cores. Two more have all 50 257 words of GPT-2, and few records;
-two are as wide as the published ones, and take seconds; four, for GPUs, have the published sizes; and two are so narrow that next to
-nothing but calling the operations takes time.
+three are as wide as the published ones, and take about a second; four, for GPUs, have the published sizes; and two are so narrow that next
+to nothing but calling the operations takes time.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
         [--all-words | --narrow | --wide | --published] [--records N] [--device cuda] [--bf16] [--json FILE]
 
 The models are those of finetune_models.py, AdamW steps of 16 records, or of --records; with --all-words GPT-2 and its LoRA with a head of
-50 257 words, and 4 records; with --wide both as wide as published; with --published all in their published sizes, which is for GPUs; with
---narrow 12 narrow layers, which show what a step costs besides arithmetic. Memory fresh from the operating system costs tens of
+50 257 words, and 4 records; with --wide both and DistilBERT as wide as published; with --published all in their published sizes, for GPUs;
+with --narrow 12 narrow layers, which show what a step costs besides arithmetic. Memory fresh from the operating system costs tens of
 milliseconds a step, of whichever engine happens to ask for it; where the C library is told to keep what it has, none does (glibc:
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592 in the environment). Time: all engines live in one process and take turns, a step
 each; what is shown is the median of their steps' ratios to the plain step of the same round, in wall time and in processor time; so other
@@ -143,7 +143,7 @@ def main() -> int:
     for option, of, text in (
         ("--all-words", "all words", "GPT-2 and its LoRA with all words of GPT-2, in the place of --models"),
         ("--narrow", "narrow", "12 layers of GPT-2 and of its LoRA whose arithmetic takes next to no time, in the place of --models"),
-        ("--wide", "published width", "GPT-2 and its LoRA as wide as published, of two layers, in the place of --models"),
+        ("--wide", "published width", "GPT-2, its LoRA and DistilBERT as wide as published, of two layers, in the place of --models"),
         ("--published", "published size", "all four in their published sizes, in the place of --models"),
     ):
         others.add_argument(option, dest="of", action="store_const", const=of, help=text)
