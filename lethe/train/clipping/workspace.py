@@ -89,7 +89,12 @@ class Workspace:
                 self._scratch = None
 
     def free(self, inputs: Tensor, gradients: Tensor, *, kept: int) -> None:
-        """See `freed`."""
+        """What `freed` does, of this workspace.
+
+        Args:
+            inputs, gradients: of a layer, any shape; they are not held any more.
+            kept: bytes of them that still are.
+        """
         place = inputs.untyped_storage().data_ptr()
         count = gradients.nbytes + (0 if place in self._counted else inputs.nbytes) - kept
         self._counted.add(place)
@@ -154,8 +159,8 @@ def freed(inputs: Tensor, gradients: Tensor, *, kept: int = 0) -> None:
     Inputs that several layers are given, as queries, keys and values are made of one tensor, count once.
 
     Args:
-        inputs: that were held.
-        gradients: of its outputs.
+        inputs: that were held, any shape.
+        gradients: of its outputs, any shape.
         kept: bytes of them that still are.
     """
     if (workspace := _OPEN.get()) is not None:
