@@ -93,8 +93,9 @@ def fit(
 
     Args:
         model: any module whose records do not meet, of which what does not require grad stays as it is; a `Linear`; or a `Head`.
-        loss: of a module (outputs, targets) -> one loss a record, shape (B,), such as `nn.CrossEntropyLoss(reduction="none")`. Of records
-            that are mappings (outputs, batch) -> one loss a record; or None: `outputs.loss`, of each record alone where it is one number.
+        loss: of a module (outputs, targets) -> one loss a record, shape (B,) or (B, 1), such as `nn.CrossEntropyLoss(reduction="none")`; a
+            loss of PyTorch's own with its mean is taken as each record's own, by its twin with reduction="none". Of records that are
+            mappings (outputs, batch) -> one loss a record; or None: `outputs.loss`, of each record alone where it is one number.
             Of the others run.loss, any `lethe.losses.LinearLoss`; or None, which stands for it.
         data: of modules and heads arrays, memory maps, a Parquet source, a map-style Dataset or a DataLoader, whose data set and collate
             function are used (`lethe.train.data.as_source`); the last tensor of a record is its target, the others are the model's

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
+from lethe.train.model_state.outputs import one_loss_each
 from lethe.train.model_state.undisturbed import undisturbed
 
 _FASTER = 'compute the loss with reduction="none" in training_step, and return it: one loss a record.'
@@ -152,7 +153,7 @@ class StepModel(nn.Module):
             InputError: training_step gives something else.
         """
         found = _CALLS[self](tensors)
-        loss = found.get("loss") if isinstance(found, Mapping) else found
+        loss = one_loss_each(found.get("loss") if isinstance(found, Mapping) else found)
         if isinstance(loss, Tensor) and loss.numel() == 1 and len(tensors[0]) == 1:
             return loss.reshape(1)
         if isinstance(loss, Tensor) and (loss.dim() == 0 or loss.shape == (len(tensors[0]),)):

@@ -12,6 +12,7 @@ from torch.nn import functional
 from transformers.models.auto import modeling_auto
 
 from lethe.errors import InputError
+from lethe.train.model_state.outputs import one_loss_each
 
 IGNORED = -100
 """The label of a token that is not predicted."""
@@ -147,7 +148,7 @@ class UsersLosses:
         Raises:
             InputError: not one a record.
         """
-        losses = self.function(outputs, labels, num_items_in_batch=None)
+        losses = one_loss_each(self.function(outputs, labels, num_items_in_batch=None))
         if not isinstance(losses, Tensor) or losses.shape != (len(labels),):
             got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from lethe.errors import InputError
+from lethe.train.checks.record_losses import mean_within, refuse_table, without_mean
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.behaviour import behaviour_of
 from lethe.train.clipping.checks.graphs import nodes_of
@@ -20,11 +21,12 @@ from lethe.train.clipping.checks.replaced_batch import with_nothing
 from lethe.train.clipping.checks.shared_numbers import SharedNumbers, shared_numbers
 from lethe.train.clipping.checks.surroundings import eagerly
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, FAILURES, arithmetic, chance, close, coarser, first_line, halves, sample
-from lethe.train.model_state.outputs import has_rows
+from lethe.train.model_state.outputs import has_rows, one_loss_each
 from lethe.train.model_state.undisturbed import Rewind, undisturbed
 
 LossFunction = Callable[[Any, Any], Tensor]
-"""(outputs, targets) -> one loss a record, shape (B,); targets are a tensor, or of records with fields the batch as a mapping."""
+"""(outputs, targets) -> one loss a record, shape (B,) or (B, 1), or a loss of PyTorch's with its mean; targets are a
+tensor, or of records with fields the batch as a mapping."""
 
 _CHANGES = 8  # batches with another shared number of which each is looked at
 _ALONE = 8  # records whose loss is computed alone, which costs little of the batch's
@@ -57,6 +59,7 @@ class CheckedLoss:
         if isinstance(loss, type):
             raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
         self._loss, self._clipper = loss, clipper
+        self._unreduced = without_mean(loss)
         self._missing: str | None = None
         self._passed: Hashable = None
         self._numbers: SharedNumbers | None = None
@@ -73,7 +76,7 @@ class CheckedLoss:
 
     def _checked(self, outputs: Any, targets: Any) -> Tensor:
         if not self._clipper.verifies:
-            return self._told(outputs, targets)
+            return self.losses(outputs, targets)
         behaviour = behaviour_of(self._loss)
         told = [entry for entry in tree_flatten(outputs)[0] if isinstance(entry, Tensor)]
         some = [entry.device for entry in (*told, *tree_flatten(targets)[0]) if isinstance(entry, Tensor)]
@@ -81,7 +84,7 @@ class CheckedLoss:
         rewind, versions = Rewind(devices), [entry._version for entry in told]
         # What it writes into targets, as of labels that are not to count, is its own affair: it is asked again of them as they were.
         asked = _copied(targets) if self._clipper.checking or behaviour != self._passed else targets
-        losses = self._told(outputs, targets)
+        losses = self.losses(outputs, targets)
         anew = self._scaled_anew(losses, outputs)
         if not self._clipper.checking and behaviour == self._passed and not anew:
             return losses
@@ -96,10 +99,11 @@ class CheckedLoss:
             self._passed = behaviour
         return losses
 
-    def _told(self, outputs: Any, targets: Any) -> Any:
-        """The losses; of a mapping the function is given a copy, which it may take entries out of."""
+    def losses(self, outputs: Any, targets: Any) -> Any:
+        """The losses, unchecked; of a mapping the function is given a copy, which it may take entries out of."""
+        targets = dict(targets) if isinstance(targets, dict) else targets
         try:
-            return self._loss(outputs, dict(targets) if isinstance(targets, dict) else targets)
+            losses = (self._loss if self._unreduced is None else self._unreduced)(outputs, targets)
         except Exception as error:
             if not _does_not_fit(error):
                 raise
@@ -109,6 +113,8 @@ class CheckedLoss:
                 source="the loss function, on a batch's outputs and targets",
                 remedy=_REMEDY_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
             ) from error
+        refuse_table(losses, outputs, targets)
+        return one_loss_each(losses) if self._unreduced is None else mean_within(losses, outputs)
 
     def _scaled_anew(self, losses: Any, outputs: Any) -> bool:
         """Whether a number that scales all losses alike is another one than in the last batch: a count of tokens, or a weight with a plan.
@@ -177,7 +183,7 @@ class CheckedLoss:
         """Losses, and the gradients of their sum in each output."""
         with torch.enable_grad():
             leaves = tree_map(lambda entry: _as_leaf(entry) if isinstance(entry, Tensor) else entry, outputs)
-            losses = self._told(leaves, _copied(targets))
+            losses = self.losses(leaves, _copied(targets))
             wanted = [entry for entry in tree_flatten(leaves)[0] if isinstance(entry, Tensor) and entry.requires_grad]
             found = torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted and losses.requires_grad else ()
         return [losses.detach(), *(torch.zeros(1) if gradient is None else gradient[None] for gradient in found)]
@@ -191,7 +197,7 @@ class CheckedLoss:
             rewind()
             try:
                 own, wanted = _mapped((outputs, targets), records, lambda entry, record=record: entry[record : record + 1])
-                alone = self._told(own, _copied(wanted))
+                alone = self.losses(own, _copied(wanted))
             except FAILURES as error:
                 reason = f"it does not accept a single record: {first_line(error)}"
                 break
@@ -208,7 +214,7 @@ class CheckedLoss:
         for other, kept, where in chain.from_iterable(rounds):
             rewind()
             try:
-                again = self._told(other[0], _copied(other[1]))
+                again = self.losses(other[0], _copied(other[1]))
             except FAILURES:
                 continue  # NaN, or a class that is not there: the record alone says as much
             if _one_each(again, records):
@@ -260,7 +266,7 @@ def _of_targets(targets: Any) -> str:
         )
     return (
         "classes are whole numbers from 0 (targets.long()), one a record, fewer than the model has outputs; numbers to come close to have "
-        "the outputs' type and shape."
+        "the outputs' type and shape: (B, 1), as of targets[:, None], where the model has one output."
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.train.clipping.checks.graphs import Graph, Node, nodes_of
-from lethe.train.clipping.checks.leaves import refuse_other_leaves
+from lethe.train.clipping.checks.leaves import refuse_other_leaves, refuse_other_parameters
 from lethe.train.clipping.checks.self_check import SelfCheck
 from lethe.train.clipping.checks.steadiness import unsteady_records
 from lethe.train.clipping.checks.surroundings import eagerly, refuse_compiled, surroundings
@@ -248,10 +248,8 @@ class Clipper:
         """
         if self._lone is not None:
             if units is not None:
-                raise InputError(
-                    "units: record by record a recording has one loss.",
-                    remedy="record the rows of a unit in one block, one after another, and hand over the mean of their losses.",
-                )
+                remedy = "record the rows of a unit in one block, one after another, and hand over the mean of their losses."
+                raise InputError("units: record by record a recording has one loss.", remedy=remedy)
             self._backward_alone(losses, counted)
             return
         recording = self._take_recording(losses)
@@ -293,7 +291,8 @@ class Clipper:
         losses = self._checked(losses, 1)
         counted = _counted(counted, losses)
         with torch.autocast(losses.device.type, enabled=False), self._workspace.open():
-            unsteady = unsteady_records(list(nodes_of(losses)), 1)
+            refuse_other_parameters(nodes := list(nodes_of(losses)), found.names)
+            unsteady = unsteady_records(nodes, 1)
             parts = self._alone.gradients(losses, found.names)
             with torch.no_grad():
                 self._sums.add(parts, losses.detach(), found.names, counted=counted, unsteady=unsteady)
@@ -308,7 +307,7 @@ class Clipper:
         if self._open or recording is None:
             what = "the recording is still open" if self._open else "nothing was recorded since the last backward"
             raise InputError(
-                f"backward: {what}.", remedy="compute the outputs within `with clipper.recording():`, then call backward once."
+                f"backward: {what}.", remedy="compute the outputs within a recording (with engine.recording():), then call backward once."
             )
         self._checked(losses, recording.records)
         self.precision = recording.precision
@@ -331,7 +330,8 @@ class Clipper:
                 source="training record by record" if alone else "the first dimension of the first tensor that the model was given",
                 remedy="give batches of one record: physical_size=1."
                 if alone
-                else "give one loss a record, or name the number of records: recording(records=...).",
+                else "give one loss a record; of positions or tokens that were flattened, the mean over each record's own: "
+                "losses.reshape(records, -1).mean(1).",
             )
         if len(losses) and not losses.requires_grad:
             raise InputError("losses: they do not require grad.", remedy="compute them from the outputs, with gradients enabled.")

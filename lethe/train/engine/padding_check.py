@@ -20,11 +20,12 @@ _LONG = "the model's outputs are as long as the batch is padded, and the loss wa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCall:
-    """Losses that `engine.losses` computed, with their loss function, outputs and targets."""
+    """Losses that `engine.losses` computed, with their loss function, what computes them again unchecked, outputs and targets."""
 
     losses: Tensor
     version: int
     criterion: Callable[[Any, Tensor], Tensor]
+    unchecked: Callable[[Any, Tensor], Tensor]
     outputs: Any
     targets: Tensor
 
@@ -96,7 +97,7 @@ class LoopAlone:
         def called(given: Any) -> list[Tensor]:
             outputs = self._model(*given[0], **given[1])
             if loss is not None:
-                return [loss.criterion(outputs, given[2])]
+                return [loss.unchecked(outputs, given[2])]
             return [entry for entry in tree_flatten(outputs)[0] if isinstance(entry, Tensor) and entry.is_floating_point() and entry.dim()]
 
         if loss is None:

@@ -22,12 +22,13 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
-from lethe.train.engine.padding_check import LoopAlone, LossCall
+from lethe.train.engine.padding_check import LoopAlone
 from lethe.train.engine.refusals import ALONE, not_taken, over, torn
 from lethe.train.engine.rows import add_clipped, with_a_row
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
+from lethe.train.model_state.outputs import one_loss_each
 from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork
@@ -71,9 +72,7 @@ class LoopState:
         self._verify = verify
         self._inputs, self._alone, self._factors = LoopInputs(clipper.model), LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
-        self._asked: LossCall | None = None
         self._delivered: Tensors = ()
-        self.bare = False  # losses were handed over that no checked function computed
         self._batch: LoadedBatch | None = None
         self._counted: Tensor | None = None
         self._used = self._broken = self._ended = False
@@ -166,7 +165,8 @@ class LoopState:
     def recording(self) -> Iterator[None]:
         """The clipper's, for the rows of the present micro-batch."""
         with self._told():
-            batch, self._asked = self._present("recording"), None
+            batch = self._present("recording")
+            self._losses.forget()
             parts = self._clipper.parts.looked()
             self._held.refuse_changes(f"before step {self.steps + 1}", parts)
             self._untouched.look(parts)
@@ -185,15 +185,12 @@ class LoopState:
             targets: shape (B, ...).
         """
         with self._told():
-            losses = self._losses(criterion, outputs, targets)
-        if isinstance(losses, Tensor):  # else `backward` says what is wrong
-            self._asked = LossCall(losses, losses._version, criterion, outputs, targets)
-        return losses
+            return self._losses(criterion, outputs, targets)
 
     @property
     def declared_of_loss(self) -> tuple[str, ...]:
         """What of them is about the losses, the loop, the optimiser, and what a unit is."""
-        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self.bare, users=self._run.unit == "user")
+        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self._losses.bare, users=self._run.unit == "user")
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -210,9 +207,7 @@ class LoopState:
     def _backward(self, losses: Tensor) -> None:
         batch = self._present("backward")
         self._guard.clear()
-        asked, self._asked = self._asked, None
-        if asked is None or asked.losses is not losses or asked.version != losses._version:
-            self.bare, asked = True, None
+        asked, losses = self._losses.call_of(losses), one_loss_each(losses)
         if self._verify and isinstance(losses, Tensor):
             criterion = None if asked is None else asked.criterion
             self._factors.refuse(self._clipper.before_layers(losses), len(self.counted), self._delivered, criterion)

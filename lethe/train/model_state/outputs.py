@@ -33,6 +33,11 @@ def has_rows(entry: Any, records: int) -> bool:
     return isinstance(entry, Tensor) and entry.dim() > 0 and len(entry) == records
 
 
+def one_loss_each(losses: Any) -> Any:
+    """Losses of shape (B, 1), which a model of one output gives, as (B,); anything else as it is."""
+    return losses[:, 0] if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1 else losses
+
+
 class RecordOutputs:
     """The real-valued tensors of what a model returns that have one entry a record, detached; of a mapping, no containers in it.
 

@@ -15,6 +15,7 @@ from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.comparison import first_line
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import attending, fields_of
+from lethe.train.model_state.outputs import one_loss_each
 
 # What PyTorch says of data of other sizes than a layer's; other errors of a forward pass are the model's own.
 _OTHER_SIZES = ("shapes cannot be multiplied", "size mismatch", "to have", "must match the size", "index out of range", "normalized_shape")
@@ -147,6 +148,7 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
             source="outputs.loss",
             remedy=f"{_OF_ITS_OWN}; of a model of transformers, lethe.integrations.transformers.record_losses(model)",
         )
+    loss = one_loss_each(loss)
     if loss.shape != (records,):
         raise InputError(
             f"loss: the model's own has shape {tuple(loss.shape)}; it needs one loss a record, shape ({records},).",

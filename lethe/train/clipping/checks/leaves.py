@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
@@ -10,6 +10,26 @@ from torch.utils._pytree import tree_flatten
 from lethe.errors import InputError
 from lethe.train.clipping.checks.graphs import Node, of_kind
 from lethe.train.clipping.hooks import Recording
+
+
+def refuse_other_parameters(nodes: Iterable[Node], trained: Collection[nn.Parameter]) -> None:
+    """Refuse losses in which a trained parameter of something else than the model takes part: nothing would train it.
+
+    Args:
+        nodes: of the graph from the losses to its leaves.
+        trained: the model's.
+    Raises:
+        InputError: there is one.
+    """
+    for node in of_kind(nodes, "AccumulateGrad".__eq__):
+        if isinstance(node.variable, nn.Parameter) and node.variable not in trained:
+            raise InputError(
+                f"the losses depend on a parameter of shape {tuple(node.variable.shape)} that requires grad and is not the model's: "
+                "nothing would train it.",
+                source="a loss function, or another network, with parameters of its own",
+                remedy="make it a part of the model, so that it is trained, clipped and noised with it; or freeze it: "
+                "requires_grad_(False), or detach() what it computes.",
+            )
 
 
 def refuse_other_leaves(nodes: Iterable[Node], recording: Recording) -> None:
@@ -21,8 +41,9 @@ def refuse_other_leaves(nodes: Iterable[Node], recording: Recording) -> None:
         nodes: of the graph from the losses to its leaves.
         recording: of the forward pass.
     Raises:
-        InputError: a leaf is no parameter and no input of this batch.
+        InputError: a leaf is no parameter of the model and no input of this batch.
     """
+    refuse_other_parameters(nodes, recording.found.names)
     leaves = [node.variable for node in of_kind(nodes, "AccumulateGrad".__eq__)]
     strange = [leaf for leaf in leaves if not isinstance(leaf, nn.Parameter)]
     if not strange:
