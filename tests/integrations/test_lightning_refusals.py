@@ -213,3 +213,43 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
 
 def test_the_base_is_that_of_the_package_in_use() -> None:
     assert issubclass(PrivateTraining, L.Callback)
+
+
+class Scheduled(Classifier):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        steps = self.trainer.estimated_stepping_batches
+        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=int(steps)), "interval": "step"}]
+
+
+class NoLength:
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return data()[0][place], data()[1][place]
+
+
+@pytest.mark.parametrize("module", [Classifier, Scheduled])
+@pytest.mark.parametrize(("records", "message"), [(Endless(), "an IterableDataset: its number of"), (NoLength(), "NoLength has no length")])
+def test_records_without_a_number_are_refused_before_a_schedule_asks_for_it(module: Any, records: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted(module(), private(), DataLoader(records, batch_size=5))
+
+
+class OneOutput(L.LightningModule):
+    """Losses of shape (B, 1), as a network of two classes has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        outputs, targets = self.net(batch[0]), (batch[1][:, None] > 0).float()
+        return torch.nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def test_losses_of_one_output_are_taken() -> None:
+    trains = private()
+    fitted(OneOutput(), trains)
+    assert trains.record().run.total_steps == 10

@@ -178,6 +178,8 @@ class PrivateTraining(RecordedTraining, Callback):
         if self.engine is not None:
             raise InputError("PrivateTraining: this one has trained.", remedy="make another one; it is another run, and its cost adds up.")
         refuse_trainer(trainer, pl_module, log_private=self._log_private)
+        if isinstance(loader := trainer.fit_loop._data_source.instance, DataLoader):
+            refuse_own_batches(loader)  # before a schedule asks for a number of steps, of which some loaders know none
         without_reducer(self._patches, trainer.strategy)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:

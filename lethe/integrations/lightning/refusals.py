@@ -36,6 +36,7 @@ _METHODS: Mapping[str, str] = {
     "transfer_batch_to_device": _ROWS,
     "on_after_batch_transfer": _ROWS,
 }
+_ONE = "a step is one noisy gradient, for one optimiser; that may be one whose step() calls those of several"
 _PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
 
@@ -94,7 +95,7 @@ def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.opt
         InputError: several, or a schedule that follows what is private.
     """
     if len(trainer.optimizers) != 1:
-        raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", "a step is one noisy gradient, for one optimiser")
+        raise _refused("configure_optimizers", f"{len(trainer.optimizers)} optimisers", _ONE)
     if not trainer.optimizers[0].param_groups:
         raise InputError(
             "configure_optimizers: returns none; private training takes the steps of the module's optimiser.",

@@ -153,7 +153,7 @@ def _read_elsewhere(recording: Recording) -> set[nn.Parameter]:
 def _no_gradients() -> UnfollowedError:
     return UnfollowedError(
         "the losses do not come from the last recording: no layer of the model gets a gradient from them.",
-        remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
+        remedy="call backward once after each recording (with engine.recording():), with the losses of its forward pass.",
     )
 
 

@@ -243,7 +243,9 @@ class Tape:
         if self._records() not in (0, 1):
             raise UnfollowedError(
                 f"losses: {len(losses)} losses were computed from parameters alone, and their records cannot be told apart.",
-                remedy="add to each record's own loss what depends on parameters alone, or leave it out.",
+                remedy="add to each record's own loss what depends on parameters alone, or leave it out. Where the model is given several "
+                "rows a record, as real and generated ones together, let these lie side by side in one record, in a tensor of shape "
+                "(B, 2, ...), not one after another as torch.cat([real, fake]) does.",
             )
         with torch._C.DisableTorchFunctionSubclass():
             return self._copies(losses.as_subclass(Tensor), 1)

@@ -14,6 +14,7 @@ from lethe.run.batches import Poisson
 from lethe.run.run import Run
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, require_whole
+from lethe.train.data.sources.map_style import length_of
 from lethe.train.data.sources.recognise import records_of
 
 _DESIGN = "which records meet which step is the batch design of the run, and part of the guarantee"
@@ -49,7 +50,7 @@ def facts_of(loader: Any) -> LoaderFacts:
         )
     if isinstance(loader.dataset, IterableDataset):
         as_source(loader.dataset)  # refuses it
-    records, sampler = len(loader.dataset), loader.sampler  # pyright: ignore[reportArgumentType]
+    records, sampler = length_of(loader.dataset), loader.sampler
     ordinary = type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == records
     )

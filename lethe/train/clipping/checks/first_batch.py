@@ -195,7 +195,7 @@ def _told(model: nn.Module, output: Any, records: int) -> list[Tensor]:
     trained: dict[Tensor, str] = {own: name for name, own in model.named_parameters() if own.requires_grad and own.is_leaf}
     with torch.enable_grad(), unaccumulated(trained):
         gradients = torch.autograd.grad(total, list(trained), allow_unused=True)
-    return [*outputs, *(torch.zeros(1) if gradient is None else gradient.detach()[None] for gradient in gradients)]
+    return [*outputs, *(torch.zeros(1) if gradient is None else gradient.detach().to_dense()[None] for gradient in gradients)]
 
 
 def _shaped(one: list[Tensor], other: list[Tensor]) -> bool:

@@ -185,8 +185,9 @@ class _Compared:
                     f"the gradient of record {record} in {name} is off by {max(error, gap):.3g} from plain autograd's, of norm {size:.3g}.",
                     source="the clipper's self-check",
                     remedy="look for a layer or a loss that mixes records or does not keep them along the first dimension, for a weight "
-                    "that is read outside its layer, or for a hand-written rule that is wrong; if there "
-                    "is none, begin with a batch of another size: this one may be as long as another dimension.",
+                    "that is read outside its layer, or for a hand-written rule that is wrong; a penalty on the weights belongs into the "
+                    "optimiser (weight_decay); if there is nothing of the kind, begin with a batch of another size: this one may be as "
+                    "long as another dimension.",
                     lasting=False,
                 )
         self._require_apart(touched, (record,))
@@ -208,7 +209,8 @@ class _Compared:
     def _asked(self, total: Tensor, places: Sequence[Any]) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
         wanted = [*places, *self._recording.found.names]
         with unaccumulated(self._recording.watched()):
-            told = torch.autograd.grad(total, wanted, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(total, wanted, retain_graph=True, allow_unused=True)
+        told = [None if gradient is None else gradient.to_dense() for gradient in found]  # of an embedding it may be sparse
         return told[: len(places)], told[len(places) :]
 
     def _allowed(self, parameter: nn.Parameter, size: float, whole: float) -> float:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from lethe.train.clipping.checks.graphs import Node, kind_of, of_kind
 
@@ -26,7 +27,8 @@ def shared_numbers(nodes: Iterable[Node], records: int) -> SharedNumbers:
         nodes: of a graph.
         records: B.
     """
-    return [(kind_of(node), value) for node in of_kind(nodes, _KINDS.__contains__) for value in _shared(node, records)]
+    with _disable_current_modes():  # a mode that watches operations is given a number that Python multiplied by, where it needs a tensor
+        return [(kind_of(node), value) for node in of_kind(nodes, _KINDS.__contains__) for value in _shared(node, records)]
 
 
 @lru_cache(256)

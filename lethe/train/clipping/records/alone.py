@@ -95,7 +95,7 @@ class Alone:
         if not found:
             raise InputError(
                 "the losses do not come from the last recording: no trained parameter gets a gradient from them.",
-                remedy="call backward once after each `with clipper.recording():` block, with the losses of its forward pass.",
+                remedy="call backward once after each recording (with engine.recording():), with the losses of its forward pass.",
             )
         self.records += 1
         with torch.no_grad():

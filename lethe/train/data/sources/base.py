@@ -76,6 +76,12 @@ def fetched(source: Source, batch: Batch) -> Tensors:
     return require_rows(source.fetch(batch), length(batch), type(source).__name__)
 
 
+_GRAPHS = (
+    "Graphs, or sets, of different sizes are padded to one size, with a mask as another tensor, (B, nodes, ...) and (B, nodes); or given "
+    "one at a time: physical_size=1, and tensors of shape (1, nodes, ...)."
+)
+
+
 def require_rows(tensors: object, rows: int, origin: str) -> Tensors:
     """Return `tensors` if they are a tuple of tensors with one row for each record.
 
@@ -93,12 +99,13 @@ def require_rows(tensors: object, rows: int, origin: str) -> Tensors:
         if not isinstance(tensor, torch.Tensor):
             raise InputError(
                 f"{origin}: part {place} of a batch is {type(tensor).__name__}; it needs a tensor.",
-                remedy="give a collate function that returns a tuple of tensors.",
+                remedy=f"give a collate function that returns a tuple of tensors. {_GRAPHS}",
             )
         if tensor.ndim == 0 or len(tensor) != rows:
             raise InputError(
                 f"{origin}: part {place} of a batch has shape {tuple(tensor.shape)}; it needs {rows} rows, one for each record.",
-                remedy="every record asked for must come back, once and in order: a dropped or repeated record changes the batch design.",
+                remedy=f"every record asked for must come back, once and in order: a dropped or repeated record changes the batch design. "
+                f"{_GRAPHS}",
             )
     return cast(Tensors, tensors)
 

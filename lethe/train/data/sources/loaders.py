@@ -16,7 +16,7 @@ from torch.utils.data import (
 )
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.sources.map_style import MapStyleSource, length_of
 
 _DESIGN = "which records meet which step is the batch design of the run, and part of the privacy guarantee"
 
@@ -60,7 +60,7 @@ def refuse_own_batches(loader: DataLoader[Any]) -> None:
             remedy="give DataLoader(dataset, collate_fn=...), or the data set, and choose the design with run.batches.",
         )
     sampler = loader.sampler
-    records, drawn = len(loader.dataset), _length(sampler)  # pyright: ignore[reportArgumentType]
+    records, drawn = length_of(loader.dataset), _length(sampler)
     if drawn != records and not (isinstance(sampler, DistributedSampler) and sampler.dataset is loader.dataset):
         raise InputError(
             f"data: got a DataLoader whose {type(sampler).__name__} draws {'?' if drawn is None else drawn} of {records} records.",

@@ -68,7 +68,7 @@ class MapStyleSource:
         self.declared = (self._reader.declared,)
         self.workers = require_whole("workers", workers, 0)
         self._context = context
-        self._records = _length(dataset)
+        self._records = length_of(dataset)
         if self._records == 0:
             raise InputError("data: the data set has no records; it needs at least one.")
         try:
@@ -150,7 +150,7 @@ class MapStyleSource:
         return _listed(batch, self._records)
 
     def _refuse_change(self) -> None:
-        now = _length(self._dataset)
+        now = length_of(self._dataset)
         if now != self._records:
             raise InputError(
                 f"data: the data set had {self._records} records and now has {now}.",
@@ -193,7 +193,12 @@ def _listed(batch: Batch, records: int) -> list[int]:
     return list(range(rows.start, rows.stop)) if isinstance(rows, slice) else rows.tolist()
 
 
-def _length(dataset: Any) -> int:
+def length_of(dataset: Any) -> int:
+    """The number of records of a map-style data set.
+
+    Raises:
+        InputError: it has no length.
+    """
     try:
         return len(dataset)
     except (TypeError, NotImplementedError, ValueError) as error:
