@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 import lethe
 from lethe.errors import InputError, LetheError
 from lethe.train import fit
-from lethe.train.engine.shortened_gradients import only_shorter
+from lethe.train.engine.shortened_gradients import shortening
 
 
 def clipped_loop(norm: float, clip: Callable[[Loop], Any] | None = None) -> Loop:
@@ -118,13 +118,72 @@ def test_nothing_else_passes_for_it(change: Callable[[Tensor], None]) -> None:
         loop.optimizer.step()
 
 
+def scaler_s_step(loop: Loop, scaler: Any) -> None:
+    scaler.step(loop.optimizer)
+    scaler.update()
+
+
+def unscaled_first(loop: Loop, scaler: Any) -> None:
+    scaler.unscale_(loop.optimizer)
+    clip_grad_norm_(loop.model.parameters(), 1e9)
+    scaler_s_step(loop, scaler)
+
+
+@pytest.mark.parametrize("take", [scaler_s_step, unscaled_first])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_grad_scaler_is_refused(fused: bool, take: Callable[[Loop, Any], None]) -> None:
+    """It divides gradients that were never scaled by the scale of a loss, fused steps inside of themselves: nothing was trained."""
+    loop = Loop(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, fused=fused))
+    scaler = torch.amp.GradScaler("cpu")
+    before = flat(loop.model)
+    losses = loop.losses(*next(iter(loop.loader)))
+    scaler.scale(losses.mean())
+    loop.engine.backward(losses)
+    with pytest.raises(InputError, match=r"(?s)step 1: the noisy gradients.*GradScaler.*bfloat16"):
+        take(loop, scaler)
+    assert torch.equal(flat(loop.model), before)
+    assert loop.engine.steps == 0
+
+
+def test_a_grad_scaler_that_is_switched_off_does_nothing() -> None:
+    loop, scaler = Loop(), torch.amp.GradScaler("cpu", enabled=False)
+    for inputs, targets in loop.loader:
+        loop.engine.backward(scaler.scale(loop.losses(inputs, targets)))
+        scaler_s_step(loop, scaler)
+        loop.optimizer.zero_grad()
+    other = Loop()
+    other.whole()
+    assert torch.equal(flat(loop.model), flat(other.model))
+
+
+@pytest.mark.parametrize(("factor", "refused_at"), [(1 / 3, 2), (0.1, 2), (0.25, 1)])
+def test_gradients_that_are_divided_by_a_number_are_refused(factor: float, refused_at: int) -> None:
+    """A number of accumulated batches, mostly: no clipping to a norm has the same factor in two steps."""
+    loop = Loop()
+    batches = iter(loop.loader)
+
+    def step() -> None:
+        loop.engine.backward(loop.losses(*next(batches)))
+        for parameter in loop.model.parameters():
+            parameter.grad.mul_(factor)
+        loop.optimizer.step()
+
+    for _ in range(refused_at - 1):
+        step()
+    with pytest.raises(InputError, match=rf"(?s)step {refused_at}: the noisy gradients are .*number of batches.*engine\.backward divides"):
+        step()
+    assert loop.engine.steps == refused_at - 1
+
+
 @given(seed=st.integers(0, 10**6), power=st.floats(-20, 5), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_a_gradient_that_torch_clipped_is_known_again(seed: int, power: float, dtype: torch.dtype) -> None:
     before = torch.randn(257, dtype=dtype, generator=torch.Generator().manual_seed(seed)) * 10.0**power
     parameter = torch.nn.Parameter(torch.zeros(257, dtype=dtype))
     parameter.grad = before.clone()
     clip_grad_norm_([parameter], float(before.norm()) * 0.37)
-    assert only_shorter(parameter.grad, before)
-    assert only_shorter(before, before)
-    assert not only_shorter(before, parameter.grad) or torch.equal(before, parameter.grad)
-    assert not only_shorter(parameter.grad.roll(1), before)
+    found = shortening(parameter.grad, before)  # max_norm / (norm + 1e-6)
+    assert found is not None
+    assert 0 < found < 0.3701
+    assert shortening(before, before) == 1.0
+    assert shortening(before, parameter.grad) is None or torch.equal(before, parameter.grad)
+    assert shortening(parameter.grad.roll(1), before) is None

@@ -32,7 +32,7 @@ class HeldParameters:
         placement: of the parameters; None: they are whole in this process.
     """
 
-    __slots__ = ("_kept", "_named", "_parts", "_remedy", "_step", "placement")
+    __slots__ = ("_frozen", "_kept", "_named", "_parts", "_remedy", "_step", "placement")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class HeldParameters:
     ) -> None:
         self.placement = Placement(named, Workers()) if placement is None else placement
         self._parts, self._named, self._step, self._remedy = NamedParts(model), dict(named), step, remedy
+        self._frozen = {id(parameter): parameter for parameter in self._parts.now().parameters.values() if not parameter.requires_grad}
         self._kept = TensorCopies(self._local())
 
     def keep(self) -> None:
@@ -61,7 +62,16 @@ class HeldParameters:
             HypothesisError: they are not, and which.
         """
         moved = self.placement.moved()  # of what was gathered, while it is
-        found = (self._parts.now() if parts is None else parts).parameters if moved is None else self._named
+        looked = self._parts.now() if parts is None or self.placement.sharded else parts  # shards: `moved` has put them back
+        found = looked.parameters if moved is None else self._named
+        if unfrozen := [name for name, parameter in found.items() if parameter.requires_grad and id(parameter) in self._frozen]:
+            raise HypothesisError(
+                f"{', '.join(unfrozen[:3])}{' and others' if len(unfrozen) > 3 else ''} {'were' if len(unfrozen) > 1 else 'was'} unfrozen "
+                f"{when}; all steps train the same parameters.",
+                source="requires_grad of the model's parameters, which was False when training began",
+                remedy="unfreeze before training begins; or end this training, and begin another one, by a run of its own, from the model "
+                "that it left: the two certificates add up.",
+            )
         changed = [name for name, parameter in self._named.items() if found.get(name) is not parameter]
         changed += [name for name, parameter in found.items() if parameter.requires_grad and name not in self._named]
         changed += [name for name in (*self._differing(), *(moved or ())) if name not in changed]

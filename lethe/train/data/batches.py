@@ -125,6 +125,7 @@ class BatchStream:
         self._anchor = Anchor(step=0, state=self._generator.get_state())
         self._steps_done = 0
         self._delivered = 0
+        self._last: tuple[int, int] | None = None  # the two before the last delivery
         self.pads = False  # whether records were seen to be padded to the longest of their batch
         self._running: weakref.ref[Generator[LoadedBatch]] | None = None
 
@@ -159,6 +160,12 @@ class BatchStream:
         running = None if self._running is None else self._running()
         if running is not None:
             running.close()
+
+    def put_back(self) -> None:
+        """End the iteration that is under way; the micro-batch that was delivered last is read and delivered again by the next one."""
+        self.close()
+        if self._last is not None:
+            self._steps_done, self._delivered, self._last = *self._last, None
 
     def state_dict(self) -> dict[str, Any]:
         """The state from which the remaining batches follow: the generator at the start of the pass, steps done, and a fingerprint.
@@ -215,7 +222,7 @@ class BatchStream:
         by_workers = isinstance(self._source, MapStyleSource) and self._source.workers > 0
         with closing(prefetched(self._loaded(plan), 0 if by_workers else self._prefetch)) as ready:
             for planned, batch in ready:
-                self._anchor = planned.anchor
+                self._anchor, self._last = planned.anchor, (planned.step - 1, planned.number - 1)
                 self._steps_done, self._delivered = (planned.step, 0) if planned.last else (planned.step - 1, planned.number)
                 yield batch
 

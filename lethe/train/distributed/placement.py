@@ -71,7 +71,8 @@ class Placement:
             raise InputError(
                 "the model's trained parameters are not those that make_private saw.",
                 source="requires_grad, or parameters added since",
-                remedy="freeze and unfreeze before make_private.",
+                remedy="freeze and unfreeze before make_private; or end this training, and begin another one, by another engine, from the "
+                "model that it left: the two certificates add up.",
             )
 
     def gather(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from lethe.certificates.counted_elsewhere import planned
 from lethe.errors import InputError
@@ -17,6 +18,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.engine.from_loader import facts_of, run_like_opacus
 from lethe.train.engine.opacus_names import OF_USERS, refuse_arguments
 from lethe.train.engine.state import LoopState
+from lethe.train.engine.step_guard import refuse_another_engine
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import PreparedNetwork, prepared_network
 from lethe.train.options import CommonOptions
@@ -28,12 +30,14 @@ class Opening(NamedTuple):
     Args:
         run: that is carried out.
         data: its records.
+        dataset: that the user gave.
         steps_per_epoch: of the DataLoader that was given; None: the data set was, and the loader gives all batches at once.
         users, records_per_user, views: whose the records are, and how often each is read; see `lethe.train.fit`.
     """
 
     run: Run
     data: Any
+    dataset: Any
     steps_per_epoch: int | None
     users: Any = None
     records_per_user: int | None = None
@@ -85,7 +89,8 @@ class Asked:
                     remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
                 )
         _refuse_other_numbers(require_run(run, correlated=True).uncorrelated, self.noise_multiplier, self.max_grad_norm)
-        return Opening(run, self.data, None, self.users, self.records_per_user, self.views)
+        dataset = self.data.dataset if isinstance(self.data, DataLoader) else self.data
+        return Opening(run, self.data, dataset, None, self.users, self.records_per_user, self.views)
 
     def _made(self, optimizer: Any) -> Opening:
         if self.data is not None or self.data_loader is None:
@@ -111,7 +116,7 @@ class Asked:
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
         run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
         counted = run if self.target is None else planned(run, *self.target, allow_large_delta=self.allow_large_delta)
-        return Opening(counted, facts.source, facts.steps_per_epoch, views=self.views)
+        return Opening(counted, facts.source, self.data_loader.dataset, facts.steps_per_epoch, views=self.views)
 
 
 def bare_optimizer(optimizer: Any) -> Any:
@@ -135,6 +140,7 @@ def begun(
         InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
     """
     optimizer = bare_optimizer(optimizer)
+    refuse_another_engine(optimizer)
     read = {"users": opening.users, "records_per_user": opening.records_per_user, "views": opening.views}
     options = replace(options, optimizer=optimizer, **read)
     ready = prepared_network(module, opening.data, opening.run, common, options, own_loop=True)

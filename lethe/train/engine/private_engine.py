@@ -27,8 +27,8 @@ from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import refuse_attribute
-from lethe.train.engine.opening import Asked, Opening, begun
-from lethe.train.engine.private_loader import PrivateLoader, loader_of
+from lethe.train.engine.opening import Asked, Opening, bare_optimizer, begun
+from lethe.train.engine.private_loader import EpochLoader, PrivateLoader
 from lethe.train.engine.progress import LoopProgress
 from lethe.train.engine.state import LoopState
 from lethe.train.network.options import NetworkOptions
@@ -207,7 +207,11 @@ class PrivacyEngine(LoopProgress):
             self._loop, ready = self._paid(bare_module(module), optimizer, opening)
             self._run, self._model, self._source = ready.asked, module, ready.source
             self._workers.end()
-        return module, optimizer, loader_of(self._loop, ready.source, opening.steps_per_epoch)
+        records = self._loop, ready.source, opening.dataset
+        if opening.steps_per_epoch is None:
+            return module, optimizer, PrivateLoader(*records)
+        saved = () if self._options.checkpoints is None else Checkpoints.of(self._options.checkpoints).also.values()
+        return module, optimizer, EpochLoader(*records, opening.steps_per_epoch, bare_optimizer(optimizer), saved)
 
     def _paid(self, module: nn.Module, optimizer: torch.optim.Optimizer, opening: Opening) -> tuple[LoopState, PreparedNetwork]:
         if self._payer is None:
@@ -238,7 +242,7 @@ class PrivacyEngine(LoopProgress):
         """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
 
         Args:
-            criterion: the loss function, to one loss a record, shape (rows,).
+            criterion: the loss function, to one loss a record, as for `fit`.
             outputs, targets: of the present micro-batch, shape (B, ...), padding included.
         Raises:
             InputError: a record's loss depends on the other records of its batch, or on earlier ones.
@@ -309,7 +313,8 @@ class PrivacyEngine(LoopProgress):
     @property
     def averaged(self) -> dict[str, Tensor] | None:
         """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
-        return self._begun.averaged(bare_module(self._model))
+        average = self._begun.average
+        return average.of(bare_module(self._model)) if average is not None and average.begun else None
 
     def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
         """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -23,7 +23,7 @@ from lethe.train.core.tensors import as_part_of
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone
-from lethe.train.engine.refusals import ALONE, not_taken, over, torn
+from lethe.train.engine.refusals import ALONE, all_delivered, left_out, not_taken, over, torn
 from lethe.train.engine.rows import add_clipped, with_a_row
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
@@ -55,18 +55,18 @@ class LoopState:
         self.placement = ready.placement
         self._noisy = NoisySums(run, ready.noise)
         self._parameters = list(named.values())
-        self._device = self._parameters[0].device
+        self._device, self.total_steps, self.batch_size = self._parameters[0].device, run.total_steps, run.batch_size
         self._untouched = UntouchedState(clipper.model, attributes=True)
         self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded), ready.noise)
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         recorder = self._taken.recorder
-        parts: dict[str, Any] = {"stream": stream, "recorder": recorder, "held": self._held, **kept_noise(ready.noise)}
-        training = Training(named=named, clipper=clipper, optimizer=optimizer, **parts)
+        parts: dict[str, Any] = {"held": self._held, **kept_noise(ready.noise)}
+        training = Training(named=named, clipper=clipper, optimizer=optimizer, stream=stream, recorder=recorder, **parts)
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks, self._average = callbacks, ready.average
+        self._callbacks, self.average = callbacks, ready.average
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
         self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, self._stepped, done=self.resumed)
         self._verify = verify
@@ -74,6 +74,7 @@ class LoopState:
         self._losses = LoopLosses(clipper)
         self._delivered: Tensors = ()
         self._batch: LoadedBatch | None = None
+        self._iteration: object = None
         self._counted: Tensor | None = None
         self._used = self._broken = self._ended = False
         self.report: Report | None = None
@@ -85,13 +86,13 @@ class LoopState:
 
     @property
     def left(self) -> int:
-        """Steps of the run whose batches were not delivered yet."""
-        return self._run.total_steps - self._stream.steps_done
+        """Steps of the run whose batches were not delivered yet, or not used."""
+        return self._run.total_steps - self.drawn
 
     @property
     def drawn(self) -> int:
-        """Steps of the run whose batches were delivered."""
-        return self._stream.steps_done
+        """Steps of the run whose batches were delivered and used."""
+        return self._stream.steps_done - (self._batch is not None and self._batch.last and not self._used)
 
     @property
     def complete(self) -> bool:
@@ -99,17 +100,9 @@ class LoopState:
         return self._batch is not None and self._batch.last and self._used
 
     def _stepped(self) -> None:
-        if self._average is not None:
-            self._average.add()
+        if self.average is not None:
+            self.average.add()
         self._callbacks.step(self._taken.recorder)
-
-    def averaged(self, model: nn.Module) -> dict[str, Tensor] | None:
-        """The state dict of a model with the moving average of its iterates; None: none was asked for, or there is no iterate yet.
-
-        Args:
-            model: that is trained.
-        """
-        return self._average.of(model) if self._average is not None and self._average.begun else None
 
     @property
     def stepped(self) -> bool:
@@ -120,7 +113,7 @@ class LoopState:
     def left_in_pass(self) -> int:
         """Steps of the present pass (of the next one where a pass is over) whose batches were not delivered yet."""
         per_pass = self._run.steps_per_pass
-        return per_pass - self._stream.steps_done % per_pass
+        return per_pass - self.drawn % per_pass
 
     @property
     def counted(self) -> Tensor:
@@ -130,21 +123,22 @@ class LoopState:
         return self._counted.clone()
 
     def deliver(self, steps: int) -> Iterator[Tensors]:
-        """The batches of the next so many steps, or of all that are left."""
+        """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
+        interrupted, is delivered again: its records have met nothing."""
         with self._told():
             yield from self._deliver(steps)
 
     def _deliver(self, steps: int) -> Iterator[Tensors]:
-        self._refuse_unused()
+        self._refuse_not_taken()
         if not self.left and self._batch is None and self.resumed:
             return  # it was killed after its last step
         if not self.left:
-            raise InputError(
-                f"loader: the batches of all {self._run.total_steps} steps of the run were delivered: iterating once gives all of them.",
-                source="run.steps or run.passes",
-                remedy="for a loop over epochs write: for epoch in loader.passes().",
-            )
+            raise all_delivered(self._run)
+        self._stream.close()
+        if self._batch is not None and not self._used:
+            self._stream.put_back()
         stop = self._stream.steps_done + steps
+        self._iteration = iteration = object()
         try:
             for batch in self._stream:
                 tensors, counted = with_a_row(batch)
@@ -152,14 +146,20 @@ class LoopState:
                 given = tuple(tensor.to(self._device) for tensor in tensors)
                 self._delivered = self._inputs.keep(given, wanted=self._verify, needed=bool(batch.alone))
                 yield self._delivered
-                self._refuse_unused()
+                if self._iteration is not iteration:
+                    return  # another iterator has taken over
+                self._refuse_not_taken()
+                if not self._used:
+                    self._guard.refuse_strangers()
+                    raise left_out(batch.step)
                 if batch.last:
                     self._kept.after(batch.step)
                 if batch.last and batch.step == stop:
                     return
         finally:
-            self._stream.close()
-            self.placement.let_go(refuse=False)
+            if self._iteration is iteration:
+                self._stream.close()
+                self.placement.let_go(refuse=False)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -325,14 +325,8 @@ class LoopState:
             )
         return self._batch
 
-    def _refuse_unused(self) -> None:
+    def _refuse_not_taken(self) -> None:
         self._refuse_broken()
-        if self._batch is not None and not self._used:
-            raise InputError(
-                f"loader: a batch of step {self._batch.step} was left out: there was no engine.backward for it.",
-                source="which records meet which step is part of the guarantee",
-                remedy="use every batch, empty ones too.",
-            )
         if self._guard.pending:
             raise not_taken(self.steps)
 

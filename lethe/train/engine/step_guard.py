@@ -16,11 +16,14 @@ from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.tensors import local
 from lethe.train.core.together.tensor_copies import TensorCopies
-from lethe.train.engine.shortened_gradients import only_shorter
+from lethe.train.engine.shortened_gradients import ScaledSteps, scaled, shortening
 from lethe.train.network.plan import refuse_other_recursion
 from lethe.train.network.step_sizes import refuse_other_step_size
 
-_INSTEAD = "call engine.backward(losses) once for every micro-batch, and losses.backward() never."
+_INSTEAD = (
+    "call engine.backward(losses) once for every micro-batch, and losses.backward() never; in the place of accumulated gradients, "
+    "physical_size= of the engine says how many records are on the device at once."
+)
 
 
 class StepGuard:
@@ -56,6 +59,7 @@ class StepGuard:
         self._handed: list[tuple[TensorWeakRef, int]] = []
         self._copies = TensorCopies(())
         self._settings: list[dict[str, Any]] = []
+        self._scaled = ScaledSteps()
         self._partial = self._moving = False
         self.pending = False
         self._handles: list[RemovableHandle] = []
@@ -117,9 +121,11 @@ class StepGuard:
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if _calls_of_step(optimizer) > 1 and self._moving:
-            self._refuse_strangers()  # the step of a subclass calls that of its class, and means the same gradients
+            self.refuse_strangers()  # the step of a subclass calls that of its class, and means the same gradients
             return
         self._moving = False
+        if getattr(optimizer, "grad_scale", None) is not None or any(isinstance(given, torch.amp.GradScaler) for given in kwargs.values()):
+            raise scaled("divided by a GradScaler's number", self._step)
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
             raise InputError(
                 "step: got a closure; what it computes again is not the noisy gradient.", remedy="call step() without arguments."
@@ -143,8 +149,13 @@ class StepGuard:
         names, now = list(self._named), [local(_gradient_of(parameter)) for parameter in self._named.values()]
         if changed := self._copies.differing(now):
             copies = self._copies.each()
-            if (foreign := next((place for place in changed if exact or not only_shorter(now[place], copies[place])), None)) is not None:
-                raise _foreign(names[foreign])
+            factors: list[float] = []
+            for place in changed:
+                factor = None if exact else shortening(now[place], copies[place])
+                if factor is None:
+                    raise _foreign(names[place])
+                factors.append(factor)
+            self._scaled.refuse(factors, [now[place].numel() for place in changed], self._step)
         if exact:
             refuse_other_step_size(self._optimizer, self._step_size, self._step)
             hooks = len(self._optimizer._optimizer_step_pre_hooks) + len(self._optimizer._optimizer_step_post_hooks)
@@ -157,8 +168,8 @@ class StepGuard:
             self._held.expect(self._handed_over(), self._step_size)
         else:
             self._copies = TensorCopies(())
-        self.pending, self._moving = False, True
         self._taken()
+        self.pending, self._moving = False, True
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._moving or _calls_of_step(optimizer) > 1:
@@ -175,8 +186,8 @@ class StepGuard:
         """The gradients as they were handed over, of each parameter."""
         return dict(zip(self._named.values(), self._copies.each(), strict=True))
 
-    def _refuse_strangers(self) -> None:
-        """Refuse gradients that are not the tensors that were handed over."""
+    def refuse_strangers(self) -> None:
+        """Refuse gradients that are not the tensors that were handed over, such as those of `losses.backward()`."""
         known = {id(gradient) for handed, _ in self._handed if (gradient := handed()) is not None}
         for name, parameter in self._watched():
             if parameter.grad is not None and id(parameter.grad) not in known:
@@ -221,6 +232,22 @@ def _calls_of_step(optimizer: torch.optim.Optimizer) -> int:
 def _gradient_of(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
+
+
+def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimiser whose steps another engine guards.
+
+    Raises:
+        InputError: it does.
+    """
+    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {}).values()
+    if any(isinstance(getattr(hook, "__self__", None), StepGuard) for hook in hooks):
+        raise InputError(
+            "optimizer: it belongs to another engine, which takes no gradients but its own.",
+            source="an earlier make_private with the same optimiser, as in a notebook's cell that was run again",
+            remedy="call close() on that engine first, or make the model and the optimiser anew: what it trained has been paid for, and "
+            "training the same model on adds to that.",
+        )
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

@@ -1,0 +1,194 @@
+"""The loader of a loop of one's own in a notebook: looked into, interrupted, iterated over again; and what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interrupted import quick_disk
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from lethe.errors import InputError, LetheWarning
+from lethe.train import Checkpoints, PrivacyEngine
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread(), quick_disk():
+        yield
+
+
+class Epochs:
+    """A loop over the epochs of a DataLoader, of 5 steps each."""
+
+    def __init__(self, *, epochs: int = 2, model: Any = None, **options: Any) -> None:
+        self.model = make_network() if model is None else model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        self.engine = PrivacyEngine(**options)
+        self.dataset = TensorDataset(*make_data())
+        _, _, self.loader = self.engine.make_private(
+            module=self.model,
+            optimizer=self.optimizer,
+            data_loader=DataLoader(self.dataset, batch_size=5),
+            epochs=epochs,
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+
+    def use(self, inputs: Any, targets: Any) -> None:
+        with self.engine.recording():
+            losses = self.engine.losses(CROSS_ENTROPY, self.model(inputs), targets)
+        self.engine.backward(losses)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def epoch(self) -> int:
+        return sum(self.use(*batch) is None for batch in self.loader)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("physical_size", [None, 3])
+def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int | None) -> None:
+    """A loop that looked at batches is, bit for bit, one that did not: no record meets another step, and none is left out."""
+    plain, looked = Loop(physical_size=physical_size), Loop(physical_size=physical_size)
+    plain.whole()
+    first = next(iter(looked.loader))
+    first[0].zero_()  # what is done to what was looked at is nobody's business: it is read anew
+    kept = iter(looked.loader)  # an iterator that somebody holds on to
+    next(kept)
+    for number, batch in enumerate(looked.loader):
+        if number == 4:
+            break  # as Ctrl-C before the batch is used
+        looked.use(*batch)
+    for batch in looked.loader:
+        looked.use(*batch)
+    assert list(kept) == []
+    assert looked.engine.recorded_run() == plain.engine.recorded_run()
+    assert torch.equal(flat(looked.model), flat(plain.model))
+
+
+@pytest.mark.slow
+def test_an_interrupted_forward_pass_is_made_again() -> None:
+    loop = Loop()
+    for number, batch in enumerate(loop.loader):
+        if number == 2:
+            with suppress(KeyboardInterrupt), loop.engine.recording():
+                loop.model(batch[0])
+                raise KeyboardInterrupt
+            break
+        loop.use(*batch)
+    assert loop.engine.steps == 2
+    loop.whole()
+    other = Loop()
+    other.whole()
+    assert torch.equal(flat(loop.model), flat(other.model))
+
+
+@pytest.mark.slow
+def test_a_look_does_not_change_how_long_an_epoch_is() -> None:
+    loop = Epochs()
+    next(iter(loop.loader))
+    assert loop.epoch() == 5
+    for number, batch in enumerate(loop.loader):  # interrupted at the last batch of the last epoch
+        if number == 4:
+            break
+        loop.use(*batch)
+    assert loop.epoch() == 1
+    assert loop.engine.steps == 10
+
+
+def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_way_back() -> None:
+    loop = Loop()
+    batches = iter(loop.loader)
+    loop.use(*next(batches))
+    next(batches)
+    with pytest.raises(InputError, match=r"(?s)a batch of step 2 was left out.*iterate over the loader anew"):
+        next(batches)
+    loop.whole()
+    assert loop.engine.steps == 9
+
+
+def test_gradients_accumulated_by_a_plain_backward_are_named() -> None:
+    loop = Loop()
+    batches = iter(loop.loader)
+    inputs, targets = next(batches)
+    (CROSS_ENTROPY(loop.model(inputs), targets).mean() / 4).backward()
+    with pytest.raises(InputError, match=r"(?s)0\.weight: its \.grad is not the noisy.*losses\.backward\(\) never.*physical_size="):
+        next(batches)
+
+
+def test_one_epoch_more_names_its_own_way() -> None:
+    loop = Epochs()
+    for _ in range(2):
+        loop.epoch()
+    with pytest.raises(InputError, match="another epoch would cost more") as refused:
+        loop.epoch()
+    assert "passes()" not in str(refused.value)
+    assert "another engine" in str(refused.value)
+
+
+def test_an_optimiser_of_another_engine_is_refused_at_once() -> None:
+    loop = Loop()
+    engine = PrivacyEngine(loop.run)
+    with pytest.raises(InputError, match=r"(?s)belongs to another engine.*close\(\)"):
+        engine.make_private(module=loop.model, optimizer=loop.optimizer, data=make_data())
+    loop.engine.close()
+    engine = PrivacyEngine(loop.run)
+    engine.make_private(module=loop.model, optimizer=loop.optimizer, data=make_data())
+
+
+def test_what_a_loader_says_of_itself() -> None:
+    loop, epochs = Loop(), Epochs()
+    assert (len(loop.loader), loop.loader.batch_size, len(loop.loader.dataset)) == (9, 5, RECORDS)
+    assert (len(epochs.loader), epochs.loader.batch_size) == (5, 5)
+    assert epochs.loader.dataset is epochs.dataset
+    part = Subset(epochs.dataset, range(20))
+    engine, model = PrivacyEngine(make_network_run(records=20, noise_multiplier=1.0)), make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    assert engine.make_private(module=model, optimizer=optimizer, data=part)[2].dataset is part
+
+
+def test_epochs_that_are_empty_after_a_kill_say_so_and_so_does_a_schedule_that_begins_again(tmp_path: Path) -> None:
+    loop = Epochs(checkpoints=Checkpoints(folder=tmp_path, every=1))
+    loop.epoch()
+    next(iter(loop.loader))  # with this the step before is saved
+    loop.engine.close()
+    again = Epochs(checkpoints=Checkpoints(folder=tmp_path, every=1))
+    assert again.engine.resumed == 5
+    torch.optim.lr_scheduler.ExponentialLR(again.optimizer, 0.9)
+    with pytest.warns(LetheWarning, match=r"after step 5, and the learning rate's scheduler begins again.*also="):
+        assert again.epoch() == 5
+    with pytest.warns(LetheWarning, match=r"no batch is left for this epoch: 5 of the run's 10 steps.*passes\(\)"):
+        assert again.epoch() == 0
+
+
+def test_a_schedule_that_was_saved_goes_on_without_a_word(tmp_path: Path) -> None:
+    for resumed in (0, 5):
+        model = make_network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        engine = PrivacyEngine(checkpoints=Checkpoints(folder=tmp_path, every=1, also={"scheduler": scheduler}))
+        _, _, loader = engine.make_private(
+            module=model,
+            optimizer=optimizer,
+            data_loader=DataLoader(TensorDataset(*make_data()), batch_size=5),
+            epochs=2,
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+        assert engine.resumed == resumed
+        for inputs, targets in loader:
+            with engine.recording():
+                losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
+            engine.backward(losses)
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+        engine.close()
+    assert scheduler.last_epoch == 10
