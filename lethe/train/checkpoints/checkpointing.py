@@ -284,7 +284,7 @@ class Checkpointing:
             )
         if found is None:
             return None
-        if set(found) - {"shards", "noise"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
+        if set(found) - {"shards", "noise", "moved"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",

@@ -17,11 +17,12 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import BatchStream
 from lethe.train.distributed.placement import Placement
+from lethe.train.model_state.untouched_state import UntouchedState
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
 PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random"}
-"""The names of what `taken_down` returns, but for "noise"."""
+"""The names of what `taken_down` returns, but for "noise" and "moved"."""
 
 
 class KeptNoise(Protocol):
@@ -50,6 +51,7 @@ class Training:
         stream: of the batches.
         recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
+        untouched: what else the model has, of which is saved what the optimiser's steps moved.
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
@@ -61,6 +63,7 @@ class Training:
     stream: BatchStream
     recorder: Recorder
     held: HeldParameters
+    untouched: UntouchedState
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
@@ -83,9 +86,10 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
     """
     training.held.refuse_changes("before they were saved")
     noise = {} if training.noise is None else {"noise": training.noise.state_dict()}
-    return noise | {
+    moved = training.untouched.moved()
+    state = noise | {
         "trained": {name: parameter.detach().cpu().clone() for name, parameter in _whole(training).items()},
-        "untrained": _untrained(training.clipper.model),
+        "untrained": _untrained(training.clipper.model, moved),
         "clipping": _clipping(training.clipper),
         "optimizer": _described(training) | {"state": None if training.optimizer is None else whole_part(training.optimizer.state_dict())},
         "also": {name: part.state_dict() for name, part in also.items()},
@@ -93,6 +97,7 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
         "recorder": training.recorder.state_dict(),
         "random": _random_state(_device(training)),
     }
+    return state | ({"moved": {name: tensor.detach().cpu().clone() for name, tensor in moved.items()}} if moved else {})
 
 
 def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
@@ -119,7 +124,7 @@ def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[st
         )
     if (training.noise is not None or training.shard_noise is not None) and list(there) != list(here):
         raise refused_order("model", here, there)
-    if found["untrained"] != _untrained(training.clipper.model):
+    if found["untrained"] != _untrained(training.clipper.model, found.get("moved", {})):
         raise InputError(
             "model: its buffers or frozen parameters are not those that training began with.",
             source="checkpoints.folder",
@@ -155,6 +160,7 @@ def set_right(
     """
     for name, parameter in _whole(training).items():
         parameter.copy_(found["trained"][name])
+    training.untouched.restore(found.get("moved", {}))
     if training.optimizer is not None:
         training.optimizer.load_state_dict(put_together(found["optimizer"]["state"], shards or {}))
     for name, part in also.items():
@@ -204,12 +210,14 @@ def _whole(training: Training) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in training.named.items() if not is_shard(parameter)}
 
 
-def _untrained(model: nn.Module) -> str:
-    """A hash of the buffers and the frozen parameters, by name."""
+def _untrained(model: nn.Module, moved: Mapping[str, Tensor]) -> str:
+    """A hash of the buffers and the frozen parameters, by name; without the numbers of `moved`, which the optimiser's steps move."""
     digest = hashlib.blake2b(digest_size=32)
     frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
     for name, tensor in [*frozen, *model.named_buffers()]:
         digest.update(repr((name, tuple(tensor.shape), tensor.dtype)).encode())
+        if name in moved and (moved[name].shape, moved[name].dtype) == (tensor.shape, tensor.dtype):
+            continue
         digest.update(str(tensor.placements).encode() if is_shard(tensor) else contents(tensor))  # pyright: ignore[reportAttributeAccessIssue]
     return digest.hexdigest()
 

@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from lethe.errors import InputError
 from lethe.train.clipping.behaviour import behaviour, hooks_everywhere
@@ -147,6 +149,12 @@ def _trained(parameters: Iterable[tuple[str, nn.Parameter | None]]) -> dict[str,
     return {name: parameter for name, parameter in parameters if parameter is not None and parameter.requires_grad}
 
 
+def _iterates(module: nn.Module) -> bool:
+    """Whether it is a spectral norm, as a parametrisation or as a hook; that of a vector takes no iteration."""
+    hooked = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
+    return hooked or (isinstance(module, _SpectralNorm) and "_u" in module._buffers)
+
+
 def _refuse_batch_statistics(modules: Iterable[tuple[str, nn.Module]]) -> None:
     for path, module in modules:
         if may_share_a_scale(type(module)):
@@ -157,6 +165,14 @@ def _refuse_batch_statistics(modules: Iterable[tuple[str, nn.Module]]) -> None:
                 "rows that the records hold, without any noise.",
                 source="the layer's max_norm",
                 remedy="build the layer with max_norm=None, and bound the table after the noise if need be.",
+            )
+        if module.training and _iterates(module):
+            raise InputError(
+                f"{path or 'the model itself'} ({type(module).__name__}) takes a step of power iteration in each forward pass: it writes "
+                "into the model, and makes something else of the same record each time.",
+                source="spectral_norm, in training mode",
+                remedy="put it in eval mode, and take the step in a hook of the optimiser, register_step_post_hook, with release: all; "
+                "docs/train.md shows it (Spectral normalisation).",
             )
         if isinstance(module, _InstanceNorm) and module.track_running_stats and module.training:
             raise InputError(

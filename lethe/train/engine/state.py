@@ -61,14 +61,14 @@ class LoopState:
         self._kept = kept
         self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
         recorder = self._taken.recorder
-        parts: dict[str, Any] = {"held": self._held, **kept_noise(ready.noise)}
+        parts: dict[str, Any] = {"held": self._held, "untouched": self._untouched, **kept_noise(ready.noise)}
         training = Training(named=named, clipper=clipper, optimizer=optimizer, stream=stream, recorder=recorder, **parts)
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
         self._held.keep()  # from now on a change of parameters is the user's
         self._callbacks, self.average = callbacks, ready.average
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, named, run, self._held, self._taken.take, self._stepped, done=self.resumed)
+        self._guard = StepGuard(optimizer, named, run, self._held, self._taking, self._stepped, done=self.resumed)
         self._verify = verify
         self._inputs, self._alone, self._factors = LoopInputs(clipper.model), LoopAlone(clipper.model), SharedFactors()
         self._losses = LoopLosses(clipper)
@@ -99,7 +99,14 @@ class LoopState:
         """Whether the present micro-batch was used and is the last of its logical batch."""
         return self._batch is not None and self._batch.last and self._used
 
+    def _taking(self) -> None:
+        if not self.placement.sharded:
+            self._untouched.refuse_before_step()
+        self._taken.take()
+
     def _stepped(self) -> None:
+        if self._run.release == "all" and not self.placement.sharded:
+            self._untouched.keep()
         if self.average is not None:
             self.average.add()
         self._callbacks.step(self._taken.recorder)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
 from lethe.train.core.tensor_fingerprint import fingerprints, same_numbers
+from lethe.train.core.tensors import local
 from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
 from lethe.train.model_state.hidden_numbers import hidden_numbers
 from lethe.train.model_state.module_attributes import kept_values, plain_attributes
@@ -37,8 +39,10 @@ class UntouchedState:
         "_buffers",
         "_digests",
         "_hidden",
+        "_kept",
         "_light",
         "_looked",
+        "_marks",
         "_model",
         "_moved",
         "_parameters",
@@ -61,6 +65,8 @@ class UntouchedState:
         self._parameters = self._fingerprints(parts)
         few = max(_FEW, _TIMES * sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad))
         others = [*model.buffers(), *(parameter for parameter in model.parameters() if not parameter.requires_grad)]
+        self._marks: dict[str, tuple[int, int]] = {}
+        self._kept: set[str] = set()
         self._light = sum(tensor.numel() for tensor in others) <= few
 
     def refuse_changes_after(self, steps: int, parts: Parts | None = None) -> None:
@@ -75,13 +81,49 @@ class UntouchedState:
         Raises:
             HypothesisError: see `refuse_changes`.
         """
+        parts = self._parts.now() if parts is None else parts
         if steps & (steps - 1) == 0:
             self.refuse_changes()
         else:
-            parts = self._parts.now() if parts is None else parts
             if self._light:
                 self._refuse_written(parts)
             self._look(parts)
+        self._marks = {} if self._light else self._marked(parts)
+
+    def refuse_before_step(self) -> None:
+        """Refuse what was written since `refuse_changes_after`: into many by the counts of their versions alone.
+
+        Raises:
+            HypothesisError: see `refuse_changes`.
+        """
+        self._refuse(self._since(self._parts.now()))
+
+    def keep(self) -> None:
+        """Take buffers and frozen parameters as a step of the optimiser left them: what its hooks make of noisy iterates, such as an
+        average of them, tells no more of the records than these do.
+
+        Of many, a write through `.data` in place, which no count of versions shows, is then refused as any other.
+        """
+        parts = self._parts.now()
+        if moved := self._since(parts):
+            self._take(parts, moved)
+
+    def moved(self) -> dict[str, Tensor]:
+        """Those that steps of the optimiser moved, by name."""
+        return {name: tensor for name, tensor in self._watched(self._parts.now()).items() if name in self._kept}
+
+    @torch.no_grad()
+    def restore(self, values: Mapping[str, Tensor]) -> None:
+        """Set what steps of the optimiser moved before training was resumed."""
+        parts = self._parts.now()
+        for name, value in values.items():
+            self._watched(parts)[name].copy_(value)
+        self._take(parts, values)
+
+    def _take(self, parts: Parts, names: Collection[str]) -> None:
+        self._kept.update(names)
+        self._buffers |= {name: buffer.detach().clone() for name, buffer in parts.buffers.items() if name in names}
+        self._parameters |= self._fingerprints(parts, names)
 
     def look(self, parts: Parts | None = None) -> None:
         """A quick look at the attributes, by identity: where a tensor or an array is another one, all are compared by value.
@@ -118,21 +160,41 @@ class UntouchedState:
         self._refuse_written(self._parts.now())
         self._refuse_kept()
 
-    def _refuse_written(self, parts: Parts) -> None:
+    def _since(self, parts: Parts) -> list[str]:
+        """What was written since `refuse_changes_after`."""
+        if self._light:
+            return self._written(parts)
+        return [name for name, mark in self._marked(parts).items() if self._marks.get(name) != mark]
+
+    def _marked(self, parts: Parts) -> dict[str, tuple[int, int]]:
+        """Where each lies, and how often it was written to."""
+        return {name: (local(tensor).data_ptr(), tensor._version) for name, tensor in self._watched(parts).items()}
+
+    def _watched(self, parts: Parts) -> dict[str, Tensor]:
+        return {**parts.buffers, **{name: own for name, own in parts.parameters.items() if self._trained or not own.requires_grad}}
+
+    def _written(self, parts: Parts) -> list[str]:
         now = parts.buffers
         alike = [name for name, buffer in now.items() if name in self._buffers and buffer.device == self._buffers[name].device]
         told = same_numbers([now[name] for name in alike], [self._buffers[name] for name in alike])
         same = {name for name, agrees in zip(alike, told, strict=True) if agrees}
         changed = [name for name in {**now, **self._buffers} if name not in same]
         parameters = self._fingerprints(parts)
-        changed += [name for name, found in parameters.items() if name not in self._parameters or found != self._parameters[name]]
+        return changed + [name for name, found in parameters.items() if name not in self._parameters or found != self._parameters[name]]
+
+    def _refuse_written(self, parts: Parts) -> None:
+        self._refuse(self._written(parts))
+
+    def _refuse(self, changed: Sequence[str]) -> None:
         if changed:
+            beside = "" if self._trained else ", or beside the optimiser's step"
             raise HypothesisError(
-                f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed while records passed through the model; "
-                "nothing of it was clipped or noised, so it may tell of them what no certificate covers.",
+                f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed while records passed through the model"
+                f"{beside}; nothing of it was clipped or noised, so it may tell of them what no certificate covers.",
                 source=f"the model's buffers and {'' if self._trained else 'frozen '}parameters",
                 remedy="put the layer that writes them in eval mode, or train without it; where the first batch is to set a parameter, let "
-                "public data set it before; the model as it is now must not be released.",
+                "public data set it before; what follows from the weights alone, such as an average of them, belongs into a hook of the "
+                "optimiser's step (register_step_post_hook), where release is all. The model as it is now must not be released.",
             )
 
     def _refuse_kept(self) -> None:
@@ -169,8 +231,9 @@ class UntouchedState:
             return None
         return changed_attributes(self._digests, attribute_digests(self._model), also=self._moved)
 
-    def _fingerprints(self, parts: Parts) -> dict[str, tuple[Any, ...]]:
+    def _fingerprints(self, parts: Parts, names: Collection[str] | None = None) -> dict[str, tuple[Any, ...]]:
         watched = {name: parameter for name, parameter in parts.parameters.items() if self._trained or not parameter.requires_grad}
+        watched = watched if names is None else {name: parameter for name, parameter in watched.items() if name in names}
         return dict(zip(watched, fingerprints(watched.values()), strict=True))
 
 

@@ -84,6 +84,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
+                    untouched=untouched,
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                     **kept_noise(ready.noise),
@@ -104,6 +105,8 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     executed = update(step, sums)
                     del sums
                     held.keep()
+                    if optimizer is not None and run.release == "all" and not placement.sharded:
+                        untouched.keep()
                     if ready.average is not None:
                         ready.average.add()
                     recorder.note(

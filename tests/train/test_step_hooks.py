@@ -1,0 +1,184 @@
+"""What a hook of the optimiser's step makes of the iterates: averages, teachers and norms that are released with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interrupted import quick_disk
+from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
+from torch import Tensor, nn
+from torch.nn.utils import spectral_norm as hooked_spectral_norm
+from torch.nn.utils.parametrizations import spectral_norm
+
+from lethe.errors import HypothesisError, InputError
+from lethe.train import Checkpoints, fit
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with one_thread(), quick_disk():
+        yield
+
+
+class Taught(nn.Module):
+    """A student with a teacher that is its moving average, and a count of the steps: BYOL's and LitEma's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher = make_network(), make_network().requires_grad_(False)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.student(inputs) + 0.1 * self.teacher(inputs)
+
+    def follow(self, *_: object) -> None:
+        for own, other in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+            own.data.mul_(0.9).add_(other.data, alpha=0.1)
+        self.count += 1
+
+
+def teachers_of(iterates: list[list[Tensor]]) -> list[Tensor]:
+    """The recursion by hand."""
+    teacher = [tensor.clone() for tensor in make_network().parameters()]
+    for iterate in iterates:
+        teacher = [0.9 * own + 0.1 * other for own, other in zip(teacher, iterate, strict=True)]
+    return teacher
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_a_teacher_follows_the_noisy_iterates(own_loop: bool) -> None:
+    model, iterates = Taught(), list[list[Tensor]]()
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.5)
+    optimizer.register_step_post_hook(lambda *_: iterates.append([tensor.detach().clone() for tensor in model.student.parameters()]))
+    optimizer.register_step_post_hook(model.follow)
+    run = make_network_run(noise_multiplier=1.0)
+    if own_loop:
+        Loop(run, model=model, optimizer=lambda _: optimizer).whole()
+    else:
+        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer)
+    assert float(model.count) == len(iterates) == 9
+    for own, expected in zip(model.teacher.parameters(), teachers_of(iterates), strict=True):
+        torch.testing.assert_close(own.detach(), expected, rtol=1e-12, atol=1e-12)  # the same sums
+
+
+def test_many_frozen_numbers_may_move_in_a_step_as_well() -> None:
+    """They are not compared by value at every step: 10^6 of them, and a hundred trained ones. Beside the step they may not."""
+
+    def averaged(*_: object) -> None:
+        with torch.no_grad():
+            model.teacher.weight.mul_(0.9)
+
+    model: Any = make_network()
+    model.register_module("teacher", nn.Linear(1100, 1000).double().requires_grad_(False))
+    model.forward = lambda inputs: nn.Sequential(*[model[place] for place in range(4)])(inputs)
+    loop = Loop(model=model)
+    handle = loop.optimizer.register_step_post_hook(averaged)
+    before = float(model.teacher.weight.abs().sum())
+    batches = iter(loop.loader)
+    for _ in range(6):
+        loop.use(*next(batches))
+    assert float(model.teacher.weight.abs().sum()) == pytest.approx(before * 0.9**6)
+    handle.remove()
+    loop.engine.backward(loop.losses(*next(batches)))
+    averaged()
+    with pytest.raises(HypothesisError, match=r"(?s)teacher\.weight changed .*beside the optimiser's step"):
+        loop.optimizer.step()
+
+
+def in_the_loop(model: Taught, inputs: Tensor) -> None:
+    model.count += float(inputs.mean())
+
+
+def test_what_a_loop_writes_beside_the_step_is_refused() -> None:
+    """Before the gradient, between it and the step, and after the step: a mean of the batch has no noise."""
+    for moment in range(3):
+        loop = Loop(model=Taught(), optimizer=lambda parameters: torch.optim.SGD(list(parameters)[:6], lr=0.5))
+        batches = iter(loop.loader)
+        loop.use(*next(batches))
+        inputs, targets = next(batches)
+        with pytest.raises(HypothesisError, match=r"(?s)count changed .*beside the optimiser's step.*register_step_post_hook"):
+            one_more_step(loop, batches, inputs, targets, moment)
+        assert loop.engine.steps == (2 if moment == 2 else 1)
+
+
+def one_more_step(loop: Loop, batches: Iterator[Any], inputs: Tensor, targets: Tensor, moment: int) -> None:
+    if moment == 0:
+        in_the_loop(loop.model, inputs)
+    losses = loop.losses(inputs, targets)
+    loop.engine.backward(losses)
+    if moment == 1:
+        in_the_loop(loop.model, inputs)
+    loop.optimizer.step()
+    if moment == 2:
+        in_the_loop(loop.model, inputs)
+    loop.engine.backward(loop.losses(*next(batches)))
+
+
+def test_where_the_last_iterate_is_certified_nothing_moves_in_a_step() -> None:
+    model = Taught()
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.5)
+    optimizer.register_step_post_hook(model.follow)
+    with pytest.raises(HypothesisError, match="step hooks"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0, release="last"), optimizer=optimizer)
+
+
+def test_what_moves_in_a_step_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    ends = []
+    for stops in ([], [4]):
+        model = Taught()
+        for stop in [*stops, None]:
+            model = Taught()
+            optimizer = torch.optim.SGD(model.student.parameters(), lr=0.5)
+            optimizer.register_step_post_hook(model.follow)
+            kept = Checkpoints(folder=tmp_path / str(len(stops)), every=1)
+            run = make_network_run(noise_multiplier=0.0)
+            loop = Loop(run, model=model, optimizer=lambda _, one=optimizer: one, checkpoints=kept, noise_generator=None)
+            for inputs, targets in loop.loader:
+                if loop.engine.steps == stop:
+                    break
+                loop.use(inputs, targets)
+            loop.engine.close()
+        ends.append([*model.parameters(), *model.buffers()])
+    assert all(map(torch.equal, *ends))
+
+
+def discriminator(norm: Callable[[nn.Module], nn.Module]) -> nn.Sequential:
+    return nn.Sequential(norm(nn.Linear(COLUMNS, 5)), nn.Tanh(), norm(nn.Linear(5, 3))).double()
+
+
+@pytest.mark.parametrize("norm", [spectral_norm, hooked_spectral_norm])
+def test_spectral_norm_in_training_mode_is_refused_for_what_it_is_every_time(norm: Callable[[nn.Module], nn.Module]) -> None:
+    for _ in range(3):
+        with pytest.raises(InputError, match=r"(?s)step of power iteration in each forward pass.*register_step_post_hook"):
+            fit(discriminator(norm), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
+
+
+def test_a_spectral_norm_that_is_iterated_in_the_step_stays_one() -> None:
+    """As docs/train.md says. Without the iteration the norm drifts away as the weights move."""
+    sizes = []
+    for iterated in (True, False):
+        model = discriminator(spectral_norm)
+        layers: list[Any] = [model[0], model[2]]
+        for layer in layers:
+            layer.parametrizations.eval()
+        optimizer = torch.optim.SGD(model.parameters(), lr=3.0)
+
+        @torch.no_grad()
+        def iterate(*_: object, layers: list[Any] = layers) -> None:
+            for layer in layers:
+                layer.parametrizations.train()
+                layer.weight  # noqa: B018  computing it is the iteration
+                layer.parametrizations.eval()
+
+        if iterated:
+            optimizer.register_step_post_hook(iterate)
+        run = make_network_run(steps=30, noise_multiplier=1.0)
+        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, seed=0)
+        sizes.append(max(float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) for layer in layers))
+    assert 0.9 < sizes[0] < 1.1  # one iteration a step follows moving weights, and is not exact
+    assert sizes[1] > 1.5
