@@ -130,7 +130,7 @@ def test_no_record_has_a_longer_gradient_than_the_bound(
     problem = make_problem(kind, records=6, seed=seed % 1000)
     targets = far * problem.targets if loss.numeric_targets else problem.targets
     rows = prepare_features(size * problem.features, feature_norm=1.5, intercept=intercept, dtype=dtype, device=CPU).rows
-    held = prepare_targets(targets, classes=loss.target_classes, records=6, dtype=dtype, device=CPU)
+    held = prepare_targets(targets, classes=loss.target_classes, records=6, device=CPU)
     model = LinearModel(link_of(loss), rows, held, clip_norm=None, outputs=loss.outputs)
     parameters = torch.tensor(rng.choice([0.1, 100.0]) * rng.standard_normal((rows.shape[1], loss.outputs)), dtype=dtype)
     slack = 1 if dtype == torch.float64 else Fraction(1) + Fraction(1, 2**20)  # rounding of a product of single precision

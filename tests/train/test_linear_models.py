@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, int]:
     problem = make_problem(kind)
     rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
-    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, dtype=torch.float64, device=CPU)
+    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
     return rows, targets, CLASSES if kind == "softmax_regression" else 1
 
 
