@@ -143,8 +143,9 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
             PassAverage(run.pass_averages),
             precision,
         )
-    recorded = noise.executed(recorded_after(last, drawn, recorder, precision))
-    predictor = LinearPredictor.of(last.to(ready.dtype), ready.loss)
+    released = last.to(ready.dtype)
+    recorded = noise.executed(recorded_after(released, drawn, recorder, precision))
+    predictor = LinearPredictor.of(released, ready.loss)
     return Fitted(
         model=predictor,
         run=recorded,
