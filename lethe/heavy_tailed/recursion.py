@@ -23,7 +23,7 @@ from lethe.run.run import Run
 def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size: int, passes: int, step_sizes: Array) -> Run | None:
     r"""Projected clipped descent with cyclic batches as a run; None where a run cannot say it.
 
-    All is computed in float64, the noise added to the mean. On the whole space nothing bounds the iterates, and the run declares them exact.
+    All is computed in float64, the noise added to the mean. On the whole space nothing bounds the iterates: the run declares them exact.
 
     The oracle's noise of standard deviation $\sigma$ on a mean of b is a multiplier $z = b\sigma/C$ on the sum, rounded down.
 
