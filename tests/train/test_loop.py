@@ -280,6 +280,7 @@ SAME = torch.Generator()
         ({}, {"seed": None, "noise_generator": 3}, "noise_generator: got 3"),
         ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
         ({}, {"initial": np.full((4, 3), np.nan)}, r"initial\[0, 0\]"),
+        ({}, {"initial": np.full((4, 3), 1e200)}, "the norm of the iterates has no bound"),
         ({}, {"dtype": "float16"}, "dtype: got 'float16'"),
         ({}, {"dtype": "int64"}, "dtype"),
         ({}, {"device": "abacus"}, "device: got 'abacus'"),

@@ -32,10 +32,16 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
         dimension: d, their number.
         gradient_error: of Precision, from parameter_norm; 0 where the loss's curvature is declared of its computed gradients.
     Raises:
-        InputError: the run says less than this trainer needs.
+        InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
     """
     path = float(run.step_sizes.sum()) * run.clip_bound + (math.sqrt(dimension) + 12.0) * float(np.linalg.norm(run.noise_stds))
     needed = start_norm + path
+    if not math.isfinite(needed):
+        raise InputError(
+            f"the norm of the iterates has no bound: of the start it is {start_norm:.3g}, and steps and noise add up to {path:.3g}.",
+            source="the initial parameters, run.step_size and run.noise_multiplier",
+            remedy="take a smaller start, smaller steps or less noise.",
+        )
     if run.precision is None:
         norm = math.ldexp(1.0, math.frexp(2.0 * _ABOVE_RADIUS * needed)[1])
         return Precision(dtype="float64", parameter_norm=norm, gradient_error=gradient_error(norm))
