@@ -55,7 +55,7 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
         begun = time.process_time()
         descend(
             start, model, draw_batches(run, generators[0]), run.step_sizes.tolist(), run.noise_stds.tolist(), run.batch_size,
-            GaussianNoise(start.shape, generators[1], start.dtype), proximal_step(run.regularisers), Recorder(run, seeded=True),
+            GaussianNoise(start.shape, generators[1]), proximal_step(run.regularisers), Recorder(run, seeded=True),
             lambda step, iterate: None, as_planned, PassAverage(run.pass_averages),
         )  # fmt: skip
         return time.process_time() - begun

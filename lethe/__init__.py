@@ -28,6 +28,7 @@ from lethe.noise_allocation.correlate import correlate
 from lethe.report.figures import figure_of
 from lethe.run import losses, noise, schedules
 from lethe.run.batches import BallsInBins, Cyclic, CyclicPoisson, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
+from lethe.run.precision import Precision
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
@@ -67,6 +68,7 @@ __all__ = [
     "NuclearNorm",
     "Poisson",
     "Polynomial",
+    "Precision",
     "Profile",
     "RDPCurve",
     "Repeated",

@@ -144,3 +144,10 @@ def admits(design: str, relation: str) -> bool:
 def with_fresh_noise(run: lethe.Run) -> lethe.Run:
     """What a test recorded under a seed, or with a generator of its own, as it would be recorded without."""
     return run.replace(seeded=False)
+
+
+def as_planned(recorded: lethe.Run) -> lethe.Run:
+    """What a test recorded under a seed, as it was planned: without seed, and without the precision that training adds to a run."""
+    assert (recorded.precision is None) == (recorded.release == "all")
+    assert recorded.precision is None or recorded.precision.dtype == "float64"
+    return with_fresh_noise(recorded).replace(precision=None)

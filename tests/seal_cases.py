@@ -16,6 +16,7 @@ import lethe
 from lethe.certificates.signing import PAYLOAD_TYPE, SigningKey, signed
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
+from lethe.train.core.vouching import KEPT_WITHIN
 
 DELTA = 1e-3
 LOSS = {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"}
@@ -24,9 +25,13 @@ WEIGHTS = {"weights": np.arange(6.0).reshape(3, 2), "intercept": np.array([0.5, 
 
 def make_record(**changes: Any) -> TrainingRecord:
     fields: dict[str, Any] = {
-        "run": make_run(loss=LOSS),
+        "run": make_run(loss=LOSS, precision=lethe.Precision(dtype="float64", parameter_norm=64.0)),
         "by": "lethe.train",
-        "enforced": (HypothesisClaim("gradient bound", "features are projected"), HypothesisClaim("curvature", "features are projected")),
+        "enforced": (
+            HypothesisClaim("gradient bound", "features are projected"),
+            HypothesisClaim("curvature", "features are projected"),
+            HypothesisClaim("arithmetic", KEPT_WITHIN),
+        ),
         "declared": (HypothesisClaim("start", "at zero"),),
         "released": (Released("weights and intercept", tensors_digest(WEIGHTS)),),
     }

@@ -76,13 +76,13 @@ def test_settings_that_are_trained_together_are_trained_as_each_alone() -> None:
     for place, setting in enumerate(quiet):
         link = link_of(Softmax(feature_norm=9.0, evidence="enforced").for_classes(3))
         model = LinearModel(link, torch.from_numpy(rows), torch.from_numpy(labels)[:, None], clip_norm=setting.clip, outputs=3)
-        iterates, speed = [torch.zeros(5, 3)], torch.zeros(5, 3)
+        iterates, speed = [torch.zeros(5, 3, dtype=torch.float64)], torch.zeros(5, 3, dtype=torch.float64)
         for _ in range(3):
             speed = setting.momentum * speed + model.clipped_gradient_sum(iterates[-1], slice(0, 30)) / 30
             iterates.append(iterates[-1] - setting.length / setting.clip * (1.0 - setting.momentum) * speed)
         ours = slice(3 * place, 3 * place + 3)
-        assert torch.allclose(last[ours], iterates[3].T, rtol=1e-4, atol=1e-5)
-        assert torch.allclose(mean[ours], (iterates[2] + iterates[3]).T / 2.0, rtol=1e-4, atol=1e-5)
+        assert torch.allclose(last[ours].double(), iterates[3].T, rtol=1e-4, atol=1e-5)
+        assert torch.allclose(mean[ours].double(), (iterates[2] + iterates[3]).T / 2.0, rtol=1e-4, atol=1e-5)
 
 
 def test_a_share_of_the_records_has_the_noise_of_all_in_its_mean_gradient() -> None:

@@ -15,7 +15,7 @@ ESTIMATORS, TRAIN = "lethe.estimators", "lethe.train"
 FRESH_NOISE = "fresh noise"
 """The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
 
-_BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", FRESH_NOISE})
+_BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", "arithmetic", FRESH_NOISE})
 ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter"}}
 """Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 

@@ -13,6 +13,7 @@ from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.problem import Problem
 from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
 from lethe.run.batches import Cyclic, Full
+from lethe.run.precision import UNIT_ROUNDOFF, Precision
 from lethe.run.regularisers import Ball as BallConstraint
 from lethe.run.regularisers import Box as BoxConstraint
 from lethe.run.regularisers import Regulariser
@@ -21,6 +22,8 @@ from lethe.run.run import Run
 
 def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size: int, passes: int, step_sizes: Array) -> Run | None:
     r"""Projected clipped descent with cyclic batches as a run; None where a run cannot say it.
+
+    All is computed in float64, the noise added to the mean. On the whole space nothing bounds the iterates: the run declares them exact.
 
     The oracle's noise of standard deviation $\sigma$ on a mean of b is a multiplier $z = b\sigma/C$ on the sum, rounded down.
 
@@ -48,9 +51,22 @@ def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size:
             regulariser=constraint,
             neighbours="replace_one",
             release="last",
+            precision=_precision(problem.domain, problem.dimension, batch_size, oracle.clip_norm),
         )
     except InputError:  # numbers beyond what a run may hold: the phases say what it costs
         return None
+
+
+def _precision(domain: ConvexSet, dimension: int, batch_size: int, clip_norm: float) -> Precision | None:
+    r"""The norm of the set's points, and what rounding does to a mean of clipped rows: $u(b + d + 32)C$ (docs/theory.md, section 14)."""
+    if isinstance(domain, Ball):
+        norm = domain.radius + float(np.linalg.norm(domain.centre or 0.0))
+    elif isinstance(domain, Box):
+        norm = float(np.linalg.norm(np.maximum(np.abs(domain.low), np.abs(domain.high))))
+    else:
+        return None
+    error = UNIT_ROUNDOFF["float64"] * (batch_size + dimension + 32) * clip_norm
+    return Precision(dtype="float64", parameter_norm=norm * (1.0 + 2**-40), gradient_error=error)
 
 
 def _constraint(domain: ConvexSet, dimension: int) -> tuple[Regulariser | None, bool]:

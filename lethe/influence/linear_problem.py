@@ -106,7 +106,7 @@ class LinearProblem:
         run = self.run
         model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs, method=gradients_by(run))
         start = torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)
-        noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1], start.dtype)
+        noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1])
         return descend(
             start,
             model,
@@ -156,7 +156,7 @@ def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
     return LinearProblem(
         run=run,
         rows=rows,
-        column=prepare_targets(records.targets, classes=loss.target_classes, records=run.records, dtype=torch.float64, device=_CPU),
+        column=prepare_targets(records.targets, classes=loss.target_classes, records=run.records, device=_CPU),
         link=link_of(loss),
         outputs=loss.outputs,
         prox=prox,

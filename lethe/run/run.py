@@ -21,6 +21,7 @@ from lethe.run.neighbours import Neighbours, apart
 from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
+from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
@@ -66,6 +67,8 @@ class Run(StoredSpecification):
             "add_or_remove" needs a design in which a removed record moves no other.
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
+        precision: how the iterates are stored; their rounding is counted where only the last is released. None: it is not known, and
+            the iterates are declared to be exact.
         unit: "record", or "user": $f_i$ is the mean loss of some of user i's records, clipped as one; `records` then counts users.
     Raises:
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
@@ -92,6 +95,7 @@ class Run(StoredSpecification):
     neighbours: Neighbours = "replace_one"
     seeded: bool = False
     unit: Unit = "record"
+    precision: Annotated[InstanceOf[Precision] | None, BeforeValidator(parse_precision)] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
@@ -253,6 +257,18 @@ class Run(StoredSpecification):
     def noise_stds(self) -> Array:
         r"""$\tau_t = \lambda_t z_t C / b$, the noise standard deviation in parameter units, shape (T,)."""
         return _read_only(self.step_sizes * self.noise_multipliers * (self.clip_bound / self.batch_size))
+
+    @cached_property
+    def rounding_errors(self) -> Array | None:
+        r"""$2kuN + 2\lambda_tG$: how far rounding can move two iterates apart in a step, shape (T,); None where `precision` is not known.
+
+        A step has k roundings at the size of the parameters: one for the update, and two for each regulariser's proximal step.
+        """
+        if self.precision is None:
+            return None
+        roundings = 1 + 2 * len(self.regularisers)
+        errors = roundings * self.precision.rounding + 2.0 * self.precision.gradient_error * self.step_sizes
+        return _read_only(errors * (1.0 + 2.0**-50))
 
     @cached_property
     def sensitivities(self) -> Array:

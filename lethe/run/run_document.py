@@ -40,6 +40,7 @@ def _extras(fields: Mapping[str, Any]) -> dict[str, Any]:
         "noise": None if fields["noise"] is None else fields["noise"].to_document(),
         "seeded": fields["seeded"] or None,
         "unit": None if fields["unit"] == "record" else fields["unit"],
+        "precision": None if fields["precision"] is None else fields["precision"].to_document(),
     }
     return {name: value for name, value in extras.items() if value is not None}
 

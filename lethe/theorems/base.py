@@ -13,7 +13,7 @@ from lethe.errors import HypothesisError
 from lethe.run.participation import KNOWN_SIZES, BatchSizes
 from lethe.run.run import Run
 from lethe.theorems.clip_methods import Clipping, examine_clipping
-from lethe.theorems.known_words import examine_groups, examine_noise, examine_words
+from lethe.theorems.known_words import examine_groups, examine_noise, examine_precision, examine_words
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
 Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "lower-bound"]
@@ -67,6 +67,8 @@ class Theorem(ABC):
         adaptive: whether it holds for noise that was chosen along the way (Run.noise_budget).
         record_groups: whether it knows records that are drawn at the steps of a public group.
         correlated: whether it is about noise that is correlated over steps (Run.noise); else about independent noise alone.
+        counts_rounding: whether it counts what rounding does to iterates that nobody sees (Run.precision); a theorem on released iterates
+            need not, since their noise is added before they are rounded.
         sizes: which batch sizes it holds for: exact, binomial, or unknown ones as well.
         given_the_others: whether its bound holds given the draws of all records but the one in question, so that a cap on batches
             (truncate_at) costs no more than `truncation_slack`.
@@ -84,6 +86,7 @@ class Theorem(ABC):
     adaptive: ClassVar[bool] = False
     record_groups: ClassVar[bool] = False
     correlated: ClassVar[bool] = False
+    counts_rounding: ClassVar[bool] = False
     sizes: ClassVar[frozenset[BatchSizes]] = KNOWN_SIZES
     given_the_others: ClassVar[bool] = False
     clipping: ClassVar[Clipping] = "one norm"
@@ -115,6 +118,8 @@ class Theorem(ABC):
                     remedy="use budget-filter, or fix the noise in advance and drop noise_budget.",
                 )
             )
+        if run.precision is not None and self.covers == "last" and not self.counts_rounding:
+            unforeseen.append(examine_precision(run.precision))
         cap = examine_cap(run, given_the_others=self.given_the_others)
         return (*unforeseen, *examine_clipping(run, self.clipping), *cap, *self._examine(run))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from lethe.certificates.findings import Finding, fails
+from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.known_fields import unknown_field
 from lethe.run.participation import BatchSizes, Participation
+from lethe.run.precision import Precision
 from lethe.run.run import Run
 
 
@@ -70,4 +71,20 @@ def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
             source=f"noise = {'null' if run.noise is None else got}",
             remedy="use composition, or give the run a strategy." if correlated else "use correlated-noise, or drop noise.",
         ),
+    )
+
+
+def examine_precision(precision: Precision) -> Finding:
+    """The finding of a theorem on the last iterate that is stated for exact arithmetic: float64 is declared to be that, float32 is not.
+
+    Args:
+        precision: of the run.
+    """
+    if precision.dtype == "float64":
+        return holds("arithmetic", "it is stated for exact arithmetic; the rounding of float64 is not counted", evidence="declared")
+    return fails(
+        "arithmetic",
+        f"it is stated for exact arithmetic; iterates are {precision.dtype}, whose rounding adds up over the steps",
+        source="precision.dtype",
+        remedy="use optimal-shift, which counts rounding, or keep the iterates in float64.",
     )

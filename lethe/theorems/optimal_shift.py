@@ -18,7 +18,7 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
+from lethe.theorems.requirements import arithmetic, bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
 from lethe.theorems.shuffled.reshuffled import reshuffled
@@ -42,6 +42,7 @@ class OptimalShift(Theorem):
     needs: ClassVar[str] = "smooth losses (or a bounded domain and batches of exact size); any batch design"
     covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
+    counts_rounding: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "projections and envelopes"
     averages: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
@@ -62,7 +63,7 @@ class OptimalShift(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Only the last iterate may be released, and something must be known of the steps: smoothness, or a bounded domain."""
-        findings = [last_iterate(run), *solvable_length(run), gradient_bound(run), *_steps(run), _design(run)]
+        findings = [last_iterate(run), *solvable_length(run), gradient_bound(run), *_steps(run), _design(run), arithmetic(run)]
         if run.batches.secret:
             findings.append(secrecy(run))
         return tuple(findings)
@@ -144,6 +145,8 @@ def _one_step(run: Run) -> float:
     if run.pass_averages is not None:
         step_size = float(run.pass_averages @ run.step_sizes[-run.steps_per_pass :])
     apart = run.diameter + moves * step_size * run.record_bound
+    if run.rounding_errors is not None:
+        apart += float(run.rounding_errors[-1 if run.pass_averages is None else -run.steps_per_pass :].sum())
     return float(above(apart / noise, (run.steps_per_pass + 4) * 2.0**-52))
 
 

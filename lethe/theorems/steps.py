@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from lethe.calculus.rounding import raised, round_up
+from lethe.calculus.rounding import raised
 from lethe.certificates.certificate import StepConstant
 from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
@@ -16,7 +16,7 @@ from lethe.run.schedules import Array
 from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shuffled.averaged import averaged_mus
+from lethe.theorems.shuffled.averaged import as_passes
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.
 OVERFILL_SLACK = 1e-18
@@ -31,7 +31,7 @@ class Steps:
         diameter: how large that shift can be at all, shape (T,), or None when the domain is unbounded.
         constant: the largest of `lipschitz`, with its reason.
         errors: $e_t$, by how much more than `lipschitz` says step t may bring two iterates apart, because gradients are known up to an
-            error only, shape (T,), in parameter units; None: they are exact, but for rounding.
+            error only and iterates are rounded, shape (T,), in parameter units; None: both are exact.
         slack: the probability that some batch holds more, to be added to delta; what a cap on batches costs comes on top.
     """
 
@@ -70,6 +70,7 @@ def step_constants(run: Run) -> Steps | None:
         where = " in groups" if run.clips_in_groups else ""
         raw, why = clipped_step(sizes, weak_convexity, smoothness), f"clipped{where}, by projection"
     raw = raw.max(axis=0)  # convex in the size, so that the ends decide
+    errors = _errors(run, largest, raw)
     contraction = ridge_contraction(run.step_sizes, run.strong_convexity)
     lipschitz = np.array(raw, dtype=np.float64)
     # A product that underflows is not 0: the step does not forget everything.
@@ -84,17 +85,24 @@ def step_constants(run: Run) -> Steps | None:
         constant=StepConstant(
             constant=float(lipschitz[1:].max() if len(lipschitz) > 1 else lipschitz[0]), certificate=f"{descended_name(run)}, {why}"
         ),
-        errors=_errors(run, largest),
+        errors=errors,
         slack=slack,
     )
 
 
-def _errors(run: Run, largest: int) -> Array | None:
-    r"""$e_t = 2\lambda_t\frac Kb\eta C$: two iterates move by sums of K gradients over b, each of them off by $\eta C$."""
-    share = gradient_error(run)
-    if share == 0.0:
+def _errors(run: Run, largest: int, expansion: Array) -> Array | None:
+    r"""$e_t = 2\lambda_t\frac Kb\eta C + \max(1, L_t)r_t$: what gradients are off by, and what rounding adds.
+
+    Two iterates move by sums of K gradients over b, each of them off by $\eta C$. What was rounded after the noise of the step before,
+    at most $r_t$ apart, goes through step t.
+    """
+    share, rounding = gradient_error(run), run.rounding_errors
+    if share == 0.0 and rounding is None:
         return None
-    return np.asarray(raised(run.step_sizes * (2.0 * share * run.clip_bound * (largest / run.batch_size)), 2.0**-50))
+    errors = run.step_sizes * (2.0 * share * run.clip_bound * (largest / run.batch_size))
+    if rounding is not None:
+        errors = errors + np.maximum(expansion, 1.0) * rounding
+    return np.asarray(raised(errors, 2.0**-50))
 
 
 def errors_mu(run: Run, steps: Steps) -> float:
@@ -107,8 +115,11 @@ def errors_mu(run: Run, steps: Steps) -> float:
         return 0.0
     if run.pass_averages is None:
         return shift.solve(steps.lipschitz, steps.errors, run.noise_stds).mu
-    by_step = averaged_mus(steps.lipschitz, steps.errors, run.noise_stds, run.pass_averages)
-    return round_up(float(by_step.sum()), 2.0**-52 * (by_step.size + 2))
+    passes, touches, _ = as_passes(steps.lipschitz, steps.errors, run.noise_stds, run.pass_averages, None)
+    # The mean of a pass's iterates is itself rounded twice a step, whatever the weight of the iterate.
+    of_the_mean = 0.0 if run.precision is None else 2.0 * run.steps_per_pass * run.precision.rounding
+    together = raised(touches.sum(axis=0) + of_the_mean, 2.0**-52 * (run.steps_per_pass + 2))
+    return shift.solve(passes.lipschitz, together, passes.noise_std).mu
 
 
 def largest_curvature(run: Run) -> float:

@@ -17,6 +17,7 @@ from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import (
+    arithmetic,
     bounded_domain,
     drawn_afresh,
     drawn_by,
@@ -59,6 +60,7 @@ class Windowed(Theorem):
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret; smooth losses; a bounded domain or a contraction"
     covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
+    counts_rounding: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "projections and envelopes"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: random batches, window and split."),
@@ -79,7 +81,14 @@ class Windowed(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
-        findings = [last_iterate(run), *solvable_length(run), drawn_afresh(run), gradient_bound_when_drawn(run), smooth(run)]
+        findings = [
+            last_iterate(run),
+            *solvable_length(run),
+            drawn_afresh(run),
+            gradient_bound_when_drawn(run),
+            smooth(run),
+            arithmetic(run),
+        ]
         if run.batches.participation is Participation.INDEPENDENT_DRAW:
             findings += [secrecy(run), _together(run), noise_at_the_end(run)]
         return tuple(findings)

@@ -136,9 +136,10 @@ def descend(
     """
     start, drawn = seeded_generators(seed, (_CPU, _CPU))
     parameters = network.initial(start, records.features.dtype)
-    noise = GaussianNoise(parameters.shape, drawn, parameters.dtype)
+    noise = GaussianNoise(parameters.shape, drawn)
     for noise_multiplier in np.sqrt(variances).tolist():
-        total = network.clipped_gradient_sum(parameters, records, clip_norm) + noise.draw(clip_norm * noise_multiplier)
+        fresh = torch.as_tensor(noise.draw(clip_norm * noise_multiplier), dtype=parameters.dtype)
+        total = network.clipped_gradient_sum(parameters, records, clip_norm) + fresh
         parameters -= total * (step_size / len(records.features))
     return parameters
 

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from lethe.calculus.domains import require_positive
-from lethe.errors import InputError
 from lethe.run.regularisers import Ball
 from lethe.train.core.tensors import checked_tensors
-from lethe.train.network.optimisers import CertifiedRelease
 from lethe.train.network.proximal.joint_ball import onto_joint_ball, require_radius
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
@@ -52,22 +50,3 @@ def clip_mean(gradients: Iterable[Tensor], bound: float) -> None:
         LetheError: the gradient is not finite.
     """
     onto_joint_ball(checked_tensors(gradients), require_radius("bound", bound))
-
-
-def certified_double_clipping(clipped: str) -> CertifiedRelease:
-    """What may be certified of SGD with double clipping.
-
-    Args:
-        clipped: "iterate" (see `projected_iterate`) or "mean_gradient" (see `clip_mean`).
-    Raises:
-        InputError: something else.
-    """
-    if clipped == "iterate":
-        return CertifiedRelease(
-            "last", "the iterate is projected on a convex set after the noise: a proximal step of the certified recursion."
-        )
-    if clipped == "mean_gradient":
-        return CertifiedRelease(
-            "all", "the mean gradient is clipped again, and no Lipschitz constant is known of such a step: composition only."
-        )
-    raise InputError(f"clipped: got {clipped!r}; it needs iterate or mean_gradient.")

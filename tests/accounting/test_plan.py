@@ -24,7 +24,7 @@ PLANNED = {("cyclic", "last"), ("shuffled", "last"), ("shuffled_once", "all"), (
 def test_a_plan_meets_its_target_and_wastes_nothing(design: str, release: str) -> None:
     planned = lethe.plan(make_run(batches=batches(design, 10), release=release, noise_multiplier=None), epsilon=1.0, delta=1e-5)
     assert lethe.certify(planned, 1e-5).epsilon <= 1.0
-    assert lethe.certify(planned.with_noise_scaled(1 - 1e-5), 1e-5).epsilon > 1.0
+    assert lethe.certify(planned.with_noise_scaled(1 - 2e-5), 1e-5).epsilon > 1.0  # half of it is kept for the rounding of hidden iterates
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_a_schedule_keeps_its_shape(schedule: object) -> None:
     planned = lethe.plan(run, epsilon=0.5, delta=1e-6)
     ratio = planned.noise_multipliers / run.noise_multipliers
     assert ratio == pytest.approx(ratio[0], rel=1e-12)
-    assert lethe.certify(planned, 1e-6).epsilon == pytest.approx(0.5, rel=1e-5)
+    assert lethe.certify(planned, 1e-6).epsilon == pytest.approx(0.5, rel=3e-5)
     assert lethe.certify(planned, 1e-6).epsilon <= 0.5
 
 
@@ -51,7 +51,7 @@ def test_a_plan_that_rounding_left_short_is_raised_until_it_certifies(monkeypatc
 def test_pass_ends_and_extreme_targets() -> None:
     for epsilon, delta in [(1e-4, 1e-5), (50.0, 1e-12), (1.0, 1e-200)]:
         planned = lethe.plan(make_run(noise_at="pass_ends", noise_multiplier=None), epsilon=epsilon, delta=delta)
-        assert lethe.certify(planned, delta).epsilon == pytest.approx(epsilon, rel=1e-5)
+        assert lethe.certify(planned, delta).epsilon == pytest.approx(epsilon, rel=3e-5)
         assert lethe.certify(planned, delta).epsilon <= epsilon
 
 
@@ -84,7 +84,7 @@ def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, targe
     run = make_run(batches=batches(design, 10), noise_multiplier={"schedule": "exponential", "first": 1.0, "ratio": 0.99})
     planned = lethe.plan(run, target=target)
     assert _met(planned, target)
-    assert not _met(planned.with_noise_scaled(1 - 1e-5), target)
+    assert not _met(planned.with_noise_scaled(1 - 2e-5), target)
 
 
 def _met(run: lethe.Run, target: lethe.Guarantee) -> bool:

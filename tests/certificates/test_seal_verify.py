@@ -64,7 +64,7 @@ def test_a_stranger_can_seal_anything_and_proves_nothing(tmp_path: Path) -> None
     assert "proves nothing about who" in found.sealed.why
     assert found.belongs is not None
     assert not found.belongs.yes
-    assert sum("the file says: enforced by lethe.train" in line for line in found.declared) == 3
+    assert sum("the file says: enforced by lethe.train" in line for line in found.declared) == 4
     # For whoever trusts the stranger it is a seal, and ours is none.
     assert verified(forged, tmp_path, weights=MOVED, key=key.public).yes
     by_other = verified(content, tmp_path, key=key.public)

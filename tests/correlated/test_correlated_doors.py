@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import make_run
+from helpers import as_planned, make_run
 from torch import nn
 
 import lethe
@@ -83,20 +83,20 @@ def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
     on_sums = np.linalg.inv(as_matrix(run.noise.strategy(STEPS))) @ fresh * (5.0 * run.clip_bound)
     moved = (run.step_sizes[:, None] * on_sums / 10).sum(0).reshape(3, 2).T
     assert (head.weight.detach() - start).numpy() == pytest.approx(moved, rel=1e-9)
-    assert fitted.run.replace(seeded=False) == run
+    assert as_planned(fitted.run) == run
     certified = lethe.certify(fitted.run.replace(seeded=False), DELTA)
     assert (certified.theorem, certified.epsilon) == ("correlated-noise", pytest.approx(lethe.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_the_last_iterate_is_that_of_a_training_that_releases_all(way: str) -> None:
-    """Bit for bit, and for the same epsilon: the noise is what hides all iterates."""
+def test_the_last_iterate_is_that_of_a_training_that_releases_all() -> None:
+    """But for 6 roundings of float32, which iterates are not kept in where they are not released; and for the same epsilon."""
     models, runs = [network(), network()], [run_of(release="all"), run_of(release="last")]
-    recorded = [WAYS[way](run, model, seed=4) for run, model in zip(runs, models, strict=True)]
-    assert all(torch.equal(*pair) for pair in zip(models[0].parameters(), models[1].parameters(), strict=True))
+    recorded = [by_fit(run, model, seed=4) for run, model in zip(runs, models, strict=True)]
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert float((one - other).detach().abs().max()) <= 6 * 2**-23 * float(one.detach().abs().max())
     for run, done in zip(runs, recorded, strict=True):
-        assert done.replace(seeded=False, loss=run.loss) == run
+        assert as_planned(done).replace(loss=run.loss) == run
     certificates = [lethe.certify(run, DELTA) for run in runs]
     assert certificates[1].epsilon == certificates[0].epsilon
     assert certificates[1].theorem == "correlated-noise"

@@ -35,7 +35,7 @@ def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) ->
     """40 000 coordinates of 6 steps: the empirical covariance of noise / tau is C^{-1} C^{-T}, within 5 standard errors."""
     for noise in noises(tmp_path):
         run = make_run(noise=noise, steps=6, step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3])
-        drawing = CorrelatedGaussianNoise(run, torch.Size((40_000,)), torch.Generator().manual_seed(1), torch.float64)
+        drawing = CorrelatedGaussianNoise(run, torch.Size((40_000,)), torch.Generator().manual_seed(1))
         stds = run.uncorrelated.noise_stds
         drawn = np.stack([drawing.draw(float(std)).numpy() / std for std in stds])  # pyright: ignore[reportAttributeAccessIssue]
         assert run.noise is not None
@@ -98,29 +98,24 @@ def test_it_trains_in_every_kept_order(batches: dict[str, Any], dtype: str) -> N
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    features, targets = data()
     with pytest.raises(InputError, match="noise_policy"):
-        fit_linear(make_run(noise=BANDED), features, targets, classes=2, noise_policy=lambda observed: 1.0)
-    # A diagonal of 10^9 leaves a draw of its own of 10^-9 of the noise in each step, which float32 cannot hold.
-    tiny = make_run(noise={"kind": "banded_toeplitz", "coefficients": [1e12]}, release="all")
-    with pytest.raises(LetheError, match="drowns"):
-        fit_linear(tiny, features, targets, classes=2, dtype="float32", initial=np.ones((3, 2)))
+        fit_linear(make_run(noise=BANDED), *data(), classes=2, noise_policy=lambda observed: 1.0)
 
 
 def test_noise_that_outgrows_its_draws_is_refused() -> None:
     """C^{-1} of (1, 2) doubles what was there: after 50 steps the fresh draw is beyond the 53 bits of what it is added to."""
-    for coefficients, dtype in (([1.0, 2.0], "float64"), ([1.0, 1.3], "float32"), ([1.0, 2.0] * 20, "float64")):
+    for coefficients in ([1.0, 2.0], [1.0, 2.0] * 20):
         run = make_run(noise={"kind": "banded_toeplitz", "coefficients": coefficients})
         assert lethe.certify(run, 1e-5).epsilon > 0
         with pytest.raises(LetheError, match="drowns in the rounding"):
-            fit_linear(run, *data(), classes=2, dtype=dtype)
-    for coefficients in ([1.0, 1.0], [1.0, 0.9, 0.8, 0.7]):
+            fit_linear(run, *data(), classes=2, dtype="float32")
+    for coefficients in ([1.0, 1.0], [1.0, 1.3], [1.0, 0.9, 0.8, 0.7]):
         fit_linear(make_run(noise={"kind": "banded_toeplitz", "coefficients": coefficients}), *data(), classes=2)
 
 
 def test_noise_that_was_drawn_elsewhere_too_has_no_run() -> None:
     run = make_run(noise=BANDED, steps=6)
-    drawing = CorrelatedGaussianNoise(run, torch.Size((2,)), torch.Generator().manual_seed(1), torch.float64)
+    drawing = CorrelatedGaussianNoise(run, torch.Size((2,)), torch.Generator().manual_seed(1))
     for _ in range(5):
         drawing.draw(1.0)
     with pytest.raises(HypothesisError, match="5 times in 6 steps"):
@@ -156,28 +151,3 @@ def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     assert page.verdict == "consistent"
     assert page.claim is not None
     assert 0.5 * truth < page.audits[1].epsilon < truth <= page.claim.epsilon * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("release", ["all", "last"])
-def test_noise_is_above_the_rounding_of_every_iterate_whatever_is_released(release: str) -> None:
-    """The iterate is .25 where the second step's noise is 1e-15, some units of its rounding, and 1e-7 at the end: what is certified of the
-    last iterate is certified of all, so noise that is lost in an earlier one is not there."""
-    features = np.zeros((30, 2))
-    features[:10, 0] = 1.0
-    fields: dict[str, Any] = {
-        "loss": {"kind": "logistic_regression", "feature_norm": 1.0},
-        "regulariser": {"kind": "ridge", "strength": 1.0},
-    }
-    run = lethe.Run(
-        records=30,
-        batches={"design": "cyclic", "size": 10},
-        steps=3,
-        step_size=[1.0, 1e-7, 1e6],
-        clip_norm=1.0,
-        noise_multiplier=1e-7,
-        release=release,
-        noise=BANDED,
-        **fields,
-    )
-    with pytest.raises(LetheError, match="drowns in the rounding"):
-        fit_linear(run, features, np.arange(30) < 10, classes=2)

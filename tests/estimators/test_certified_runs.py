@@ -32,7 +32,7 @@ from lethe.run.losses import (
 )
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
-AFTERWARDS = {"release", "secrecy"}
+AFTERWARDS = {"release", "secrecy", "arithmetic"}
 NAMES = [pytest.param(run.name, marks=[pytest.mark.slow] if run.name == "poisson" else []) for run in RUNS]
 BINARY, TERNARY = two_blobs(120), three_blobs(120)
 VALUES = BINARY[0], BINARY[0] @ np.array([0.5, -0.2, 0.1])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gaussian_guarantees import mu_of
+from helpers import as_planned
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
@@ -101,8 +103,9 @@ def test_users_of_one_row_are_rows(kind: Any, mechanism: str) -> None:
     made = [kind(**PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
     one, other = made[0].fit(TABLE, LABELS), made[1].fit(TABLE, LABELS, users=np.arange(ROWS))
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
-    assert one.statement_.planned == other.statement_.planned
-    assert other.run_ == one.run_.replace(unit="user")
+    assert as_planned(other.run_) == as_planned(one.run_).replace(unit="user")
+    # Rounding is counted for as many rows as users may have, within the 1e-5 of the noise that planning keeps for it.
+    assert mu_of(one.statement_.planned) <= mu_of(other.statement_.planned) <= mu_of(one.statement_.planned) * (1 + 1e-5)
 
 
 @pytest.mark.sampled(5)

@@ -79,7 +79,7 @@ def test_gaussian_steps_have_the_square_root_of_their_share(part: float) -> None
     scaler, linear = split_budget([PrivateStandardScaler(), model("cyclic")], 1.0, DELTA, shares=[0.4 * part, 0.6 * part])
     mus = [step.fit(X, Y).statement_.guarantee.mu for step in (scaler, linear)]
     assert GDP(math.hypot(*mus)).epsilon(DELTA) <= (1.0 if part == 1.0 else 0.52)
-    assert mus[0] / mus[1] == pytest.approx(math.sqrt(0.4 / 0.6), rel=1e-6)
+    assert mus[0] / mus[1] == pytest.approx(math.sqrt(0.4 / 0.6), rel=1.1e-5)  # training keeps 1e-5 of its noise in reserve
     assert scaler.delta == linear.delta == DELTA
 
 

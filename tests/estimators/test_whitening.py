@@ -178,7 +178,7 @@ def test_a_pipeline_states_the_whole_price_and_what_is_free() -> None:
     assert 3.99 < total.epsilon(1e-5) <= 4.0
     mus = [mu_of(model[place].statement_.guarantee) for place in (3, 5)]
     assert mu_of(total.guarantee) == pytest.approx(math.hypot(*mus))
-    assert mus[0] ** 2 == pytest.approx(0.1 * mu_of(total.guarantee) ** 2, rel=1e-6)
+    assert mus[0] ** 2 == pytest.approx(0.1 * mu_of(total.guarantee) ** 2, rel=2e-5)  # training keeps 1e-5 of its noise in reserve
     report = privacy_report_of(model, 1e-5)
     for name in ("scatteringfeatures", "publicwhitening", "recordnormalizer-1", "recordnormalizer-2"):
         assert f"    {name} > " in report

@@ -21,8 +21,7 @@ from lightning.pytorch.callbacks import (
 from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, left_as_it_was, loader, run_of, trainer
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-import lethe
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 
 pytestmark = [
@@ -69,11 +68,6 @@ class Iterating(Classifier):
 class Two(Classifier):
     def configure_optimizers(self) -> Any:
         return [torch.optim.SGD(self.parameters(), lr=0.1), torch.optim.SGD(self.parameters(), lr=0.1)]
-
-
-class Plain(Classifier):
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 class Without(Classifier):
@@ -202,8 +196,6 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
         fitted(Classifier(), PrivateTraining(epsilon=1.0, delta=DELTA))
     with pytest.raises(InputError, match=r"delta: got 0\.5; with 23 records"):
         fitted(Classifier(), private(delta=0.5))
-    with pytest.raises(HypothesisError, match=r"ema: got 0\.9, and release is last"):
-        fitted(Plain(), private(ema=0.9, run=run_of(release="last", batches=lethe.Cyclic(size=5), neighbours="zero_out")))
     with pytest.raises(InputError, match=r"(?s)training_step: gives one number for its batch; with views it needs one loss a row"):
         fitted(Classifier("mean"), private(views=2))
     for asked in (private().record, lambda: private().certificate_, lambda: private().run):

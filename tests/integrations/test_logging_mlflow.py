@@ -66,11 +66,11 @@ def test_certificate_and_report_are_artefacts(store: str) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     run, log = make_run(release="last"), logger(store, report=True)
-    fitted(run, log)
+    trained = fitted(run, log)
     found = logged(store, log)
     files = found.artefacts()
     certificate = lethe.Certificate.load(files["certificate.json"])
-    assert certificate.epsilon == lethe.certify(run, DELTA).epsilon
+    assert certificate.epsilon == lethe.certify(trained.run, DELTA).epsilon
     assert any(finding.evidence == "enforced" for finding in certificate.findings), "it is of the training, not of a typed run"
     assert lethe.Run.load(files["run.yaml"]) == certificate.run
     page = files["report.html"].read_text()

@@ -71,6 +71,7 @@ def test_no_correlation_leaves_less_noise_in_the_last_iterate_than_the_joint_sch
     steps, rate = 12, 0.9
     loss = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 1.0, "gradient_bound": 1.0}
     run = make_run(records=10, batches=lethe.Full(), steps=steps, passes=None, step_size=1.0, loss=loss, noise_multiplier=None)
+    run = run.replace(precision=lethe.Precision(dtype="float64", parameter_norm=1.0))  # no noise is kept in reserve for its rounding
     fading = Influence(rate=rate**2, basis="assumed")
     found = allocate(run, target=lethe.GDP(1.0), schedule="joint", influence=fading)
     least = float(run.sensitivities[0]) * sum(rate**back for back in range(steps))

@@ -1,4 +1,4 @@
-"""Loops of one's own whose trained parameters are watched, for each release."""
+"""Loops of one's own whose trained parameters are watched, and the releases of `fit`, which watches them as well."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Release = Literal["all", "last"]
 RELEASES: tuple[Release, Release] = ("all", "last")
 
 
-def make_loop(release: Release, **options: Any) -> Loop:
-    return Loop(make_network_run(release=release, noise_multiplier=1.0), **options)
+def make_loop(**options: Any) -> Loop:
+    return Loop(make_network_run(noise_multiplier=1.0), **options)

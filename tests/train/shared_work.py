@@ -228,6 +228,8 @@ def wrong(rank: int, what: str) -> Any:
     elif what == "regulariser":
         made = fully_shard(model, mesh=mesh)
         run = make_network_run("shuffled", noise_multiplier=1.0, regulariser={"kind": "ridge", "strength": 0.1})
+    elif what == "last":
+        made, run = fully_shard(model, mesh=mesh), make_network_run("shuffled", noise_multiplier=1.0, release="last")
     elif what == "average kept":
         made, options = fully_shard(model, mesh=mesh), {"ema": 0.9, "checkpoints": "never made"}
     elif what == "same noise":

@@ -9,7 +9,7 @@ from helpers import DESIGNS, with_fresh_noise
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import COLUMNS, make_loss, make_problem, make_run
+from problems import make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
@@ -191,14 +191,7 @@ def test_a_policy_needs_a_budget_and_a_run_without_noise_needs_a_policy() -> Non
 
 def test_an_overflow_is_not_shown_to_the_policy() -> None:
     with pytest.raises(LetheError, match="overflowed before step 2"):
-        fit(budgeted_run(1.0), lambda observed: 1e60, dtype="float32")
-
-
-def test_noise_that_the_policy_lets_drown_is_refused() -> None:
-    run = budgeted_run(1e16)
-    initial = np.ones((COLUMNS, 3))
-    with pytest.raises(LetheError, match="drowns in the rounding"):
-        fit(run, lambda observed: 1e-6, initial=initial, dtype="float32")
+        fit(budgeted_run(1.0, step_size=1e8, clip_norm=5.0), lambda observed: 1.7e300)
 
 
 def test_secret_norms_of_least_squares_are_counted_at_their_bound() -> None:

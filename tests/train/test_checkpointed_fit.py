@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import as_planned
 from interrupted import Spy, make_kept_run, quick_disk, trained
 from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
@@ -142,7 +142,7 @@ def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path
     holder.close()
     result = trained(killed, RUN, model=model, optimizer=adam(model))
     assert result is not None
-    assert with_fresh_noise(result.run) == RUN
+    assert as_planned(result.run) == RUN
 
 
 @pytest.mark.sampled(2)
@@ -155,7 +155,7 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
     for network in (model, again):
         result = trained(tmp_path, run, spy, model=network)
         assert result is not None
-        assert with_fresh_noise(result.run) == run
+        assert as_planned(result.run) == run
         drawn = len(spy.steps)
     assert torch.equal(flat(model), flat(again))
     assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
@@ -271,7 +271,7 @@ def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) 
         trained(tmp_path, RUN, spy, loss=fails)
     result = trained(tmp_path, RUN, spy)
     assert result is not None
-    assert with_fresh_noise(result.run) == RUN
+    assert as_planned(result.run) == RUN
     assert spy.steps == list(range(1, 21))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from convex_heads import FEATURES, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
-from helpers import with_fresh_noise
+from helpers import as_planned, with_fresh_noise
 from torch import Tensor
 
 from lethe.accounting.certify import certify
@@ -37,7 +37,7 @@ def test_it_is_fit_linear_on_the_features_and_the_model_predicts_as_trained(kind
         run, features, targets.numpy(), classes=3 if kind == "softmax_regression" else None, seed=5, initial=torch.cat(start), dtype=dtype
     )
     assert (weights_of(result) == linear.model.weights).all()
-    assert with_fresh_noise(result.run) == with_fresh_noise(linear.run) == run
+    assert as_planned(result.run) == as_planned(linear.run) == run
     assert (linear.model.weights == head.weight.detach().double().numpy().T).all()
     assert head.in_features == FEATURES
     if intercept:

@@ -108,7 +108,7 @@ def test_a_number_of_classes_that_does_not_fit_is_refused(loss: LinearLoss, clas
 
 
 def targets(values: object, classes: int | None = 3, records: int = 3) -> torch.Tensor:
-    return prepare_targets(values, classes=classes, records=records, dtype=torch.float64, device=CPU)
+    return prepare_targets(values, classes=classes, records=records, device=CPU)
 
 
 def test_class_numbers_become_integers_and_real_targets_stay() -> None:

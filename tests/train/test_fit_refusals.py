@@ -86,12 +86,10 @@ def test_stale_gradients_of_frozen_parameters_are_not_stepped_on() -> None:
 @pytest.mark.slow
 def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
     data = make_data(torch.float32)
-    faint = make_network_run(release="last", noise_multiplier=1e-4)
-    with pytest.raises(LetheError, match="drowns"):
+    faint = make_network_run(noise_multiplier=1e-5)
+    with pytest.raises(LetheError, match="drowns"):  # in the sums
         fit(make_network(torch.float32), CROSS_ENTROPY, data, faint)
     fit(make_network(), CROSS_ENTROPY, make_data(), faint)  # float64 holds it
-    with pytest.raises(LetheError, match="drowns"):  # in the released sums
-        fit(make_network(torch.float32), CROSS_ENTROPY, data, faint.replace(release="all", noise_multiplier=1e-5))
     with pytest.raises(LetheError, match="overflowed"):
         fit(make_network(torch.float32), CROSS_ENTROPY, data, make_network_run(step_size=1e38, noise_multiplier=100.0, steps=3))
 
@@ -163,9 +161,14 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
         InputError,
         "the run says .0.24, 0.32",
     ),
-    ("Adam, last", {"release": "last"}, {"optimizer": torch.optim.Adam}, HypothesisError, "Adam keeps two averages"),
-    ("momentum, last", {"release": "last"}, {"optimizer": lambda p: SGD(p, lr=0.5, momentum=0.9)}, HypothesisError, "momentum = 0.9"),
-    ("other rate, last", {"release": "last"}, {"optimizer": lambda p: SGD(p, lr=0.4)}, HypothesisError, "0.5 was certified"),
+    ("Adam, last", {"release": "last"}, {"optimizer": torch.optim.Adam}, HypothesisError, "an optimiser or a loop of one's"),
+    (
+        "SGD, last",
+        {"release": "last"},
+        {"optimizer": lambda p: SGD(p, lr=0.5)},
+        HypothesisError,
+        "an optimiser or a loop of one's",
+    ),
     ("LBFGS", {}, {"optimizer": torch.optim.LBFGS}, InputError, "LBFGS"),
     ("optimiser and ridge", {"regulariser": {"kind": "ridge", "strength": 1.0}}, {"optimizer": SGD}, InputError, "belong to the plain"),
     ("optimiser of some", {}, {"optimizer": lambda p: SGD(p[:2], lr=0.5)}, InputError, "would never move"),

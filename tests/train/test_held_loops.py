@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from held_loops import Release, make_loop
+from held_loops import make_loop
 from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 
-from lethe.errors import HypothesisError, InputError
-from lethe.train import Checkpoints, PrivacyEngine, fit
+from lethe.errors import HypothesisError
+from lethe.train import Checkpoints, fit
 
 
 @pytest.mark.nightly(by_day="test_a_change_between_two_steps_is_refused_before_the_next")
@@ -34,7 +34,7 @@ def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
     fitted = fit(again, CROSS_ENTROPY, make_data(), run, checkpoints=Checkpoints(folder=tmp_path, every=3))
     assert fitted.run.total_steps == 9
 
-    loop = make_loop("all", checkpoints=Checkpoints(folder=tmp_path / "loop", every=3))
+    loop = make_loop(checkpoints=Checkpoints(folder=tmp_path / "loop", every=3))
     batches = iter(loop.loader)
     for _ in range(3):
         loop.use(*next(batches))
@@ -47,29 +47,8 @@ def test_what_was_changed_is_not_saved(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-def test_after_the_last_iterate_was_recorded_early_training_does_not_go_on() -> None:
-    """Its release and that of a later iterate add up, which no certificate of either says."""
-    loop = make_loop("last")
-    batches = iter(loop.loader)
-    for _ in range(4):
-        loop.use(*next(batches))
-    assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 4
-    assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 4
-    with pytest.raises(InputError, match="recorded after step 4"):
-        loop.use(*next(batches))
-    loop = make_loop("last")
-    batches = iter(loop.loader)
-    for _ in range(4):
-        loop.use(*next(batches))
-    inputs, targets = next(batches)
-    loop.engine.recorded_run(steps_fixed_in_advance=True)
-    with pytest.raises(InputError, match="recorded after step 4"):
-        loop.use(inputs, targets)
-
-
-@pytest.mark.slow
 def test_where_all_is_released_it_may_be_recorded_early_and_go_on() -> None:
-    loop = make_loop("all")
+    loop = make_loop()
     for inputs, targets in loop.loader:
         loop.use(inputs, targets)
         if loop.engine.steps == 4:
@@ -95,10 +74,10 @@ def swaps_and_swaps_back(loop: Loop) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", [reads_only, swaps_and_swaps_back])
-@pytest.mark.parametrize(("release", "make"), [("last", torch.optim.SGD), ("all", torch.optim.AdamW), ("all", torch.optim.Adagrad)])
-def test_honest_loops_pass(release: Release, make: Any, change: Callable[[Loop], None]) -> None:
-    loop = make_loop(release, optimizer=lambda parameters: make(parameters, lr=0.5), physical_size=3)
-    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, step_size=1, gamma=1.0 if release == "last" else 0.9)
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
+def test_honest_loops_pass(make: Any, change: Callable[[Loop], None]) -> None:
+    loop = make_loop(optimizer=lambda parameters: make(parameters, lr=0.5), physical_size=3)
+    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, step_size=1, gamma=0.9)
     average = torch.optim.swa_utils.AveragedModel(loop.model)
     for inputs, targets in loop.loader:
         change(loop)
@@ -115,7 +94,7 @@ def test_honest_loops_pass(release: Release, make: Any, change: Callable[[Loop],
 
 @pytest.mark.slow
 def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released() -> None:
-    loop = make_loop("all")
+    loop = make_loop()
 
     def within(*_: object) -> None:
         loop.model[0].weight.data.clamp_(-0.3, 0.3)
@@ -125,30 +104,8 @@ def test_hooks_of_the_optimizer_s_own_are_part_of_its_step_where_all_is_released
     assert float(loop.model[0].weight.detach().abs().max()) <= 0.3
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False}])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_build_of_sgd_is_the_certified_step(options: dict[str, bool], dtype: torch.dtype) -> None:
-    model = make_network(dtype)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, **options)
-    features, targets = make_data(dtype)
-    run = make_network_run(release="last", noise_multiplier=1.0)
-    fit(model, CROSS_ENTROPY, (features, targets), run, optimizer=optimizer)
-    model = make_network(dtype)
-    engine = PrivacyEngine(run)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, **options)
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=(features, targets))
-    for inputs, classes in loader:
-        with engine.recording():
-            losses = CROSS_ENTROPY(model(inputs), classes)
-        engine.backward(losses)
-        optimizer.step()
-    assert engine.recorded_run() == run
-
-
 def test_parameters_that_are_no_numbers_any_more_are_compared_by_their_bits() -> None:
-    loop = make_loop("all")
+    loop = make_loop()
     batches = iter(loop.loader)
     loop.use(*next(batches))
     loop.optimizer.param_groups[0]["lr"] = float("inf")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import as_planned
 from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
 from processes import Processes
 from torch import Tensor, nn
@@ -17,9 +16,8 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError, LetheError
 from lethe.run.losses import LeastSquares
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, fit, fit_head
+from lethe.train import fit, fit_head
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.checkpoints.journal import Journal
 from lethe.train.linear.links import link_of
 
 MANY, WIDTH, SIZE = 128, 4, 96
@@ -204,41 +202,7 @@ def test_cut_batches_go_on_with_another_number_of_processes(processes: Processes
         assert all(isinstance(ended, Killed) for ended in processes.run(world, kept, run, folder, stop))
     for parameters, recorded in processes.run(2, kept, run, folder, None):
         assert float((parameters - alone).norm()) <= 1e-12 * float(alone.norm())
-        assert with_fresh_noise(recorded) == run
-
-
-def left_early(rank: int, run: Run, folder: str, fails: bool) -> Run:
-    """A loop that is left after two steps, a number that was fixed in advance; process 0 may fail to write that down."""
-    model = make_network()
-    engine = PrivacyEngine(run, checkpoints=folder, seed=4)
-    own = torch.optim.SGD(model.parameters(), lr=0.5)
-    _, _, loader = engine.make_private(module=model, optimizer=own, data=make_data())
-    try:
-        for inputs, targets in loader:
-            with engine.recording():
-                losses = CROSS_ENTROPY(model(inputs), targets)
-            engine.backward(losses)
-            own.step()
-            if engine.steps == 2:
-                break
-        if fails and rank == 0:
-            with patch.object(Journal, "finish", side_effect=LetheError("disk full")):
-                return engine.recorded_run(steps_fixed_in_advance=True)
-        return engine.recorded_run(steps_fixed_in_advance=True)
-    finally:
-        engine.close()
-
-
-@pytest.mark.slow
-def test_no_process_releases_a_last_iterate_before_the_journal_says_that_the_run_is_over(processes: Processes, tmp_path: Any) -> None:
-    run = make_network_run("cyclic", release="last", noise_multiplier=1.0)
-    ends = processes.run(2, left_early, run, str(tmp_path), True)
-    assert all(isinstance(end, LetheError) for end in ends), ends
-    ends = processes.run(2, left_early, run, str(tmp_path), False)
-    assert [end.total_steps for end in ends] == [2, 2]
-    for end in processes.run(2, left_early, run, str(tmp_path), False):
-        assert isinstance(end, LetheError)
-    assert "finished" in (tmp_path / "journal").read_text()
+        assert as_planned(recorded) == run
 
 
 def in_single_precision(rank: int, run: Run) -> Tensor:

@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, int]:
     problem = make_problem(kind)
     rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
-    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, dtype=torch.float64, device=CPU)
+    targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
     return rows, targets, CLASSES if kind == "softmax_regression" else 1
 
 
@@ -123,9 +123,8 @@ def test_no_record_contributes_more_than_the_clip_norm_in_exact_arithmetic(
     generator = torch.Generator().manual_seed(seed)
     _, targets, outputs = pieces(kind, False)
     rows = torch.randn(RECORDS, COLUMNS, generator=generator, dtype=dtype) * 100
-    targets = targets.to(dtype) if kind == "least_squares" else targets
     model = LinearModel(link_of(linear_loss(make_run(kind).loss)), rows, targets, clip_norm=clip_norm, outputs=outputs)
-    parameters = torch.randn(COLUMNS, outputs, generator=generator, dtype=dtype)
+    parameters = torch.randn(COLUMNS, outputs, generator=generator, dtype=torch.float64)
     for record in range(5):
         share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
         assert sum(Fraction(entry) ** 2 for entry in share) <= Fraction(clip_norm) ** 2

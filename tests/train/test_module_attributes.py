@@ -156,7 +156,7 @@ def test_and_later_ones_by_the_end(name: str, first: int) -> None:
 
     with pytest.raises(HypothesisError, match="kept something of what passed through"):
         fit(model, CROSS_ENTROPY, make_data(), run, progress=tell)
-    loop = Loop(run, model=Remembers(*KEEPING[name], first))
+    loop = Loop(run.replace(release="all"), model=Remembers(*KEEPING[name], first))
 
     def whole() -> None:
         for inputs, targets in loop.loader:
@@ -169,7 +169,7 @@ def test_and_later_ones_by_the_end(name: str, first: int) -> None:
 
 
 def test_what_was_looked_at_after_training_may_be_cleared() -> None:
-    loop = Loop(make_network_run("full", release="last", noise_multiplier=1.0), model=Remembers(*KEEPING["the last input"], 10))
+    loop = Loop(make_network_run("full", noise_multiplier=1.0), model=Remembers(*KEEPING["the last input"], 10))
     for inputs, targets in loop.loader:
         loop.use(inputs, targets)
     loop.model.step = 10

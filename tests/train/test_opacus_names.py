@@ -156,17 +156,6 @@ def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
 
 
 @pytest.mark.slow
-def test_the_last_iterate_has_cost_nothing_before_it_is_there() -> None:
-    run = make_network_run("cyclic", release="last", noise_multiplier=1.0, loss={"kind": "convex", "smoothness": 1.0}, steps=3)
-    loop = Loop(run, batch_generator=None, noise_generator=None)
-    for inputs, targets in loop.loader:
-        with pytest.raises(HypothesisError, match="of the run's 3 steps were taken, and release is last"):
-            loop.engine.get_epsilon(DELTA)
-        loop.use(inputs, targets)
-    assert loop.engine.get_epsilon(DELTA) == lethe.certify(run, DELTA).epsilon
-
-
-@pytest.mark.slow
 def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0))
     loop.use(*next(iter(loop.loader)))

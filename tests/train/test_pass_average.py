@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import SLOT_DESIGNS, with_fresh_noise
+from helpers import SLOT_DESIGNS, as_planned
 from problems import make_loss, make_problem, make_run
 from scipy import stats
 
@@ -54,7 +54,7 @@ def written_out(run: Run) -> np.ndarray:
     for first in range(0, run.total_steps, run.steps_per_pass):
         u, ys = x, []
         for step in range(first, first + run.steps_per_pass):
-            ys.append(u - float(run.step_sizes[step]) * (model.clipped_gradient_sum(u, batches[step]) / run.batch_size))
+            ys.append(u + model.clipped_gradient_sum(u, batches[step]) * (-float(run.step_sizes[step]) / run.batch_size))
             u = prox(ys[-1], float(run.step_sizes[step]))
         mean = sum(weight * y for weight, y in zip(weights.tolist(), ys, strict=True) if weight > 0)
         last = first + run.steps_per_pass - 1
@@ -80,9 +80,13 @@ def test_every_fixed_design_is_averaged(design: str) -> None:
 
 
 @pytest.mark.parametrize("regulariser", [None, BOTH])
-def test_all_weight_on_the_last_iterate_is_the_plain_recursion_bit_for_bit(regulariser: Any) -> None:
+def test_all_weight_on_the_last_iterate_is_the_plain_recursion(regulariser: Any) -> None:
+    """But for rounding: the noise is added to the average there, and to the move here."""
     averaged = averaging_run(weights=[0.0, 0.0, 0.0, 3.0], regulariser=regulariser)
-    assert (fit(averaged).model.weights == fit(averaged.replace(pass_weights=None)).model.weights).all()
+    plain = fit(averaged.replace(pass_weights=None))
+    assert plain.run.rounding_errors is not None
+    apart = np.linalg.norm(fit(averaged).model.weights - plain.model.weights)
+    assert apart <= plain.run.rounding_errors.sum()
 
 
 def test_inside_a_pass_nothing_changes_and_at_its_end_it_begins_anew() -> None:
@@ -119,7 +123,7 @@ def test_the_noise_is_not_averaged_away() -> None:
 @pytest.mark.parametrize("design", SLOT_DESIGNS)
 def test_recorded_is_planned(weights: Any, design: str) -> None:
     plan = averaging_run(weights=weights, design=design, noise_multiplier=[1.0, 0.5, 1 / 3])
-    assert with_fresh_noise(fit(plan).run) == plan
+    assert as_planned(fit(plan).run) == plan
 
 
 def executed(monkeypatch: pytest.MonkeyPatch, plan: Run, **changed: Any) -> Run:

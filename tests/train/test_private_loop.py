@@ -98,17 +98,6 @@ def test_a_scheduled_learning_rate_is_post_processing_where_all_is_released() ->
 
 
 @pytest.mark.slow
-def test_the_last_iterate_may_be_certified_of_plain_sgd() -> None:
-    sizes = [0.5 * 0.9**step for step in range(9)]
-    run = make_network_run("cyclic", release="last", step_size=sizes, noise_multiplier=1.0, loss={"kind": "convex", "smoothness": 1.0})
-    loop = Loop(run)
-    for inputs, targets in loop.loader:
-        loop.optimizer.param_groups[0]["lr"] = sizes[loop.engine.steps]
-        loop.use(inputs, targets)
-    assert with_fresh_noise(loop.engine.recorded_run()) == run
-
-
-@pytest.mark.slow
 def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_nothing() -> None:
     run = make_network_run("full", steps=2, noise_multiplier=1.0)
     loop = Loop(run, physical_size=10, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.5))
@@ -122,10 +111,10 @@ def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_noth
     assert with_fresh_noise(loop.engine.recorded_run()) == run
 
 
-def left_when_it_looks_best(release: str) -> Loop:
+def left_when_it_looks_best() -> Loop:
     """A loop of 50 steps with batches that are cut, left after the fifth."""
     batches = {"design": "poisson", "size": 5, "truncate_at": 14}
-    loop = Loop(make_network_run("poisson", batches=batches, steps=50, noise_multiplier=1.0, release=release), optimizer=half)
+    loop = Loop(make_network_run("poisson", batches=batches, steps=50, noise_multiplier=1.0), optimizer=half)
     for inputs, targets in loop.loader:
         loop.use(inputs, targets)
         if loop.engine.steps == 5:
@@ -141,7 +130,7 @@ def half(parameters: Any) -> torch.optim.Optimizer:
 @pytest.mark.slow
 def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_steps() -> None:
     """The moment tells what was seen: a certificate of the steps taken would hold for a number that is fixed in advance."""
-    loop = left_when_it_looks_best("all")
+    loop = left_when_it_looks_best()
     run, delta = loop.run, 1e-2
     recorded = loop.engine.recorded_run()
     assert with_fresh_noise(recorded) == run
@@ -154,11 +143,8 @@ def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_st
 
 
 @pytest.mark.slow
-def test_a_last_iterate_before_the_last_step_needs_a_number_that_was_fixed_in_advance() -> None:
-    loop = left_when_it_looks_best("last")
-    with pytest.raises(HypothesisError, match="5 of the run's 50 steps were taken, and release is last") as refused:
-        loop.engine.recorded_run()
-    assert "steps_fixed_in_advance=True" in str(refused.value)
+def test_a_number_of_steps_that_was_fixed_in_advance_is_said_by_true_alone() -> None:
+    loop = left_when_it_looks_best()
     assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 5
     for wrong in (1, "yes", None):
         with pytest.raises(InputError, match="steps_fixed_in_advance: got"):

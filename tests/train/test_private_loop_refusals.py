@@ -223,22 +223,6 @@ def test_a_plain_backward_within_a_logical_batch_is_refused() -> None:
         loop.optimizer.step()
 
 
-def other_rate(loop: Loop) -> None:
-    loop.optimizer.param_groups[0]["lr"] = 0.4
-
-
-def momentum(loop: Loop) -> None:
-    loop.optimizer.param_groups[0]["momentum"] = 0.9
-
-
-def decay(loop: Loop) -> None:
-    loop.optimizer.param_groups[0]["weight_decay"] = 0.1
-
-
-def hook(loop: Loop) -> None:
-    loop.optimizer.register_step_pre_hook(lambda *_: None)
-
-
 def moved(loop: Loop) -> None:
     with torch.no_grad():
         loop.model[0].weight.mul_(0.9)
@@ -249,35 +233,10 @@ def replaced(loop: Loop) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("when", ["before", "between"])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [(other_rate, "was certified"), (momentum, "momentum|settings"), (decay, "weight_decay|settings"), (hook, "hooks")],
-)
-def test_the_last_iterate_needs_the_certified_recursion(change: Callable[[Loop], None], message: str, when: str) -> None:
-    loop = Loop(make_network_run(release="last", noise_multiplier=1.0))
-    losses = loop.losses(*first(loop))
-
-    def take_step() -> None:
-        if when == "before":
-            change(loop)
-        loop.engine.backward(losses)
-        if when == "between":
-            change(loop)
-        loop.optimizer.step()
-
-    with pytest.raises(HypothesisError, match=message):
-        take_step()
-    assert torch.equal(flat(loop.model), flat(make_network()))
-
-
-@pytest.mark.slow
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("release", ["last", "all"])
 @pytest.mark.parametrize("change", [moved, replaced])
-def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], None], release: str) -> None:
-    loop = Loop(make_network_run(release=release, noise_multiplier=1.0))
+def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], None]) -> None:
+    loop = Loop()
     loop.use(*first(loop))
     change(loop)
     with pytest.raises(HypothesisError, match="changed by something else"):
@@ -291,7 +250,7 @@ def test_parameters_changed_between_steps_are_refused(change: Callable[[Loop], N
         ({}, {"max_grad_norm": 1.0}, InputError, "max_grad_norm: got 1.0; the run says 0.4"),
         ({}, {"data": torch.utils.data.DataLoader([1, 2], batch_size=None)}, InputError, "batches of its own"),
         ({"regulariser": {"kind": "ridge", "strength": 1.0}}, {}, InputError, "belong to the plain recursion"),
-        ({"release": "last"}, {"optimizer": torch.optim.Adam}, HypothesisError, "Adam keeps two averages"),
+        ({"release": "last"}, {}, HypothesisError, "an optimiser or a loop of one's own"),
         ({"records": 22}, {}, InputError, "records: the run says 22"),
     ],
 )

@@ -11,7 +11,7 @@ from interrupted import Killed, Spy, make_kept_run, planned_batches, quick_disk
 from networks import flat, make_network, one_thread
 from private_loops import Loop
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints
 
@@ -42,10 +42,9 @@ def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, st
 @pytest.mark.slow
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ["cyclic", "shuffled", "poisson"])
-@pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("before", [False, True])
-def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, before: bool) -> None:
-    run = make_kept_run(name, release)
+def test_every_release_is_counted_once(tmp_path: Path, name: str, before: bool) -> None:
+    run = make_kept_run(name)
     spy = Spy()
     resumed = []
     for kill in (5, 1, 4):
@@ -56,14 +55,10 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, release: str, 
     assert with_fresh_noise(loop.engine.recorded_run()) == run
     batches = planned_batches(run)
     assert all(records == batches[step - 1] for step, records in zip(spy.steps, spy.records, strict=True))
-    if release == "all":
-        assert resumed == [0, 5, 6]
-        assert loop.engine.resumed == 10
-        assert spy.steps == sorted(set(spy.steps))
-        assert set(range(1, 21)) - set(spy.steps) == ({5, 6, 10} if before else set())
-    else:
-        assert [*resumed, loop.engine.resumed] == [0, 3, 3, 6]
-        assert spy.steps[-14:] == list(range(7, 21))
+    assert resumed == [0, 5, 6]
+    assert loop.engine.resumed == 10
+    assert spy.steps == sorted(set(spy.steps))
+    assert set(range(1, 21)) - set(spy.steps) == ({5, 6, 10} if before else set())
     loop.engine.close()
     again = looped(tmp_path, run, spy)
     assert with_fresh_noise(again.engine.recorded_run()) == run
@@ -142,7 +137,7 @@ def test_killed_after_the_last_release_the_loop_has_nothing_left(tmp_path: Path)
 
 @pytest.mark.slow
 def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
-    run = make_kept_run("cyclic", release="last")
+    run = make_kept_run("cyclic")
     loop = Loop(run, checkpoints=Checkpoints(folder=tmp_path, every=100), noise_generator=None, physical_size=2)
     for inputs, targets in loop.loader:
         with pytest.raises(InputError, match="is under way"):
@@ -165,33 +160,17 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_record_of_the_last_iterate_describes_may_be_released(tmp_path: Path) -> None:
-    """Training on from an earlier iterate would make another model of the same records."""
-    for release in ("last", "all"):
-        run = make_kept_run("cyclic", release)
-        loop = Loop(run, checkpoints=tmp_path / release, noise_generator=None)
-        for inputs, targets in loop.loader:
-            loop.use(inputs, targets)
-            if loop.engine.steps == 5:
-                break
-        if release == "last":
-            with pytest.raises(HypothesisError, match="5 of the run's 20 steps were taken, and release is last"):
-                loop.engine.recorded_run()
-            loop.engine.close()
-            loop = looped(tmp_path / "last", run, stop=5)  # a refusal releases nothing: the folder goes on
-            assert loop.engine.resumed == 0
-            loop = Loop(run, checkpoints=tmp_path / "last", noise_generator=None)
-            for inputs, targets in loop.loader:
-                loop.use(inputs, targets)
-                if loop.engine.steps == 5:
-                    break
-        else:
-            assert with_fresh_noise(loop.engine.recorded_run()) == run
-        assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 5
-        loop.engine.close()
-    with pytest.raises(InputError, match="is finished before its last step"):
-        looped(tmp_path / "last", run.replace(release="last"))
-    assert with_fresh_noise(looped(tmp_path / "all", run).engine.recorded_run()) == run
+def test_a_loop_that_was_recorded_early_goes_on(tmp_path: Path) -> None:
+    run = make_kept_run("cyclic")
+    loop = Loop(run, checkpoints=tmp_path, noise_generator=None)
+    for inputs, targets in loop.loader:
+        loop.use(inputs, targets)
+        if loop.engine.steps == 5:
+            break
+    assert with_fresh_noise(loop.engine.recorded_run()) == run
+    assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 5
+    loop.engine.close()
+    assert with_fresh_noise(looped(tmp_path, run).engine.recorded_run()) == run
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import DESIGNS, SCHEDULES, with_fresh_noise
+from helpers import DESIGNS, SCHEDULES, as_planned
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import RECORDS, make_loss, make_problem, make_run
@@ -31,7 +31,7 @@ def recorded(run: Run) -> Run:
 def test_recorded_is_planned(design: str, noise_at: str, length: dict[str, int]) -> None:
     for schedule in [one for one in SCHEDULES if not isinstance(one, list)]:
         plan = make_run(design=design, noise_at=noise_at, step_size=schedule, noise_multiplier=schedule, **length)
-        assert with_fresh_noise(recorded(plan)) == plan
+        assert as_planned(recorded(plan)) == plan
 
 
 @pytest.mark.sampled(3)
@@ -42,17 +42,17 @@ def test_recorded_is_planned(design: str, noise_at: str, length: dict[str, int])
 )
 def test_recorded_is_planned_for_every_model(kind: str, clip_norm: float | None, regulariser: Any) -> None:
     plan = make_run(kind, clip_norm=clip_norm, regulariser=regulariser, loss=make_loss(kind, intercept=True))
-    assert with_fresh_noise(recorded(plan)) == plan
+    assert as_planned(recorded(plan)) == plan
 
 
 def test_recorded_is_planned_with_lists_and_without_any_noise() -> None:
     sizes = [0.1 * (step + 1) for step in range(12)]
     plan = make_run(step_size=sizes, noise_multiplier=[0.0, 1.0, 1 / 3] * 4)
-    assert with_fresh_noise(recorded(plan)) == plan
+    assert as_planned(recorded(plan)) == plan
     plan = make_run(noise_multiplier=[1.0, 0.0, 2.0], noise_at="pass_ends", release="all", neighbours="zero_out")
-    assert with_fresh_noise(recorded(plan)) == plan
+    assert as_planned(recorded(plan)) == plan
     silent = make_run(noise_multiplier=0.0)
-    assert with_fresh_noise(recorded(silent)) == silent
+    assert as_planned(recorded(silent)) == silent
 
 
 def test_a_declared_norm_is_recorded_as_enforced_because_the_trainer_projects() -> None:
@@ -60,7 +60,7 @@ def test_a_declared_norm_is_recorded_as_enforced_because_the_trainer_projects() 
     run = recorded(plan)
     assert run != plan
     assert run.loss.evidence == "enforced"
-    assert with_fresh_noise(run).replace(loss=plan.loss) == plan
+    assert as_planned(run).replace(loss=plan.loss) == plan
 
 
 Sabotage = Callable[[dict[str, Any]], None]

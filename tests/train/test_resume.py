@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import with_fresh_noise
+from helpers import as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ def test_all_released_no_step_twice_and_every_one_counted(
 ) -> None:
     run = make_kept_run(name)
     spy, result = until_finished(tmp_path_factory.mktemp("kept"), run, kills, every)
-    assert with_fresh_noise(result.run) == run
+    assert as_planned(result.run) == run
     assert len(set(spy.steps)) == len(spy.steps)
     assert spy.steps == sorted(spy.steps)
     batches = planned_batches(run)
@@ -89,11 +89,13 @@ def test_last_released_the_chain_is_the_run_s(
         if result is not None:
             break
     assert result is not None
-    assert with_fresh_noise(result.run) == run
+    assert as_planned(result.run) == run
     chain = {step: (noise, records) for step, noise, records in zip(spy.steps, spy.noises, spy.records, strict=True)}
     assert sorted(chain) == noisy_steps(run)
     assert all(again <= step + run.steps_per_pass for step, again in zip(spy.steps, spy.steps[1:], strict=False))
-    assert torch.allclose(models[-1].weight, sum(noise for noise, _ in chain.values()), rtol=0, atol=1e-13)  # twenty roundings
+    scales = 1.0 if run.pass_weights is not None else -run.step_sizes / run.batch_size  # noise of averages is theirs, else of the sums
+    moved = sum(float(np.broadcast_to(scales, run.total_steps)[step - 1]) * noise for step, (noise, _) in chain.items())
+    assert torch.allclose(models[-1].weight, moved, rtol=0, atol=1e-13)  # twenty roundings
     batches = planned_batches(run)
     assert all(records == batches[step - 1] for step, records in zip(spy.steps, spy.records, strict=True))
     assert not any(torch.equal(*pair) for pair in combinations(spy.noises, 2))
@@ -119,7 +121,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
     whole = model()
     result = trained(folder / "whole", run, model=whole, optimizer=optimizer(whole), **options)
     assert result is not None
-    assert with_fresh_noise(result.run) == run
+    assert as_planned(result.run) == run
     for after in stops:
         cut, between = model(), Between(after)
         watched = {"progress": between.progress, "loss": between.loss}
@@ -127,7 +129,7 @@ def kept_twice(folder: Path, run: Run, model: Any, optimizer: Any, stops: tuple[
     cut = model()
     result = trained(folder / "cut", run, model=cut, optimizer=optimizer(cut), **options)
     assert result is not None
-    assert with_fresh_noise(result.run) == run
+    assert as_planned(result.run) == run
     return whole, cut
 
 
@@ -202,7 +204,7 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
     for release in ("all", "last") if by_night() else ("all",):
         run = make_kept_run("poisson", release)
         spy, result = until_finished(tmp_path / release, run, [(5, False), (2, True), (1, False)], 4, seed=8, batch_generator=None)
-        assert with_fresh_noise(result.run) == run
+        assert as_planned(result.run) == run
         assert not any(torch.equal(*pair) for pair in combinations(spy.noises, 2))
         uncut = Spy()
         trained(tmp_path / f"{release}-uncut", run, uncut, seed=8, batch_generator=None)
@@ -219,7 +221,7 @@ def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> N
     assert trained(tmp_path, run, spy, model=model) is None
     result = trained(tmp_path, run, spy)
     assert result is not None
-    assert with_fresh_noise(result.run) == run
+    assert as_planned(result.run) == run
     assert spy.steps == list(range(1, 21))
 
 

@@ -8,14 +8,16 @@ from lethe.estimators.choice.last_iterates import LastIterates
 from lethe.estimators.choice.mechanism import AnyRecords, Draws
 from lethe.mechanisms.base import Array
 from lethe.run.descended import descends_envelope
+from lethe.run.losses import LinearLoss
+from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import above_rounding, as_planned
-from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_unstable, smallest_noise
+from lethe.train.core.budgeted_noise import as_planned
+from lethe.train.core.noise_resolution import refuse_unstable
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.loop import descend, recorded_after
+from lethe.train.linear.loop import descend, linear_precision, recorded_after
 from lethe.train.linear.noise import step_noise
 
 
@@ -32,6 +34,17 @@ class _Gradients:
         return torch.from_numpy(self._records.gradient_sum(parameters.numpy(), places))
 
 
+def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
+    """The precision in which `carry_out` keeps the iterates of a run of independent noise; None: all are released.
+
+    Args:
+        run: planned.
+        loss: with the number of its classes.
+        rows: D, the weights of one score.
+    """
+    return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64))
+
+
 @torch.inference_mode()
 def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1) -> tuple[Array, Run]:
     """The mean of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
@@ -44,7 +57,7 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     Raises:
         HypothesisError: several, and the run releases the last alone.
         InputError: more than the run has steps, or none.
-        LetheError: the iterates overflowed, or some noise was too small to survive rounding.
+        LetheError: the iterates overflowed.
     """
     iterates = LastIterates(run, averaged)
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
@@ -52,7 +65,8 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     refuse_unstable(run, start.dtype)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     recorder = Recorder(drawn, seeded=draws.seeded)
-    noise = step_noise(run, start.shape, draws.noise, start.dtype)
+    noise = step_noise(run, start.shape, draws.noise)
+    precision = linear_precision(drawn, records.loss, start)
     last = descend(
         start,
         _Gradients(records, run),  # pyright: ignore[reportArgumentType]
@@ -64,9 +78,9 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
         proximal_step(run.regularisers),
         recorder,
         iterates.add,
-        above_rounding(fresh_share(run)) if run.release == "all" or run.noise is not None else as_planned,
+        as_planned,
         PassAverage(run.pass_averages),
+        precision,
     )
-    recorded = noise.executed(recorded_after(last, drawn, recorder, remedy="take fewer passes or a larger epsilon."))
-    refuse_drowned(smallest_noise(recorded), last)
+    recorded = noise.executed(recorded_after(last, drawn, recorder, precision, remedy="take fewer passes or a larger epsilon."))
     return iterates.mean().numpy().copy(), recorded

@@ -19,7 +19,7 @@ from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
 from lethe.certificates.weights import tensors_digest
 from lethe.errors import LetheError
 from lethe.estimators.budget import Budget
-from lethe.estimators.choice.descent import carry_out
+from lethe.estimators.choice.descent import carry_out, zero_start_precision
 from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
 from lethe.estimators.choice.waning import variances
@@ -31,6 +31,7 @@ from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, Shu
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
 from lethe.train.core.declared import USERS, WORKERS
+from lethe.train.core.vouching import KEPT_WITHIN
 from lethe.train.linear.partitioned.block_model import MOST_DRAWN
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
@@ -40,6 +41,7 @@ ENFORCED = {
     "secrecy": "drawn from fresh entropy inside fit, neither kept nor shown",
     "gradient bound": _ROWS,
     "curvature": _ROWS,
+    "arithmetic": KEPT_WITHIN,
 }
 
 
@@ -91,7 +93,7 @@ class RunMechanism:
 
         @cache
         def planned() -> Run:
-            return _with_noise(self._run(shape), budget, self.schedule)
+            return _with_noise(self._run(shape), budget, self.schedule, shape.facts)
 
         def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
             expected = Penalties(facts.ridge, facts.l1)
@@ -164,7 +166,7 @@ RUNS = (
 )
 
 
-def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
+def _with_noise(run: Run, budget: Budget, schedule: NoiseShape, facts: PublicFacts) -> Run:
     found: list[Run] = []
     run = correlate(run) if schedule == "correlated" else run
 
@@ -173,6 +175,8 @@ def _with_noise(run: Run, budget: Budget, schedule: NoiseShape) -> Run:
             chosen = allocate(run, target.epsilon_bound, target.delta_bound, schedule="joint", allow_large_delta=True).run
         else:
             chosen = plan(run, target=target, allow_large_delta=True)
+        if chosen.release == "last":
+            chosen = chosen.replace(precision=zero_start_precision(chosen.uncorrelated, facts.loss, facts.rows))
         found.append(chosen)
         return certified(chosen, budget.delta).guarantee
 
@@ -188,7 +192,8 @@ def certified(run: Run, delta: float) -> Certificate:
 
 def enforced(run: Run) -> dict[str, str]:
     """The hypotheses that this package makes true of a run that it carried out, and how."""
-    left_out = {"secrecy": run.seeded, "release": run.release == "all"}  # all iterates are certified, so nothing is kept from anybody
+    all_released = run.release == "all"  # all iterates are certified, so nothing is kept from anybody
+    left_out = {"secrecy": run.seeded, "release": all_released, "arithmetic": all_released}
     return {name: how for name, how in ENFORCED.items() if not left_out.get(name, False)}
 
 

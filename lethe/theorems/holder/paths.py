@@ -59,6 +59,7 @@ class HolderPath:
         # How far apart the runs can be when the window begins, before the proximal step of the step before it.
         self._start = run.diameter / float(self._before[0])
         self._touch, self._noise = run.sensitivities[last], run.noise_stds[last]
+        self._rounding = np.zeros(steps) if run.rounding_errors is None else run.rounding_errors[last]
         # A difference of two records' gradients may be smaller than what one record's gradient moves by.
         with np.errstate(over="ignore"):
             flat = 2.0 * run.step_sizes[last] * run.record_bound * _UP
@@ -115,6 +116,8 @@ class HolderPath:
             touched: where the record is touched; None: at every step.
         """
         lipschitz, height = self._tangents(at)
+        with np.errstate(over="ignore", invalid="ignore"):  # what the step before was rounded by goes through this one
+            height = height + np.maximum(lipschitz / self._before, 1.0) * self._rounding * _UP
         touch, begins = (self._touch, 0) if touched is None else self._touches(lipschitz, touched)
         noise, diameter = self._noise, self._diameter
         if self._first == 0:

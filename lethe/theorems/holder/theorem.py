@@ -17,7 +17,7 @@ from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.holder.paths import HolderPath
 from lethe.theorems.holder.search import every_step_mu, position_mus
-from lethe.theorems.requirements import bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
+from lethe.theorems.requirements import arithmetic, bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
 from lethe.theorems.steps import step_constants
 
 
@@ -47,6 +47,7 @@ class HolderShift(Theorem):
     needs: ClassVar[str] = "losses with a Hölder gradient, a bounded domain, batches of exact size"
     covers: ClassVar[Literal["last", "all"]] = "last"
     clipping: ClassVar[Clipping] = "projections"
+    counts_rounding: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: the shift engine with a concave growth of distances."),
         Citation(
@@ -58,7 +59,7 @@ class HolderShift(Theorem):
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
         """Hölder gradients, a bounded domain, batches of exact size."""
-        findings = [last_iterate(run), gradient_bound(run), _growth(run), bounded_domain(run), _exact_size(run)]
+        findings = [last_iterate(run), gradient_bound(run), _growth(run), bounded_domain(run), _exact_size(run), arithmetic(run)]
         if run.batches.secret:
             findings.append(secrecy(run))
         return tuple(findings)

@@ -15,7 +15,6 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train.core.noise_resolution import refuse_drowned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,20 +54,6 @@ def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | N
         planned: its noise, in parameter units.
     """
     return planned
-
-
-def above_rounding(share: float = 1.0) -> NoiseOfStep:
-    """The planned noise, refused with a LetheError if rounding of an iterate that will be released would hide it.
-
-    Args:
-        share: how much of it is drawn anew at each step.
-    """
-
-    def decide(step: int, parameters: torch.Tensor, planned: float) -> float | None:
-        refuse_drowned(share * planned, parameters)
-        return planned
-
-    return decide
 
 
 def refuse_policy(run: Run, policy: object) -> None:
@@ -123,10 +108,9 @@ class BudgetedNoise:
         Raises:
             BudgetExceededError: not even the first step can be paid.
             InputError: the policy returned no finite number > 0.
-            LetheError: the iterate overflowed, or the noise drowns in its rounding.
+            LetheError: the iterate overflowed.
         """
         noise_std = planned if self._policy is None else self.chosen(step, parameters).noise_std
-        refuse_drowned(noise_std, parameters)
         return noise_std if self.pays(step, noise_std) else None
 
     def pays(self, step: int, noise_std: float) -> bool:

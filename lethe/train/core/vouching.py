@@ -16,6 +16,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.tensors import whole
 
+KEPT_WITHIN = "iterates are kept in float64 and projected to that norm; noise is added before they are rounded"
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
@@ -31,6 +32,7 @@ def network_record(
         averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = (HypothesisClaim("budget filter", _FILTER),) if run.noise_budget is not None else ()
+    enforced += _arithmetic(run)
     released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
     return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
 
@@ -48,12 +50,17 @@ def linear_record(
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
     enforced = [HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)]
+    enforced += _arithmetic(run)
     if not run.seeded:
         enforced.append(HypothesisClaim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown"))
     if run.noise_budget is not None:
         enforced.append(HypothesisClaim("budget filter", _FILTER))
     released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
     return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), declared=declared, released=(released,))
+
+
+def _arithmetic(run: Run) -> tuple[HypothesisClaim, ...]:
+    return () if run.precision is None else (HypothesisClaim("arithmetic", KEPT_WITHIN),)
 
 
 def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:

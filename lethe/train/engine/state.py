@@ -18,8 +18,9 @@ from lethe.train.checks.loss import LossFunction
 from lethe.train.checks.mixed_inputs import LoopInputs
 from lethe.train.checks.shared_factors import SharedFactors
 from lethe.train.core.declared import declared_of, of_loss
+from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.tensors import as_part_of
+from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone
@@ -33,7 +34,7 @@ from lethe.train.model_state.untouched_state import UntouchedState
 from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
-from lethe.train.network.steps import NoisySums, refuse_end
+from lethe.train.network.steps import NoisySums
 
 Tensors = tuple[Tensor, ...]
 
@@ -266,7 +267,7 @@ class LoopState:
         recorded = self._taken.stated(steps_fixed_in_advance)
         self._untouched.refuse_changes()
         self.report = reported(self._clipper, self._run, steps=self.steps)
-        refuse_end(recorded, self._parameters)
+        refuse_overflow(map(local, self._parameters), recorded)
         if not early:
             self._kept.finish()
         elif self._run.release == "last":

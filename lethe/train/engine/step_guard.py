@@ -17,7 +17,7 @@ from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.tensors import local
 from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.engine.shortened_gradients import ScaledSteps, scaled, shortening
-from lethe.train.network.plan import refuse_other_recursion
+from lethe.train.network.plan import refuse_other_gradients
 from lethe.train.network.step_sizes import refuse_other_step_size
 
 _INSTEAD = (
@@ -95,8 +95,7 @@ class StepGuard:
         # Anew each time: after hooks of the user's own, which are part of the step; and the guard's are no departure from the recursion.
         self.close()
         try:
-            if self._run.release == "last":
-                refuse_other_recursion(self._optimizer, self._run)
+            refuse_other_gradients(self._optimizer)
         finally:
             self._attach()
         for parameter in self._named.values():

@@ -81,7 +81,8 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
     """
     plan.refuse_other(require_run(run))
     _refuse_unknown(described, options)
-    loss, model, start, projected, _ = prepared(described, data, run)  # full batches: nothing to declare of workers
+    ready = prepared(described, data, run)
+    loss, model, start = ready.loss, ready.model, ready.start
     queries = PaidQueries(plan, model, generators_of(options, start.device, batches=False)[0])
     seeded, told = run.seeded or options.seeded(run), options.callbacks
     told.begin(run, seeded=seeded, budget=queries.budget)
@@ -100,7 +101,7 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
         training_record=None,
         checked=CLOSED_FORM,
         declared=(),
-        report=Report.of(run, steps=len(history), projected=projected),
+        report=Report.of(run, steps=len(history), projected=ready.projected),
         **spending(queries.budget, seeded=seeded),
         guarantee=NotPrivate() if seeded else guarantee,
         with_fresh_noise=guarantee if seeded else None,

@@ -41,7 +41,7 @@ class Linear(ModelDescription[LinearPredictor]):
     Args:
         classes: the public number of classes, never read off the data; needed for softmax regression, cut or not, unless the loss says it.
         initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
-        dtype: "float64" or "float32".
+        dtype: "float64" or "float32", of the stored features and of the released model; the arithmetic is in float64.
         device: where the arithmetic is done, such as "cpu" or "cuda".
     """
 
@@ -51,7 +51,7 @@ class Linear(ModelDescription[LinearPredictor]):
     device: str | torch.device = "cpu"
 
     def arithmetic(self) -> tuple[torch.dtype, torch.device]:
-        """The dtype and device of all tensors.
+        """The dtype of what is stored, and the device.
 
         Raises:
             InputError: another type, or a device that cannot be used.
@@ -75,8 +75,9 @@ class Prepared(NamedTuple):
     Args:
         loss: with the number of its classes.
         model: gives the gradients of the data.
-        start: shape (d, k), or (d + 1, k) with the intercept's row last.
+        start: shape (d, k), or (d + 1, k) with the intercept's row last, float64.
         projected: rows of the data that were longer than the feature norm.
+        dtype: of the released model.
         declared: what the certificate rests on besides.
     """
 
@@ -84,6 +85,7 @@ class Prepared(NamedTuple):
     model: GradientSums
     start: torch.Tensor
     projected: int
+    dtype: torch.dtype
     declared: tuple[HypothesisClaim, ...] = ()
 
 
@@ -112,10 +114,10 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
     features, targets = data
     table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
     refuse_other_records(run.records, len(table.rows), "the features have {} rows")
-    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, dtype=dtype, device=device)
+    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
     model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
-    start = _initial(described.initial, (table.rows.shape[1], loss.outputs), dtype, device)
-    return Prepared(loss, model, start, table.projected)
+    start = _initial(described.initial, (table.rows.shape[1], loss.outputs), device)
+    return Prepared(loss, model, start, table.projected, dtype)
 
 
 def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: LinearLoss, backbone: BlockBackbone | None) -> Prepared:
@@ -129,9 +131,9 @@ def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: Linea
         )
     blocks = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
     model, projected = BlockLinearModel.of(table, blocks, run)
-    start = _initial(described.initial, (model.width, loss.outputs), dtype, device)
+    start = _initial(described.initial, (model.width, loss.outputs), device)
     declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
-    return Prepared(loss, model, start, projected, declared)
+    return Prepared(loss, model, start, projected, dtype, declared)
 
 
 def generators_of(options: CommonOptions, device: torch.device, *, batches: bool = True) -> tuple[torch.Generator, ...]:
@@ -156,11 +158,13 @@ def generators_of(options: CommonOptions, device: torch.device, *, batches: bool
     return tuple(fresh_generator(place) if not isinstance(generator, torch.Generator) else generator for generator, place in pairs)
 
 
-def _initial(initial: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _initial(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     if initial is None:
-        return torch.zeros(shape[::-1], dtype=dtype, device=device).T  # stored by outputs, as gradients are: a faster product with rows
+        return torch.zeros(
+            shape[::-1], dtype=torch.float64, device=device
+        ).T  # stored by outputs, as gradients are: a faster product with rows
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
     refuse_not_finite("initial", start)
-    return torch.tensor(start, dtype=dtype, device=device)
+    return torch.tensor(start, dtype=torch.float64, device=device)

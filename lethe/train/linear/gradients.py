@@ -1,17 +1,53 @@
-"""The sum of per-record clipped gradients of a linear model, in closed form: two matrix products and no autograd."""
+"""The sum of per-record clipped gradients of a linear model, in closed form: two matrix products and no autograd.
+
+All arithmetic is in float64, whatever the rows are stored in: what rounding adds to a gradient is then known (`gradient_rounding`).
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.run.clip_fields import SHORTENING, ClipMethod
+from lethe.run.descended import descended_curvature
+from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.projection import inward
 from lethe.train.core.samplers import Batch
 from lethe.train.linear.links import Link
+
+_MOST_ROWS = 2.0**24
+_AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of another type: 8 MiB
+
+
+def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: float) -> float:
+    r"""A bound on how far the computed mean gradient is from the exact one, in loss per parameter unit.
+
+    $$u\,\Big(M(D+8)N + R(k+16) + \big(D+2k+32\big)C\frac Kb + 2C\frac{K^2}b\Big),\qquad u = 2^{-53}$$
+
+    A score of D products is off by $\gamma_D\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then come the roundings of
+    the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1). A batch of random
+    size holds at most $K = b + 12\sqrt b + 100$ records but for a probability below $e^{-70}$. K users may have $2^{24}$ rows together,
+    which then stands for one K of the last term.
+
+    Args:
+        run: to be carried out.
+        loss: of the run, with the number of its classes.
+        rows: D, the features of a record, the constant one included.
+        parameter_norm: N, a bound on the norm of the parameters.
+    """
+    size, bound = run.batch_size, run.record_bound
+    most = float(size) if run.batches.exact_size else min(float(run.records), size + 12.0 * math.sqrt(size) + 100.0)
+    summands = most if run.unit == "record" else _MOST_ROWS
+    _, smoothness = descended_curvature(run) or (0.0, 0.0)
+    of_scores = smoothness * (rows + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
+    of_sums = ((rows + 2 * loss.outputs + 32) * most + 2.0 * most * summands) * bound / size
+    return 2.0**-53 * (of_scores + of_sums) * (1.0 + 2.0**-40)
 
 
 def refuse_other_clipping(run: Run) -> None:
@@ -34,13 +70,11 @@ class GradientSums(Protocol):
 
     clip_norm: float | None
 
-    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
         """Over a batch, shape (d, k)."""
         ...
 
-    def clipped_losses_along(
-        self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
-    ) -> torch.Tensor:
+    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
         """Over all records, shape (K,).
 
         Args: as `LinearModel.clipped_losses_along`.
@@ -60,7 +94,7 @@ class LinearModel:
 
     Args:
         link: gives the residuals $r_i$, shape (k,), from the scores.
-        features: $u_i$ as rows, shape (n, d).
+        features: $u_i$ as rows, shape (n, d), of any floating-point type.
         targets: shape (n, 1).
         clip_norm: C > 0 on one record's gradient, all parameters together; None: no clipping.
         outputs: k, the columns of the parameters.
@@ -72,8 +106,8 @@ class LinearModel:
     def __init__(
         self,
         link: Link,
-        features: torch.Tensor,
-        targets: torch.Tensor,
+        features: Tensor,
+        targets: Tensor,
         *,
         clip_norm: float | None,
         outputs: int,
@@ -84,26 +118,26 @@ class LinearModel:
         self._link = link
         self._features = features
         self._targets = targets
-        self._norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        self._norms = torch.linalg.vector_norm(features, dim=1, keepdim=True, dtype=torch.float64)
         self.clip_norm = clip_norm
-        self._limit = None if clip_norm is None else inward(clip_norm, features.shape[1] + outputs, features.dtype)
+        self._limit = None if clip_norm is None else inward(clip_norm, features.shape[1] + outputs, torch.float64)
 
-    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
         """The sum over the batch, shape (d, k), in loss per parameter unit; every record's share has norm at most clip_norm."""
-        features = self._features[batch]
-        scores, targets = features @ parameters, self._targets[batch]
-        if self._method == "envelope" and self._limit is not None:
-            residuals = self._link.envelope_residuals(scores, targets, self._limit / self._norms[batch])
-        else:
-            residuals = self._link.residuals(scores, targets)
-        if self._limit is not None:
-            norms = self._norms[batch] * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
-            residuals *= (self._limit / norms).clamp_(max=1.0)  # norm 0: limit / 0 is inf, and the factor 1
-        return (residuals.T @ features).T  # not features.T @ residuals: BLAS reads a tall table along its rows several times as fast
+        total = parameters.new_zeros(parameters.shape[::-1])  # by outputs: BLAS reads a tall table along its rows several times as fast
+        for features, targets, norms in self._parts(batch):
+            scores = features @ parameters
+            if self._method == "envelope" and self._limit is not None:
+                residuals = self._link.envelope_residuals(scores, targets, self._limit / norms)
+            else:
+                residuals = self._link.residuals(scores, targets)
+            if self._limit is not None:
+                lengths = norms * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
+                residuals *= (self._limit / lengths).clamp_(max=1.0)  # length 0: limit / 0 is inf, and the factor 1
+            total += residuals.T @ features
+        return total.T
 
-    def clipped_losses_along(
-        self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
-    ) -> torch.Tensor:
+    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
         r"""$\sum_i \min(f_i(x - a d), C)$ over all records, for each length a: shape (K,); every record's share lies in [0, C].
 
         Args:
@@ -112,6 +146,25 @@ class LinearModel:
             lengths: the a, shape (K,).
             loss_clip: C > 0.
         """
-        scores, slopes = self._features @ parameters, self._features @ direction
-        sums = [self._link.losses(scores - length * slopes, self._targets).clamp_(0.0, loss_clip).sum() for length in lengths]
-        return torch.stack(sums)
+        total = torch.zeros_like(lengths, dtype=torch.float64)
+        for features, targets, _ in self._parts(slice(None)):
+            scores, slopes = features @ parameters, features @ direction
+            sums = [self._link.losses(scores - length * slopes, targets).clamp_(0.0, loss_clip).sum() for length in lengths]
+            total += torch.stack(sums)
+        return total
+
+    def _parts(self, batch: Batch) -> Iterator[_Part]:
+        """The records of a batch in float64: at once where they are stored so, else some at a time."""
+        features, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
+        size = len(features) if features.dtype == torch.float64 else max(1, _AT_ONCE // features.shape[1])
+        for first in range(0, len(features), max(1, size)):
+            part = slice(first, first + size)
+            yield _Part(features[part].double(), targets[part], norms[part])
+
+
+class _Part(NamedTuple):
+    """Features, targets and the features' norms of some records, a row each."""
+
+    features: Tensor
+    targets: Tensor
+    norms: Tensor

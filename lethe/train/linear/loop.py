@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
+from lethe.run.losses import LinearLoss
+from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, above_rounding, as_planned, refuse_policy
-from lethe.train.core.noise_resolution import fresh_share, refuse_drowned, refuse_overflow, refuse_unstable, smallest_noise
+from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, refuse_policy
+from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
 from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.progress import reporting
 from lethe.train.core.proximal import Proximal, proximal_step
@@ -18,7 +21,7 @@ from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.vouching import linear_record
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.description import CLOSED_FORM, Linear, Prepared, generators_of, prepared
-from lethe.train.linear.gradients import GradientSums
+from lethe.train.linear.gradients import GradientSums, gradient_rounding
 from lethe.train.linear.noise import StepNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
@@ -37,6 +40,7 @@ def descend(
     finished: Callable[[int, torch.Tensor], None],
     noise_of_step: NoiseOfStep,
     average: PassAverage,
+    precision: Precision | None = None,
 ) -> torch.Tensor:
     r"""$x_t = \mathrm{prox}_{\lambda_t h}\big(x_{t-1} - \lambda_t g_t + \nu_t\big)$ with $\nu_t \sim N(0, \tau_t^2 I)$; returns the last.
 
@@ -56,14 +60,19 @@ def descend(
         finished: is told the number of each step, from 1, and $x_t$.
         noise_of_step: decides the noise of a step.
         average: of a pass.
+        precision: of the recorded run: keeps the iterates within a ball; None: every iterate is released.
     """
     for step, (batch, step_size, planned) in enumerate(zip(batches, step_sizes, noise_stds, strict=True), start=1):
         noise_std = noise_of_step(step, parameters, planned)
         if noise_std is None:
             break
-        gradient = model.clipped_gradient_sum(parameters, batch) / divisor
-        moved = average(parameters - step_size * gradient)
-        parameters = prox(moved + noise.draw(noise_std), step_size)
+        move = model.clipped_gradient_sum(parameters, batch) * (-step_size / divisor)
+        drawn = noise.draw(noise_std)
+        # The noise is added before anything is rounded at the size of the parameters: what a record changes is hidden by then.
+        moved = parameters + (move + drawn) if average.weights is None else average(parameters + move) + drawn
+        parameters = prox(moved, step_size)
+        if precision is not None:
+            keep_within([parameters], radius_of(precision))
         recorder.note(
             step_size=step_size,
             noise_std=noise_std,
@@ -99,17 +108,16 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     Raises:
         BudgetExceededError, InputError, LetheError: as `fit`.
     """
-    loss, model, start, projected, declared = ready
+    model, start, declared = ready.model, ready.start, ready.declared
     policy, prox = options.noise_policy, proximal_step(run.regularisers)
     noise_of_step = _noise_of_step(run, policy)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     noise_stds = drawn.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
-    if policy is None:
-        refuse_drowned(smallest_noise(run), start)
     refuse_unstable(run, start.dtype)
     batch_generator, noise_generator = generators_of(options, start.device)
     recorder = Recorder(drawn, seeded=options.seeded(run))
-    noise = step_noise(run, start.shape, noise_generator, start.dtype)
+    noise = step_noise(run, start.shape, noise_generator)
+    precision = linear_precision(drawn, ready.loss, start)
     batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(drawn, batch_generator))
     told = options.callbacks
     budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
@@ -133,41 +141,58 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
             taken,
             noise_of_step,
             PassAverage(run.pass_averages),
+            precision,
         )
-    recorded = noise.executed(recorded_after(last, drawn, recorder))
-    refuse_drowned(smallest_noise(recorded), last)
-    predictor = LinearPredictor.of(last, loss)
+    released = last.to(ready.dtype)
+    recorded = noise.executed(recorded_after(released, drawn, recorder, precision))
+    predictor = LinearPredictor.of(released, ready.loss)
     return Fitted(
         model=predictor,
         run=recorded,
         training_record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
         checked=CLOSED_FORM,
         declared=tuple(claim.detail for claim in declared),
-        report=Report.of(run, steps=recorded.total_steps, projected=projected),
+        report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )
 
 
-def recorded_after(last: torch.Tensor, run: Run, recorder: Recorder, *, remedy: str = "take smaller steps or less noise.") -> Run:
+def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor) -> Precision | None:
+    """The precision of the recorded run; None: every iterate is released, and rounding them costs nothing.
+
+    Args:
+        run: to be carried out, of noise drawn anew at each step.
+        loss: of the run, with the number of its classes.
+        start: shape (D, k), float64.
+    Raises:
+        InputError: the run says less than this training needs.
+    """
+    if run.release == "all":
+        return None
+    rows = start.shape[0]
+    return precision_of(run, float(start.norm()), start.numel(), lambda norm: gradient_rounding(run, loss, rows, norm))
+
+
+def recorded_after(
+    last: torch.Tensor, run: Run, recorder: Recorder, precision: Precision | None, *, remedy: str = "take smaller steps or less noise."
+) -> Run:
     """The recorded run of a loop that ended well.
 
     Args:
         last: the last iterate, of any shape.
         run: that was to be carried out.
         recorder: of the steps.
+        precision: in which it was carried out.
         remedy: against overflow.
     Raises:
-        LetheError: the iterate overflowed, or the noise was too small to survive its rounding.
+        LetheError: the iterate overflowed.
     """
     refuse_overflow([last], run, remedy=remedy)
-    recorded = recorder.run(run, enforced=True)
-    refuse_drowned(smallest_noise(recorded), last)
-    return recorded
+    return recorder.run(run, enforced=True).replace(precision=precision)
 
 
 def _noise_of_step(run: Run, policy: NoisePolicy | None) -> NoiseOfStep:
     refuse_policy(run, policy)
     if run.noise_budget is not None:
         return BudgetedNoise(run, policy)
-    # Correlated noise is certified as if every iterate were released, so it has to be there in each of them.
-    return above_rounding(fresh_share(run)) if run.release == "all" or run.noise is not None else as_planned
+    return as_planned

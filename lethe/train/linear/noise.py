@@ -33,8 +33,8 @@ class StepNoise(Protocol):
 class GaussianNoise:
     r"""Draws $N(0, \tau^2 I)$ in parameter units.
 
-    Drawn in float64 whatever the dtype, and rounded once: PyTorch's float32 normals never exceed 5.77 standard deviations, so that a
-    large enough output would have one possible cause.
+    Drawn in float64: PyTorch's float32 normals never exceed 5.77 standard deviations, so that a large enough output would have one
+    possible cause.
 
     The generator decides how secret the noise is: PyTorch's are statistical generators, not cryptographic ones, and their samples are
     floating-point numbers, not exact Gaussians. Both are outside of what a certificate says.
@@ -42,22 +42,20 @@ class GaussianNoise:
     Args:
         shape: of the parameters.
         generator: used for noise only, never for batches.
-        dtype: of the result.
     """
 
-    __slots__ = ("_dtype", "_generator", "_shape")
+    __slots__ = ("_generator", "_shape")
 
-    def __init__(self, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> None:
+    def __init__(self, shape: torch.Size, generator: torch.Generator) -> None:
         self._shape = shape
         self._generator = generator
-        self._dtype = dtype
 
     def draw(self, noise_std: float) -> torch.Tensor | float:
         """A fresh sample with standard deviation `noise_std` >= 0 in every coordinate; 0.0, and nothing drawn, when it is 0."""
         if noise_std == 0.0:
             return 0.0
         drawn = torch.randn(self._shape, generator=self._generator, dtype=torch.float64, device=self._generator.device)
-        return (noise_std * drawn).to(self._dtype)
+        return noise_std * drawn
 
     def executed(self, recorded: Run) -> Run:
         """`recorded` itself: noise drawn anew at each step is what a recorder notes."""
@@ -74,23 +72,21 @@ class CorrelatedGaussianNoise:
         run: with correlated noise.
         shape: of the parameters.
         generator: used for noise only, never for batches.
-        dtype: of the result.
     """
 
-    __slots__ = ("_draws", "_dtype", "_fresh")
+    __slots__ = ("_draws", "_fresh")
 
-    def __init__(self, run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> None:
+    def __init__(self, run: Run, shape: torch.Size, generator: torch.Generator) -> None:
         assert run.noise is not None
         self._draws = Draws(run.noise)
-        self._fresh = GaussianNoise(shape, generator, torch.float64)
-        self._dtype = dtype
+        self._fresh = GaussianNoise(shape, generator)
 
     def draw(self, noise_std: float) -> torch.Tensor | float:
         """The correlated noise of the next step; 0.0, and nothing drawn, when `noise_std` is 0."""
         if noise_std == 0.0:
             self._draws.none()
             return 0.0
-        return (noise_std * self._draws.next(self._fresh.draw(1.0))).to(self._dtype)
+        return noise_std * self._draws.next(self._fresh.draw(1.0))
 
     def executed(self, recorded: Run) -> Run:
         """`recorded` with the strategy that made the noise.
@@ -101,15 +97,14 @@ class CorrelatedGaussianNoise:
         return self._draws.executed(recorded)
 
 
-def step_noise(run: Run, shape: torch.Size, generator: torch.Generator, dtype: torch.dtype) -> GaussianNoise | CorrelatedGaussianNoise:
+def step_noise(run: Run, shape: torch.Size, generator: torch.Generator) -> GaussianNoise | CorrelatedGaussianNoise:
     """The noise of a run, for one training.
 
     Args:
         run: independent or correlated.
         shape: of the parameters.
         generator: used for noise only.
-        dtype: of the parameters.
     """
     if run.noise is None:
-        return GaussianNoise(shape, generator, dtype)
-    return CorrelatedGaussianNoise(run, shape, generator, dtype)
+        return GaussianNoise(shape, generator)
+    return CorrelatedGaussianNoise(run, shape, generator)

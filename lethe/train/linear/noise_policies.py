@@ -91,10 +91,12 @@ class ValidationDecay:
         known = linear_loss(loss)
         if isinstance(known, LeastSquares):
             raise InputError(f"loss.kind: got {known.kind}; validation accuracy needs classes.", remedy="use scheduled.")
-        kept: dict[str, Any] = {"dtype": torch.float64, "device": torch.device("cpu")}
-        self._rows = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, **kept).rows
+        cpu = torch.device("cpu")
+        self._rows = prepare_features(
+            features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=cpu
+        ).rows
         known = known.for_classes(classes)
-        self._targets = prepare_targets(targets, classes=known.target_classes, records=len(self._rows), **kept).squeeze(1)
+        self._targets = prepare_targets(targets, classes=known.target_classes, records=len(self._rows), device=cpu).squeeze(1)
         self._link = link_of(known)
         self._first = require_positive("first", first)
         self._factor = require_probability("factor", require_positive("factor", factor))

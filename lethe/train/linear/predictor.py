@@ -15,7 +15,7 @@ from lethe.train.linear.features import prepare_features
 from lethe.train.linear.links import link_of
 from lethe.train.linear.targets import prepare_targets
 
-_ARITHMETIC: dict[str, Any] = {"dtype": torch.float64, "device": torch.device("cpu")}
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,10 +87,10 @@ class LinearPredictor:
         return self.mean_loss(features, targets) if self.classes is None else self.accuracy(features, targets)
 
     def _scores(self, features: Any) -> torch.Tensor:
-        rows = prepare_features(features, feature_norm=self.loss.feature_norm, intercept=False, **_ARITHMETIC).rows
+        rows = prepare_features(features, feature_norm=self.loss.feature_norm, intercept=False, dtype=torch.float64, device=_CPU).rows
         if rows.shape[1] != len(self.weights):
             raise InputError(f"features: got {rows.shape[1]} columns; the model was trained on {len(self.weights)}.")
         return rows @ torch.tensor(self.weights) + torch.tensor(self.intercept)
 
     def _targets(self, targets: Any, records: int) -> torch.Tensor:
-        return prepare_targets(targets, classes=self.classes, records=records, **_ARITHMETIC)
+        return prepare_targets(targets, classes=self.classes, records=records, device=_CPU)

@@ -11,14 +11,13 @@ from lethe.errors import InputError
 from lethe.train.linear.features import numbers, refuse_not_finite
 
 
-def prepare_targets(values: Any, *, classes: int | None, records: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as `dtype`.
+def prepare_targets(values: Any, *, classes: int | None, records: int, device: torch.device) -> torch.Tensor:
+    """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as float64.
 
     Args:
         values: shape (n,).
         classes: how many classes, numbered 0..classes-1; None: real numbers.
         records: n, the rows of the features.
-        dtype: of real targets.
         device: of the result.
     Raises:
         InputError: another shape, NaN or infinity, or a class number outside the public range (named).
@@ -29,7 +28,7 @@ def prepare_targets(values: Any, *, classes: int | None, records: int, dtype: to
     column = array.reshape(-1, 1)
     refuse_not_finite("targets", column)
     if classes is None:
-        return torch.tensor(column, dtype=dtype, device=device)
+        return torch.tensor(column, dtype=torch.float64, device=device)
     wrong = (column != np.floor(column)) | (column < 0) | (column >= classes)
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -1,4 +1,4 @@
-"""Network training besides gradients: noise, proximal steps, optimisers, and an estimate of curvature.
+"""Network training besides gradients: noise, proximal steps, and an estimate of curvature.
 
 Everywhere the point is the concatenation of all parameters, unless a group says otherwise.
 """
@@ -7,19 +7,16 @@ from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, grid_sensitivity
-from lethe.train.network.optimisers import CertifiedRelease, certified_release
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 from lethe.train.network.step_sizes import StepSizes, refuse_other_step_size
 
 __all__ = [
-    "CertifiedRelease",
     "CurvatureEstimate",
     "NetworkNoise",
     "NetworkProximal",
     "ProximalGroup",
     "SecureNoise",
     "StepSizes",
-    "certified_release",
     "estimate_curvature",
     "fresh_numpy_generator",
     "grid_noise_std",

@@ -20,9 +20,11 @@ from lethe.train.checks.padding import AloneCheck, among_others
 from lethe.train.clipping import Clipper
 from lethe.train.clipping.units import Units
 from lethe.train.core.declared import claims, declared_of, of_loss
+from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
+from lethe.train.core.tensors import local
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream, LoadedBatch
 from lethe.train.data.sources.base import length
@@ -38,7 +40,7 @@ from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
 from lethe.train.network.report import reported, warn_early
-from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update, refuse_end
+from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update
 from lethe.train.options import CommonOptions
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -71,7 +73,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         update: Update = (
             PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
-            else ByOptimizer(named, run, ready.noise, optimizer, held=held, **extras)
+            else ByOptimizer(named, run, ready.noise, optimizer, **extras)
         )
         untouched = UntouchedState(model, attributes=True)
         losses, alone = CheckedLoss(calls.loss, clipper), AloneCheck(model)
@@ -79,7 +81,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         try:
             done = kept.begin(
                 Training(
-                    named=named,
+                    named=update.iterate,
                     clipper=clipper,
                     stream=stream,
                     recorder=recorder,
@@ -90,6 +92,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     **kept_noise(ready.noise),
                 )
             )
+            update.show()
             held.keep()
             if budget is not None:
                 budget.pay_again(done)
@@ -127,9 +130,9 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         held.refuse_changes("after the last step")
         untouched.refuse_changes()
         workers.from_root(placement.whole)
-        refuse_end(ready.asked, parameters)
+        refuse_overflow(map(local, parameters), run)
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
-        recorded = executed_with(ready.noise, recorder.run(run, enforced=False))
+        recorded = executed_with(ready.noise, recorder.run(run, enforced=False)).replace(precision=update.precision)
         kept.finish()
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise

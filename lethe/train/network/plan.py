@@ -14,7 +14,6 @@ from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
 from lethe.train.clipping.unfollowed import PER_LAYER
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
-from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
 
@@ -174,6 +173,7 @@ def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool)
         InputError: there is such.
     """
     asked = {
+        "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
         "run.pass_weights": run.pass_weights is not None,
         "proximal_groups": grouped,
@@ -240,9 +240,16 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[
         model: which they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
-        HypothesisError: the last iterate is to be certified, and it is not the certified recursion.
+        HypothesisError: the last iterate is to be certified.
     """
-    refuse_other_recursion(optimizer, run)
+    refuse_other_gradients(optimizer)
+    if run.release == "last":
+        raise HypothesisError(
+            "release: last, and an optimiser or a loop of one's own takes the steps: nothing there keeps the iterates in float64 and "
+            "within a ball, as a certificate of the last one needs.",
+            source="run.release, optimizer",
+            remedy="set release: all, or train by lethe.train.fit without an optimiser.",
+        )
     if run.regularisers or run.pass_weights is not None:
         raise InputError(
             "optimizer: given together with a regulariser or pass_weights, which belong to the plain recursion.",
@@ -263,15 +270,17 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[
         )
 
 
-def refuse_other_recursion(optimizer: torch.optim.Optimizer, run: Run) -> None:
-    """Refuse an optimiser that, as it is set now, does not allow what the run says is released.
+def refuse_other_gradients(optimizer: object) -> None:
+    """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised.
 
     Raises:
-        InputError: no optimiser, or one that asks for gradients of its own.
-        HypothesisError: the last iterate is to be certified, and the optimiser is not the certified recursion.
+        InputError: see above.
     """
-    allowed = certified_release(optimizer)
-    if run.release == "last" and allowed.release == "all":
-        raise HypothesisError(
-            f"release: last, and {allowed.reason}", source="run.release, optimizer", remedy="set release: all, or use plain SGD."
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError(
+            "optimizer: LBFGS computes gradients of its own within a step; they are neither clipped nor noised.",
+            source="torch.optim.LBFGS.step(closure)",
+            remedy="use an optimiser that takes one gradient a step.",
         )

@@ -92,7 +92,7 @@ def prepared_network(
     average = moving_average(options.ema, run, named)
     if options.proximal_groups is not None:
         refuse_groups(options.proximal_groups, run, model)
-    refuse_start(asked, parameters)
+    refuse_start(parameters)
     budget = network_budget(run, parameters, common.noise_policy)
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)

@@ -1,14 +1,13 @@
 r"""One step of a network's parameters from the sums of its records' clipped gradients, with the noise where it belongs.
 
-Where every iterate is released, noise goes to the sums, $\tilde g_t = \frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta_t)$ with
-$\zeta_t \sim N(0, z_t^2C^2I)$, and what follows is a function of them: an optimiser, or the plain step. Where only the last iterate is, the
-plain step adds it to the parameters, $\nu_t = -\lambda_t\zeta_t/b$, after the average that a pass may end at. Correlated noise goes to the
-sums in both cases: what is certified of it is certified of all iterates, and the last is a function of them.
+Noise goes to the sums, $\tilde g_t = \frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta_t)$ with $\zeta_t \sim N(0, z_t^2C^2I)$, before
+anything is rounded at the size of the parameters: what one record changes is then hidden already, and what follows, an optimiser or the
+plain step, is a function of noisy sums. Only where passes end at an average is it added to the parameters, after the average.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,19 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.checks.held_parameters import HeldParameters
+from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.core.budgeted_noise import Chosen
-from lethe.train.core.noise_resolution import refuse_drowned_in, refuse_overflow, smallest_noise
+from lethe.train.core.noise_resolution import refuse_drowned_in
 from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.tensors import as_part_of, local
+from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.core.together.small_tensors import largest_size
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
-from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
-from lethe.train.network.plan import refuse_other_recursion
+from lethe.train.network.noise.shared import Noise, fresh_share_of, is_secure, noisy_dimension
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
-from lethe.train.network.step_sizes import refuse_other_step_size
 
 Sums = Mapping[nn.Parameter, Tensor]
 
@@ -41,12 +39,21 @@ class Executed(NamedTuple):
 
 
 class Update(Protocol):
-    """Takes step number `step` (from 1), given the clipped sums, which it may overwrite."""
+    """Takes step number `step` (from 1), given the clipped sums, which it may overwrite.
+
+    Attributes: as `PlainDescent`.
+    """
 
     pass_weights: tuple[float, ...] | None
+    iterate: Mapping[str, Tensor]
+    precision: Precision | None
 
     def __call__(self, step: int, sums: Sums) -> Executed:
         """See the class."""
+        ...
+
+    def show(self) -> None:
+        """See `PlainDescent`."""
         ...
 
 
@@ -79,11 +86,14 @@ class NoisySums:
         if secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), noisy_dimension(self._noise, sums))
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
-        # The noisy sums are released, in effect, only where all iterates are; with correlated noise they are certified as released.
-        if not secure and _certified_as_released(self._run, self._noise):
+        if not secure:
             _refuse_drowned(noise_std * fresh_share_of(self._noise), sums)
         torch._foreach_div_(list(sums), self._run.batch_size)  # pyright: ignore[reportPrivateImportUsage]
         return Executed(float(self._step_sizes[step - 1]), of_parameters)
+
+    def planned(self, step: int) -> Executed:
+        """The step size and the noise, in parameter units, of a step whose noise is added elsewhere."""
+        return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
 
 
 def _planned(run: Run) -> Callable[[int], Chosen]:
@@ -93,16 +103,22 @@ def _planned(run: Run) -> Callable[[int], Chosen]:
 
 
 class PlainDescent:
-    r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}\sum_i v_i + \nu_t)$, with pass averages.
+    r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
+
+    Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
+    nobody sees is counted; the model has it rounded to its own type. With pass averages the noise is added to the average.
 
     Args:
         named: the trained parameters.
         run: what to do.
-        noise: of the sums if all iterates are released or it is correlated, else of the parameters.
+        noise: of the sums; with pass averages, of the parameters.
         groups: with regularisers of their own, where the run has none (`refuse_groups`).
         budget: of the run, if it has one.
     Raises:
-        InputError: the regularisers have no exact proximal step.
+        InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
+    Attributes:
+        iterate: x, by the names of the parameters: their own memory, or float64 beside it.
+        precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
     """
 
     def __init__(
@@ -114,34 +130,45 @@ class PlainDescent:
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self._parameters = list(named.values())
-        self._run, self._noise = run, noise
-        on_sums = _certified_as_released(run, noise) and run.pass_weights is None
-        self._on_sums = NoisySums(run, noise, budget) if on_sums else None
-        self._planned = _planned(run) if self._on_sums is None else None
-        self._step_sizes = run.step_sizes
-        self._proximal = NetworkProximal(named, [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups)
-        self._averages = [PassAverage(run.pass_averages) for _ in self._parameters]
+        self._named, self._run, self._noise = named, run, noise
+        self._noisy = NoisySums(run, noise, budget)
+        self._averages = [PassAverage(run.pass_averages) for _ in named]
         self.pass_weights = self._averages[0].weights
+        self.iterate: Mapping[str, Tensor] = named
+        self.precision: Precision | None = None
+        if run.release == "last":
+            self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
+            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()))
+        regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
+        self._proximal = NetworkProximal(self.iterate, regularised)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
         """Take the step."""
-        if self._on_sums is not None:
-            executed = self._on_sums(step, list(sums.values()))
+        tensors = [local(tensor.detach()) for tensor in self.iterate.values()]
+        moves = [sums[parameter] for parameter in self._named.values()]
+        if self.precision is not None:
+            moves = [move.double() for move in moves]
+        if self.pass_weights is None:
+            executed = self._noisy(step, moves)
+            torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
         else:
-            assert self._planned is not None
-            executed = Executed(float(self._step_sizes[step - 1]), self._planned(step).noise_std)
-        scale = executed.step_size / (1 if self._on_sums is not None else self._run.batch_size)
-        for parameter, average in zip(self._parameters, self._averages, strict=True):
-            own = local(parameter)
-            own.add_(sums[parameter], alpha=-scale)
-            if (averaged := average(own)) is not own:
-                own.copy_(averaged)
-        if self._on_sums is None:
-            self._noise.add_to([local(parameter) for parameter in self._parameters], executed.noise_std)
+            executed = self._noisy.planned(step)
+            for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
+                tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
+            self._noise.add_to(tensors, executed.noise_std)
         self._proximal.step(executed.step_size)
+        if self.precision is not None:
+            keep_within(tensors, radius_of(self.precision))
+            self.show()
         return executed
+
+    @torch.no_grad()
+    def show(self) -> None:
+        """Give the model the iterate, rounded to its type."""
+        if self.precision is not None:
+            shown = [local(parameter) for parameter in self._named.values()]
+            torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
 
 
 class ByOptimizer:
@@ -151,15 +178,15 @@ class ByOptimizer:
 
     Args:
         named: the trained parameters.
-        run: gives noise and step sizes; where the last iterate is to be certified, the optimiser is held to them at every step.
+        run: gives noise and step sizes; every iterate is released.
         noise: of the sums.
         optimizer: checked already.
-        held: the same parameters; where the last iterate is to be certified, they must move by exactly the certified step.
-        groups: with regularisers of their own; every iterate is released then.
+        groups: with regularisers of their own.
         budget: of the run, if it has one.
     """
 
     pass_weights: tuple[float, ...] | None = None
+    precision: Precision | None = None
 
     def __init__(
         self,
@@ -168,12 +195,11 @@ class ByOptimizer:
         noise: Noise,
         optimizer: torch.optim.Optimizer,
         *,
-        held: HeldParameters,
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self._parameters = list(named.values())
-        self._run, self._optimizer, self._held = run, optimizer, held
+        self.iterate, self._parameters = named, list(named.values())
+        self._optimizer = optimizer
         self._noisy = NoisySums(run, noise, budget)
         self._proximal = NetworkProximal(named, groups)
         # What lies there already is no noisy gradient, on frozen parameters neither.
@@ -182,57 +208,31 @@ class ByOptimizer:
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
         """Take the step."""
-        if self._run.release == "last":
-            refuse_other_recursion(self._optimizer, self._run)
-            refuse_other_step_size(self._optimizer, float(self._run.step_sizes[step - 1]), step)
         gradients = [sums[parameter] for parameter in self._parameters]
         executed = self._noisy(step, gradients)
-        last, before = self._run.release == "last", dict[nn.Parameter, Tensor]()
-        if last:
-            before = {parameter: gradient.clone() for parameter, gradient in zip(self._parameters, gradients, strict=True)}
-            self._held.expect(before, executed.step_size)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = as_part_of(parameter, gradient)
         self._optimizer.step()
-        if last:
-            self._held.refuse_other_step(before, executed.step_size, step)
         self._optimizer.zero_grad(set_to_none=True)
         self._proximal.step(executed.step_size)
         return executed
 
+    def show(self) -> None:
+        """The optimiser moves the model's own parameters."""
 
-def refuse_start(run: Run, parameters: Sequence[Tensor]) -> None:
-    """Refuse, before training, noise of `run` as it was asked for that drowns in the start, where it will be added to parameters.
+
+def refuse_start(parameters: Sequence[Tensor]) -> None:
+    """Refuse parameters that are not finite before training.
 
     Raises:
-        InputError: the start is not finite.
-        LetheError: the noise is too small.
+        InputError: see above.
     """
-    parameters = [local(parameter) for parameter in parameters]
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in parameters):
+    if not all(bool(torch.isfinite(local(tensor)).all()) for tensor in parameters):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
-    _refuse_where_added(run, parameters)
 
 
-def refuse_end(run: Run, parameters: Sequence[Tensor]) -> None:
-    """Refuse a last iterate that is not finite, or noise of `run` as it was asked for that is lost in its rounding.
-
-    Raises:
-        LetheError: it is not, or the noise is too small.
-    """
-    parameters = [local(parameter) for parameter in parameters]
-    refuse_overflow(parameters, run)
-    _refuse_where_added(run, parameters)
-
-
-def _refuse_where_added(run: Run, parameters: Sequence[Tensor]) -> None:
-    if (run.release == "last" and run.noise is None) or run.pass_weights is not None:
-        _refuse_drowned(smallest_noise(run), parameters)
-
-
-def _certified_as_released(run: Run, noise: Noise) -> bool:
-    """Whether the noisy sums of all steps are, by the theorem on the run's noise: all are released, or it is correlated."""
-    return run.release == "all" or correlated_in(noise) is not None
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])))
 
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:

@@ -1,6 +1,5 @@
 import copy
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,83 +11,15 @@ from torch.optim.lr_scheduler import StepLR
 
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.lipschitz import clipped_step, plain_step
-from lethe.train.network import (
-    StepSizes,
-    certified_release,
-    refuse_other_step_size,
-)
+from lethe.train.network import StepSizes, refuse_other_step_size
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-from lethe_experiments.liang.double_clipping import certified_double_clipping, clip_mean, projected_iterate
+from lethe_experiments.liang.double_clipping import clip_mean, projected_iterate
 from lethe_experiments.risk.momentum_weights import debiased_weights
-
-Make = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 
 def parameters(seed: int = 0) -> list[torch.nn.Parameter]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in ((4, 3), (3,))]
-
-
-class Mine(torch.optim.SGD):
-    """SGD in name, anything in its step."""
-
-
-KEPT: tuple[Make, ...] = (
-    lambda given: torch.optim.SGD(given, lr=0.1),
-    lambda given: torch.optim.SGD(given, lr=torch.tensor(0.1)),
-    lambda given: torch.optim.SGD(given, lr=0.1, foreach=True, dampening=0.5),
-    lambda given: torch.optim.SGD([{"params": given[:1]}, {"params": given[1:]}], lr=0.1),
-)
-LOST: tuple[tuple[Make, str], ...] = (
-    (lambda given: torch.optim.SGD(given, lr=0.0), "lr = 0 takes no step"),
-    (lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9), "momentum = 0.9"),
-    (lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True), "momentum"),
-    (lambda given: torch.optim.SGD(given, lr=0.1, weight_decay=1e-4), "weight_decay = 0.0001"),
-    (lambda given: torch.optim.SGD(given, lr=0.1, maximize=True), "maximize"),
-    (lambda given: torch.optim.SGD([{"params": given[:1], "lr": 0.2}, {"params": given[1:]}], lr=0.1), "different learning rates"),
-    (lambda given: torch.optim.SGD([{"params": given[:1], "momentum": 0.2}, {"params": given[1:]}], lr=0.1), "momentum = 0.2"),
-    (lambda given: Mine(given, lr=0.1), "state or rescaling"),
-    (lambda given: DebiasedMomentum(given, lr=0.1), "state or rescaling"),
-    (torch.optim.Adam, "Adam keeps"),
-    (torch.optim.AdamW, "AdamW keeps"),
-    (torch.optim.RMSprop, "state or rescaling"),
-    (torch.optim.ASGD, "state or rescaling"),
-)
-
-
-@pytest.mark.parametrize("make", KEPT)
-def test_plain_sgd_keeps_the_last_iterate_because_it_is_the_recursion(make: Make) -> None:
-    given = parameters()
-    optimizer = make(given)
-    assert certified_release(optimizer).release == "last"
-    start = [parameter.detach().clone() for parameter in given]
-    for step in range(1, 4):
-        for place, parameter in enumerate(given):
-            parameter.grad = torch.full_like(parameter, step + place)
-        optimizer.step()
-    for place, (before, after) in enumerate(zip(start, given, strict=True)):
-        moved = 0.1 * (6 + 3 * place)
-        np.testing.assert_allclose(after.detach().numpy(), before.numpy() - moved, rtol=1e-6)  # a step size tensor is in float32
-
-
-@pytest.mark.parametrize(("make", "why"), LOST)
-def test_every_other_optimiser_is_certified_by_composition_with_its_reason(make: Make, why: str) -> None:
-    release, reason = certified_release(make(parameters()))
-    assert release == "all"
-    assert why in reason
-
-
-def test_hooks_end_the_certificate_of_the_last_iterate() -> None:
-    optimizer = torch.optim.SGD(parameters(), lr=0.1)
-    optimizer.register_step_pre_hook(lambda *_: None)
-    assert certified_release(optimizer).release == "all"
-
-
-def test_a_line_search_is_refused() -> None:
-    with pytest.raises(InputError, match="LBFGS"):
-        certified_release(torch.optim.LBFGS(parameters()))
-    with pytest.raises(InputError, match="optimizer"):
-        certified_release("sgd")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.slow
@@ -223,11 +154,7 @@ def test_a_clipped_mean_moves_no_more_than_stated() -> None:
         assert np.linalg.norm(one - two) <= min(np.linalg.norm(first - second), 1.6) * (1 + 1e-12)
 
 
-def test_what_is_certified_of_double_clipping() -> None:
-    assert certified_double_clipping("iterate").release == "last"
-    assert certified_double_clipping("mean_gradient").release == "all"
-    with pytest.raises(InputError, match="noise"):
-        certified_double_clipping("noise")
+def test_bounds_of_a_second_clipping_that_are_no_numbers_are_refused() -> None:
     for bound in (0.0, -1.0, float("inf"), True):
         with pytest.raises(InputError):
             clip_mean([torch.ones(2)], bound)

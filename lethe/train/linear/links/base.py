@@ -66,8 +66,7 @@ class DiagonalCurvature(ScoreCurvature):
 class Link:
     r"""A loss on tensors: scores are $s = X^\top u$, shape (n, k); targets have shape (n, 1).
 
-    The loss's own NumPy code computes in double precision, on the CPU. Of numbers of another type it rounds residuals towards 0: a
-    bound on their norm stays one.
+    The loss's own NumPy code computes in double precision, as all of this does, on the CPU.
 
     Args:
         loss: l, with the number of its classes.
@@ -78,8 +77,7 @@ class Link:
 
     def residuals(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The derivative of each record's loss in its scores, shape (n, k)."""
-        exact = torch.from_numpy(self.loss.slopes(*_arrays(scores, targets)))
-        return _towards_zero(exact, scores.dtype).to(scores.device)
+        return torch.from_numpy(self.loss.slopes(*_arrays(scores, targets))).to(scores.device)
 
     def envelope_residuals(self, scores: torch.Tensor, targets: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
         """The derivative of the Lipschitz envelope of each record's loss in its scores, shape (n, k).
@@ -90,8 +88,7 @@ class Link:
             bounds: c > 0 on the norm of each, shape (n, 1).
         """
         reach = bounds.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy()
-        exact = torch.from_numpy(self.loss.envelope_slopes(*_arrays(scores, targets), reach))
-        return _towards_zero(exact, scores.dtype).to(scores.device)
+        return torch.from_numpy(self.loss.envelope_slopes(*_arrays(scores, targets), reach)).to(scores.device)
 
     def losses(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Each record's loss, shape (n,)."""
@@ -116,11 +113,3 @@ def _arrays(scores: torch.Tensor, targets: torch.Tensor) -> tuple[FloatArray, Fl
         scores.detach().to(device="cpu", dtype=torch.float64).numpy(),
         targets.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy(),
     )
-
-
-def _towards_zero(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The numbers of the type next to the exact ones that are no farther from 0."""
-    rounded = exact.to(dtype)
-    if dtype == exact.dtype:
-        return rounded
-    return torch.where(rounded.to(exact.dtype).abs() > exact.abs(), torch.nextafter(rounded, torch.zeros_like(rounded)), rounded)

@@ -65,7 +65,7 @@ class PreparedBlocks:
 
     Args:
         loss: with the number of its classes.
-        dtype: of the arithmetic.
+        dtype: that features are rounded to; the arithmetic is in float64.
         clip_norm, method: of `LinearModel`.
         backbone: gives the features; None: they are what is stored.
     """
@@ -80,9 +80,7 @@ class PreparedBlocks:
         """One for each chunk."""
         parts = self._stored(block) if self.backbone is None else self.backbone.features(block)
         for rows, part in parts:
-            targets = prepare_targets(
-                targets_of(block)[part], classes=self.loss.target_classes, records=len(rows), dtype=self.dtype, device=_CPU
-            )
+            targets = prepare_targets(targets_of(block)[part], classes=self.loss.target_classes, records=len(rows), device=_CPU)
             table = self._projected(rows)
             yield LinearModel(
                 link_of(self.loss), table.rows, targets, clip_norm=self.clip_norm, outputs=self.loss.outputs, method=self.method
@@ -179,7 +177,7 @@ def _over_chunks(
 ) -> FloatArray:
     total = np.zeros(shape)
     with torch.inference_mode(False), torch.no_grad():
-        start = torch.from_numpy(parameters).to(prepared.dtype)
+        start = torch.from_numpy(parameters)
         for model in prepared.models(block):
-            total += of(model, start).to(torch.float64).numpy()
+            total += of(model, start).numpy()
     return total

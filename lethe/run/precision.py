@@ -1,0 +1,49 @@
+"""The precision of a Run: in which floating-point numbers its iterates are kept, and how far rounding can move two of them apart."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lethe.documents.specification import Specification
+
+UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24}
+"""The largest relative error of one rounding to the nearest number of a type."""
+
+
+class Precision(Specification):
+    r"""How the iterates of a run are computed, whose noise is added before anything is rounded at the size of the parameters.
+
+    Rounding a vector of norm N moves it by at most $uN$, u the unit roundoff, so one rounding brings two iterates at most $2uN$ further
+    apart: at most $\sqrt d$ units in the last place of the largest parameter. A gradient that is off by G moves each by $\lambda_tG$.
+
+    Args:
+        dtype: "float64" or "float32", of the stored parameters.
+        parameter_norm: N > 0, a bound on the Euclidean norm of all trained parameters together, after any step.
+        gradient_error: $G \ge 0$, a bound on the distance of a computed mean gradient from the exact one, in loss per parameter unit.
+    Raises:
+        InputError: a field is unknown, missing or out of range.
+    """
+
+    dtype: Literal["float64", "float32"]
+    parameter_norm: float = Field(gt=0)
+    gradient_error: float = Field(default=0.0, ge=0)
+
+    @property
+    def rounding(self) -> float:
+        """2uN, in parameter units: how far one rounding can move two iterates apart."""
+        return 2.0 * UNIT_ROUNDOFF[self.dtype] * self.parameter_norm
+
+    def to_document(self) -> dict[str, Any]:
+        """The fields as plain data."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def parse_precision(value: Any) -> Any:
+    """A Precision from a mapping of its fields; anything else unchanged, for the Run to judge.
+
+    Raises:
+        InputError: a field is unknown, missing or out of range.
+    """
+    return Precision(**{str(key): entry for key, entry in value.items()}) if isinstance(value, dict) else value

@@ -1,0 +1,88 @@
+"""The field `precision` of a run, and the lemma on rounding that it stands for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lethe
+from lethe.run.precision import UNIT_ROUNDOFF, Precision
+
+
+def make_run(precision: Any) -> lethe.Run:
+    return lethe.Run(
+        records=10,
+        batches=lethe.Full(),
+        steps=3,
+        step_size=[0.1, 0.2, 0.4],
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        release="last",
+        precision=precision,
+    )
+
+
+def test_a_run_tells_its_precision_and_reads_it_back() -> None:
+    run = make_run(Precision(dtype="float32", parameter_norm=2.0, gradient_error=1e-6))
+    assert lethe.Run.from_document(run.to_document()) == run
+    assert run.to_document()["precision"] == {"dtype": "float32", "parameter_norm": 2.0, "gradient_error": 1e-6}
+    without = make_run(None)
+    assert "precision" not in without.to_document()
+    assert without.run_id != run.run_id
+    assert without.rounding_errors is None
+
+
+def test_one_rounding_a_step_two_for_a_regulariser_and_the_gradient_s_error() -> None:
+    run = make_run({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3})
+    assert run.rounding_errors == pytest.approx(4.0 * 2.0**-23 + 2e-3 * run.step_sizes, rel=1e-12)
+    regular = run.replace(regulariser=[lethe.Ridge(strength=0.1), lethe.Ball(radius=2.0)])
+    assert regular.rounding_errors == pytest.approx(5 * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes, rel=1e-12)
+    assert (regular.rounding_errors >= 5 * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes).all()
+
+
+@pytest.mark.parametrize(
+    ("precision", "words"),
+    [
+        ({"dtype": "bfloat16", "parameter_norm": 1.0}, "dtype"),
+        ({"dtype": "float32"}, "parameter_norm"),
+        ({"dtype": "float32", "parameter_norm": 0.0}, "parameter_norm"),
+        ({"dtype": "float32", "parameter_norm": 1.0, "gradient_error": -1.0}, "gradient_error"),
+        ({"dtype": "float32", "parameter_norm": 1.0, "ulps": 3}, "ulps"),
+        ("float32", "precision"),
+    ],
+)
+def test_what_is_no_precision_is_refused(precision: Any, words: str) -> None:
+    with pytest.raises(lethe.InputError, match=words):
+        make_run(precision)
+
+
+@given(
+    dimension=st.integers(1, 300),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.integers(-20, 20),
+    apart=st.sampled_from([0.0, 1e-9, 1e-7, 1e-3, 1.0]),
+)
+def test_one_rounding_brings_two_vectors_no_further_apart(dimension: int, seed: int, scale: int, apart: float) -> None:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=dimension) * 2.0**scale
+    y = x + apart * 2.0**scale * generator.normal(size=dimension)
+    norm = max(np.linalg.norm(x), np.linalg.norm(y))
+    rounded = np.linalg.norm(x.astype(np.float32).astype(np.float64) - y.astype(np.float32).astype(np.float64))
+    allowed = np.linalg.norm(x - y) + Precision(dtype="float32", parameter_norm=float(norm)).rounding
+    assert rounded <= allowed * (1 + 1e-12)
+
+
+def test_the_bound_on_one_rounding_is_met() -> None:
+    """Weights halfway between two numbers of float32, just above 1: two vectors a hair apart end one unit apart in every coordinate."""
+    middle, hair = 1.0 + 2.0**-24, 2.0**-50
+    x, y = np.full(1000, middle - hair), np.full(1000, middle + hair)
+    rounded = np.linalg.norm(x.astype(np.float32).astype(np.float64) - y.astype(np.float32).astype(np.float64))
+    bound = Precision(dtype="float32", parameter_norm=float(np.linalg.norm(y))).rounding
+    assert 0.999 * bound < rounded <= bound + np.linalg.norm(x - y)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("float64", np.float64), ("float32", np.float32)])
+def test_unit_roundoffs_are_half_of_the_spacing_at_1(name: str, kind: Any) -> None:
+    assert UNIT_ROUNDOFF[name] == np.finfo(kind).eps / 2

@@ -1,0 +1,163 @@
+r"""What rounding of hidden iterates costs: never less than in linear runs whose roundings all point one way, and no more than that."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lethe
+from lethe.calculus.guarantees import GDP
+from lethe.run.run import Run
+from lethe.theorems.holder.paths import HolderPath
+from lethe.theorems.optimal_shift import OptimalShift
+from lethe.theorems.registry import LITERATURE, OURS
+
+FLOAT32 = {"dtype": "float32", "parameter_norm": 1000.0}
+
+
+def make_run(**changes: Any) -> Run:
+    said: dict[str, Any] = {
+        "records": 60,
+        "batches": lethe.Cyclic(size=6),
+        "passes": 5,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 2.0,
+        "loss": lethe.losses.Convex(smoothness=1.0),
+        "release": "last",
+        "precision": FLOAT32,
+    }
+    return Run(**{**said, **changes})
+
+
+def mu(run: Run) -> float:
+    guarantee = OptimalShift().bound(run).guarantee
+    assert isinstance(guarantee, GDP)
+    return guarantee.mu
+
+
+def exact_mu(lipschitz: float, moves: np.ndarray, noise_stds: np.ndarray) -> float:
+    """Of $x_t = Lx_{t-1} + m_t + \\nu_t$, the two worlds m apart: a Gaussian with another mean."""
+    weights = lipschitz ** np.arange(len(moves))[::-1]
+    return float((weights * moves).sum() / np.sqrt((weights * noise_stds) @ (weights * noise_stds)))
+
+
+def test_the_contract_s_example() -> None:
+    """2000 steps of float32 at d = 10^6 weights near 1, noise .008: mu = .67 by rounding alone (theory.md, section 9)."""
+    rounding = 2.0**-23 * 1000.0
+    run = make_run(records=2000, batches=lethe.Cyclic(size=1), passes=1, step_size=1.0, clip_norm=1e-9, noise_multiplier=8e6)
+    smooth = run.replace(loss=lethe.losses.Convex(smoothness=1e-12))
+    assert mu(smooth) == pytest.approx(np.sqrt(2000) * rounding / 0.008, rel=1e-6)
+    assert mu(smooth) == pytest.approx(0.67, abs=0.004)
+
+
+@pytest.mark.parametrize("design", [lethe.Full(), lethe.Cyclic(size=6), lethe.Cyclic(size=20)])
+@pytest.mark.parametrize("regulariser", [None, lethe.Ridge(strength=0.3)])
+def test_no_less_than_roundings_that_all_point_one_way(design: lethe.Cyclic | lethe.Full, regulariser: lethe.Ridge | None) -> None:
+    """A linear loss: every step keeps distances, and a ridge shrinks them; each rounding adds to what the record did."""
+    run = make_run(batches=design, regulariser=regulariser, loss=lethe.losses.Convex(smoothness=1e-12))
+    errors = run.rounding_errors
+    assert errors is not None
+    shrinks = 1.0 if regulariser is None else 1.0 / (1.0 + 0.1 * regulariser.strength)
+    worst = 0.0
+    for slot in range(run.steps_per_pass):
+        touched = np.arange(run.total_steps) % run.steps_per_pass == slot
+        worst = max(worst, exact_mu(shrinks, np.where(touched, run.sensitivities, 0.0) + errors, run.noise_stds))
+    assert worst > exact_mu(shrinks, np.where(touched, run.sensitivities, 0.0), run.noise_stds) * 1.01
+    assert mu(run) >= worst * (1 - 1e-12)
+
+
+def test_full_batches_lose_nothing_to_the_bound() -> None:
+    run = make_run(batches=lethe.Full(), loss=lethe.losses.Convex(smoothness=1e-12))
+    errors = run.rounding_errors
+    assert errors is not None
+    assert mu(run) == pytest.approx(exact_mu(1.0, run.sensitivities + errors, run.noise_stds), rel=1e-9)
+
+
+def test_a_pass_without_noise_adds_up_its_roundings() -> None:
+    run = make_run(noise_at="pass_ends", loss=lethe.losses.Convex(smoothness=1e-12))
+    errors = run.rounding_errors
+    assert errors is not None
+    alone = mu(run.replace(precision=None))
+    assert mu(run) - alone == pytest.approx(np.sqrt(5) * 10 * errors[0] / run.noise_stds[-1], rel=1e-6)
+
+
+def test_a_mean_of_iterates_is_rounded_too() -> None:
+    """Two roundings a step for the mean itself, and the iterates', of which the k-th is in all later ones."""
+    run = make_run(noise_at="pass_ends", pass_weights=1.0, loss=lethe.losses.Convex(smoothness=1e-12))
+    errors, precision = run.rounding_errors, run.precision
+    assert errors is not None
+    assert precision is not None
+    shares = np.arange(10, 0, -1) / 10
+    together = (shares * errors[0]).sum() + 20 * precision.rounding
+    assert mu(run) - mu(run.replace(precision=None)) == pytest.approx(np.sqrt(5) * together / run.noise_stds[-1], rel=1e-6)
+
+
+BOUNDED = {"regulariser": lethe.Ball(radius=0.05)}
+RUNS = [
+    make_run(),
+    make_run(loss=lethe.losses.WeaklyConvex(weak_convexity=0.5, smoothness=1.0)),
+    make_run(batches=lethe.ShuffledOnce(size=6)),
+    make_run(batches=lethe.Shuffled(size=6)),
+    make_run(noise_at="pass_ends", pass_weights=1.0),
+    make_run(**BOUNDED),
+    make_run(**BOUNDED, loss=lethe.losses.Unknown()),
+    make_run(**BOUNDED, batches=lethe.Poisson(size=6), neighbours="zero_out"),
+]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.batches.design}-{run.loss.kind}-{run.noise_at}-{bool(run.regularisers)}")
+def test_more_rounding_never_costs_less(run: Run) -> None:
+    """By every theorem of ours on the last iterate that applies, and float64 costs next to nothing."""
+    precisions = [None, {"dtype": "float64", "parameter_norm": 1.0}, {**FLOAT32, "parameter_norm": 1.0}, FLOAT32]
+    precisions.append({**FLOAT32, "gradient_error": 1e-2})
+    applied = 0
+    for theorem in OURS:
+        if theorem.covers != "last" or any(finding.status == "fails" for finding in theorem.examine(run)):
+            continue
+        applied += 1
+        costs = [theorem.bound(run.replace(precision=precision)).guarantee.epsilon(1e-5) for precision in precisions]
+        assert all(later >= earlier * (1 - 1e-12) for earlier, later in pairwise(costs))
+        assert costs[1] == pytest.approx(costs[0], rel=1e-9)
+        # Of random batches the window of all steps is composition, whose iterates are released: there rounding is free.
+        assert costs[-1] > costs[0] * 1.001 or theorem.name == "windowed"
+    assert applied
+
+
+def test_tangents_of_a_holder_gradient_count_rounding() -> None:
+    """The search for tangents may find others; of the same ones, each rounding adds at every step from the first touch on."""
+    run = make_run(**BOUNDED, loss=lethe.losses.Holder(constant=1.0, exponent=0.5))
+    at = np.full(run.total_steps, 0.01)
+    exact, rounded = (HolderPath(one).solve(at, None) for one in (run.replace(precision=None), run))
+    errors = run.rounding_errors
+    assert errors is not None
+    added = rounded.sensitivity - exact.sensitivity
+    assert (added >= errors).all()
+    assert rounded.mu > exact.mu * 1.001
+
+
+def test_what_is_not_known_is_declared() -> None:
+    said = {finding.name: finding for finding in lethe.certify(make_run(precision=None), delta=1e-5).findings}
+    assert said["arithmetic"].evidence == "declared"
+    assert "not counted" in said["arithmetic"].detail
+    counted = {finding.name: finding for finding in lethe.certify(make_run(), delta=1e-5).findings}
+    assert "is counted" in counted["arithmetic"].detail
+
+
+def test_released_iterates_are_noised_before_they_are_rounded() -> None:
+    run = make_run(release="all")
+    assert lethe.certify(run, delta=1e-5).epsilon == lethe.certify(run.replace(precision=None), delta=1e-5).epsilon
+
+
+def test_published_bounds_are_about_exact_arithmetic() -> None:
+    """They are refused in float32, and in float64 their certificate says so."""
+    coarse, fine = make_run(), make_run(precision={"dtype": "float64", "parameter_norm": 1.0})
+    asked = 0
+    for theorem in LITERATURE:
+        if theorem.covers != "last" or any(finding.status == "fails" for finding in theorem.examine(fine.replace(precision=None))):
+            continue
+        asked += 1
+        assert [finding.name for finding in theorem.examine(coarse) if finding.status == "fails"] == ["arithmetic"]
+        assert "exact arithmetic" in " ".join(finding.detail for finding in theorem.examine(fine))
+    assert asked

@@ -1,0 +1,111 @@
+"""The norm that iterates are kept within, and the rounding of a linear model's gradients that its precision states."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lethe
+from lethe.run.run import Run
+from lethe.train import fit_linear
+from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.linear.gradients import LinearModel, gradient_rounding
+from lethe.train.linear.links import linear_loss, link_of
+
+
+def make_run(**changes: Any) -> Run:
+    said: dict[str, Any] = {
+        "records": 40,
+        "batches": lethe.Cyclic(size=8),
+        "passes": 4,
+        "step_size": 0.5,
+        "noise_multiplier": 4.0,
+        "loss": lethe.losses.Logistic(feature_norm=1.0),
+        "release": "last",
+    }
+    return Run(**{**said, **changes})
+
+
+def test_within_the_ball_every_bit_stays() -> None:
+    tensors = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
+    before = [tensor.clone() for tensor in tensors]
+    keep_within(tensors, 100.0)
+    assert all(torch.equal(one, other) for one, other in zip(tensors, before, strict=True))
+
+
+def test_outside_it_is_the_projection() -> None:
+    tensors = [torch.full((3,), 4.0, dtype=torch.float64), torch.full((1,), 4.0, dtype=torch.float64)]
+    keep_within(tensors, 2.0)
+    assert torch.cat(tensors) == pytest.approx(np.ones(4), rel=1e-15)
+
+
+def test_the_norm_is_far_above_where_training_goes() -> None:
+    run = make_run()
+    precision = precision_of(run, 3.0, 10)
+    reach = 3.0 + float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(10) + 12)
+    assert radius_of(precision) >= 2 * reach
+    assert precision.parameter_norm <= 16 * reach + 1
+
+
+def test_a_planned_precision_is_carried_out_or_refused() -> None:
+    generator = np.random.default_rng(0)
+    data = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
+    recorded = fit_linear(make_run(), *data, seed=0).run
+    assert recorded.precision is not None
+    again = fit_linear(make_run(precision=recorded.precision), *data, seed=0).run
+    assert again == recorded
+    for fewer in ({"dtype": "float32"}, {"gradient_error": 0.0}):
+        with pytest.raises(lethe.InputError, match="leave precision out"):
+            fit_linear(make_run(precision=recorded.precision.model_copy(update=fewer)), *data, seed=0)
+    with pytest.raises(lethe.InputError, match="leave precision out"):
+        fit_linear(make_run(precision=recorded.precision), *data, seed=0, initial=np.full((3, 1), 1e6))
+
+
+@pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "full"])
+@pytest.mark.parametrize("changes", [{}, {"noise_at": "pass_ends"}, {"regulariser": lethe.Ridge(strength=0.1)}, {"step_size": 1e-3}])
+def test_a_plan_is_kept_once_rounding_is_counted(design: str, changes: dict[str, Any]) -> None:
+    batches = {"design": design} if design == "full" else {"design": design, "size": 8}
+    run = lethe.plan(make_run(batches=batches, noise_multiplier=None, **changes), epsilon=2.0, delta=1e-3)
+    generator = np.random.default_rng(1)
+    recorded = fit_linear(run, generator.normal(size=(40, 3)), generator.integers(0, 2, 40), seed=0).run.replace(seeded=False)
+    certified = lethe.certify(recorded, delta=1e-3).epsilon
+    assert lethe.certify(run, delta=1e-3).epsilon <= certified <= 2.0  # equal where composition proves it
+
+
+def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, bound: float) -> list[Fraction]:
+    """Least squares with residuals cut at `bound`, in rational numbers."""
+    x = [Fraction(float(value)) for value in parameters]
+    total = [Fraction(0)] * len(x)
+    for row, target in zip(rows, targets, strict=True):
+        u = [Fraction(float(value)) for value in row]
+        residual = sum((one * other for one, other in zip(u, x, strict=True)), Fraction(0)) - Fraction(float(target))
+        residual = max(min(residual, Fraction(bound)), Fraction(-bound))
+        total = [so_far + residual * one for so_far, one in zip(total, u, strict=True)]
+    return [value / len(rows) for value in total]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype) -> None:
+    """Rows whose scores cancel, at large parameters: float64 is off by a share of the bound, arithmetic in float32 would exceed it."""
+    generator = np.random.default_rng(0)
+    records, width, norm = 12, 60, 1e4
+    rows = generator.normal(size=(records, width)).astype(np.float32).astype(np.float64)
+    rows /= 2.0 ** np.ceil(np.log2(np.linalg.norm(rows, axis=1, keepdims=True)))
+    parameters = generator.normal(size=width)
+    parameters -= rows.T @ np.linalg.lstsq(rows.T, parameters, rcond=None)[0]  # every score is 0, but for rounding
+    parameters *= norm / np.linalg.norm(parameters)
+    targets = generator.normal(size=records) * 0.1
+    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
+    run = make_run(records=records, batches=lethe.Full(), loss=loss)
+    model = LinearModel(
+        link_of(linear_loss(loss)), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1
+    )
+    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
+    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
+    error = np.linalg.norm([float(Fraction(one) / records - other) for one, other in zip(computed, exact, strict=True)])
+    stated = gradient_rounding(run, linear_loss(loss), width, norm)
+    assert 1e-4 * stated < error <= stated
+    coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
+    assert np.abs(coarse - rows @ parameters).max() > 10 * stated
