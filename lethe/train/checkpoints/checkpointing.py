@@ -74,9 +74,6 @@ class NoCheckpointing:
     def finish(self) -> None:
         """Nothing to write."""
 
-    def finish_early(self) -> None:
-        """Nothing to write."""
-
     def close(self) -> None:
         """Nothing to close."""
 
@@ -210,19 +207,6 @@ class Checkpointing:
         """
         if self._journal:
             self._journal.finish()
-
-    def finish_early(self) -> None:
-        """`finish` before the last step, where only the last iterate is certified: no process returns before the journal says it.
-
-        At the end of a run nobody need wait: whoever takes it up again comes to the model that all have.
-
-        Raises:
-            LetheError: it cannot be written.
-            StoppedElsewhere: that was so in process 0, or it is gone.
-        """
-        with self._workers.watched():
-            self.finish()
-            self._workers.end()
 
     def close(self) -> None:
         """Unlock the folder."""

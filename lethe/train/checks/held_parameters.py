@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
@@ -13,8 +12,6 @@ from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
 from lethe.train.model_state.named_parts import NamedParts, Parts
-
-_ROUNDINGS = 4  # by so many units of rounding may builds of one step differ: some round once, some twice
 
 
 class HeldParameters:
@@ -83,49 +80,9 @@ class HeldParameters:
                 remedy=self._remedy,
             )
 
-    @torch.no_grad()
-    def expect(self, gradients: Mapping[nn.Parameter, Tensor], step_size: float) -> None:
-        r"""Hold what the certified step will leave, $x - \lambda g$; `refuse_other_step` then compares.
-
-        Args:
-            gradients: g, of each trained parameter.
-            step_size: $\lambda$.
-        """
-        for parameter, kept in zip(self._named.values(), self._kept.each(), strict=True):
-            kept.add_(local(gradients[parameter]), alpha=-step_size)
-
-    @torch.no_grad()
-    def refuse_other_step(self, gradients: Mapping[nn.Parameter, Tensor], step_size: float, step: int) -> None:
-        """Refuse parameters that are not what was expected, but for rounding; hold them as they are.
-
-        Args:
-            gradients, step_size: as they were given to `expect`.
-            step: its number.
-        Raises:
-            HypothesisError: they are not.
-        """
-        names, kept = list(self._named), self._kept.each()
-        for place in self._kept.differing(self._local()):
-            name, expected = names[place], kept[place]
-            parameter = local(self._named[name])
-            alike = (parameter.shape, parameter.dtype, parameter.device) == (expected.shape, expected.dtype, expected.device)
-            if not alike or not _rounded(parameter.detach(), expected, local(gradients[self._named[name]]) * step_size):
-                raise HypothesisError(
-                    f"step {step} of the optimiser is not the certified one: {name} was not moved by its learning rate times the noisy "
-                    "gradient; release is last.",
-                    source="optimizer.step, which is another function than that of plain SGD, or steps more than once",
-                    remedy="use torch.optim.SGD as it is, or certify with release: all.",
-                )
-            expected.copy_(parameter)
-
     def _differing(self) -> list[str]:
         names = list(self._named)
         return [names[place] for place in self._kept.differing(self._local())]
 
     def _local(self) -> list[Tensor]:
         return [local(parameter) for parameter in self._named.values()]
-
-
-def _rounded(found: Tensor, expected: Tensor, moved: Tensor) -> bool:
-    allowed = _ROUNDINGS * torch.finfo(found.dtype).eps * (expected.abs() + moved.abs())
-    return bool((((found - expected).abs() <= allowed) | (found.isnan() & expected.isnan()) | (found == expected)).all())

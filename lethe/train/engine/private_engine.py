@@ -152,7 +152,7 @@ class PrivacyEngine(LoopProgress):
 
         Args:
             module: any model that `fit` takes, trained in place.
-            optimizer: over its parameters; needs run.release = all, unless it is plain SGD with the run's step sizes.
+            optimizer: over its parameters; it sees noisy mean gradients only. run.release must be all.
             data: what `fit` takes; of records that are mappings the loader gives dicts.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
             noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
@@ -258,7 +258,7 @@ class PrivacyEngine(LoopProgress):
         Raises:
             InputError: there was no recording, the losses have another shape or a factor that changes from batch to batch, or other
                 gradients lie in the parameters.
-            HypothesisError: the model keeps what it saw, or is no longer what the last iterate's certificate supposes.
+            HypothesisError: the model keeps what it saw.
             LetheError: noise too small to survive rounding.
         """
         self._begun.backward(losses)
@@ -268,29 +268,21 @@ class PrivacyEngine(LoopProgress):
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
         it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
-        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step of the run:
-
-        - release all: the *planned* run is returned. All its iterates are covered, hence also those that came before any moment.
-        - release last: refused. Its certificate is of the last iterate of the plan, and the noise after a record's step is part of it.
+        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step of the run the
+        *planned* run is returned: all its iterates are covered, hence also those that came before any moment.
 
         Args:
             steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
                 data: no released iterate, no accuracy, no time it took. Then the shorter run that was executed is returned.
         What the run is about is the state dict of the model as it is at this moment. Call it before another iterate or an average is
-        loaded: where all is released these are functions of released iterates, and where only the last one is, they must not be released.
-        A last iterate that was recorded before the last step ends the loop: a later one would be a second release.
+        loaded: these are functions of released iterates.
 
         Raises:
             InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
-            HypothesisError: no step was taken, no Run describes what was, it is not the beginning of the plan, or release is last, steps
-                are missing, and their number was not fixed in advance; or the parameters are not those that the last step left, or the
-                model keeps what it saw.
+            HypothesisError: no step was taken, no Run describes what was, or it is not the beginning of the plan; or the parameters are
+                not those that the last step left, or the model keeps what it saw.
             LetheError: the parameters overflowed, or noise was too small to survive rounding.
             StoppedElsewhere: another process had an error, or is gone.
-
-        With checkpoints, and only the last iterate certified, the model may be released from here on: before the last step of the run
-        this means that training will not be taken up again from the folder. Of several processes all must call it then: none of them
-        returns before process 0 has written that down.
         """
         if self._told or self._begun.placement.sharded:  # the former are told of the record; of shards all processes do the same
             return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
@@ -324,7 +316,7 @@ class PrivacyEngine(LoopProgress):
 
         Raises:
             InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.
-            HypothesisError: release is last, before the last step; or something else than a step moved the parameters.
+            HypothesisError: something else than a step moved the parameters.
         """
         run = self._begun.begun_run()
         # Before the first step too, so that a delta that cannot be used is refused.

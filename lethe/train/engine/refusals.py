@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from lethe.errors import HypothesisError, InputError, LetheWarning
+from lethe.errors import InputError, LetheWarning
 from lethe.run.run import Run
 
-ALONE = {
-    "all": "leave them alone between two steps and in the model's forward pass; what is done to noisy iterates belongs into the "
-    "optimiser's step, or comes after recorded_run.",
-    "last": "leave them alone between two steps and in the model's forward pass. Another iterate, or an average of them, is not the last "
-    "one: to release it train with release: all, and load it after recorded_run.",
-}
-"""What to do where something else than a step moves the parameters, by what is released."""
-
-
-def not_the_end(run: Run, steps: int) -> HypothesisError:
-    """The error of recording the run after so many steps."""
-    return HypothesisError(
-        f"recorded_run: {steps} of the run's {run.total_steps} steps were taken, and release is last: a certificate of "
-        "the last iterate is for a number of steps that is fixed in advance.",
-        source="run.release, and a loop that ended before run.steps or run.passes",
-        remedy="take the remaining steps; or say recorded_run(steps_fixed_in_advance=True), if their number was settled before "
-        "training and by nothing of the data; or train with release: all, which covers any end.",
-    )
-
-
-def nothing_spent_yet(run: Run, steps: int) -> HypothesisError:
-    """The error of asking what so many steps have cost."""
-    return HypothesisError(
-        f"get_epsilon: {steps} of the run's {run.total_steps} steps were taken, and release is last: nothing may be released before the "
-        "end, and what the end costs is a matter of all steps.",
-        source="run.release",
-        remedy="ask at the end; lethe.certify(engine.run, delta) says what the planned run will have cost; or train with release: all, of "
-        "which every step has a cost of its own.",
-    )
+ALONE = (
+    "leave them alone between two steps and in the model's forward pass; what is done to noisy iterates belongs into the optimiser's step, "
+    "or comes after recorded_run."
+)
+"""What to do where something else than a step moves the parameters."""
 
 
 def not_taken(steps: int) -> InputError:
@@ -87,16 +63,6 @@ def scheduled_anew(resumed: int) -> LetheWarning:
     return LetheWarning(
         f"scheduler: training goes on after step {resumed}, and the learning rate's scheduler begins again, since it was not saved; give "
         'PrivacyEngine(checkpoints=Checkpoints(folder=..., also={"scheduler": scheduler})).'
-    )
-
-
-def over(steps: int) -> InputError:
-    """The error of going on after the last iterate was recorded."""
-    return InputError(
-        f"the last iterate was recorded after step {steps}, and may be released: another step would make another last iterate "
-        "of the same records, and the two certificates would add up.",
-        source="recorded_run(steps_fixed_in_advance=True) before the last step of a run with release: last",
-        remedy="call it once, at the end; or train with release: all, which covers every iterate.",
     )
 
 

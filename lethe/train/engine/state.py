@@ -24,7 +24,7 @@ from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
 from lethe.train.engine.loop_losses import LoopLosses
 from lethe.train.engine.padding_check import LoopAlone
-from lethe.train.engine.refusals import ALONE, all_delivered, left_out, not_taken, over, torn
+from lethe.train.engine.refusals import ALONE, all_delivered, left_out, not_taken, torn
 from lethe.train.engine.rows import add_clipped, with_a_row
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
@@ -60,7 +60,7 @@ class LoopState:
         self._untouched = UntouchedState(clipper.model, attributes=True)
         self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded), ready.noise)
         self._kept = kept
-        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE[run.release], placement=ready.placement)
+        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE, placement=ready.placement)
         recorder = self._taken.recorder
         parts: dict[str, Any] = {"held": self._held, "untouched": self._untouched, **kept_noise(ready.noise)}
         training = Training(named=named, clipper=clipper, optimizer=optimizer, stream=stream, recorder=recorder, **parts)
@@ -77,7 +77,7 @@ class LoopState:
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
         self._counted: Tensor | None = None
-        self._used = self._broken = self._ended = False
+        self._used = self._broken = False
         self.report: Report | None = None
 
     @property
@@ -106,7 +106,7 @@ class LoopState:
         self._taken.take()
 
     def _stepped(self) -> None:
-        if self._run.release == "all" and not self.placement.sharded:
+        if not self.placement.sharded:
             self._untouched.keep()
         if self.average is not None:
             self.average.add()
@@ -198,7 +198,7 @@ class LoopState:
     @property
     def declared_of_loss(self) -> tuple[str, ...]:
         """What of them is about the losses, the loop, the optimiser, and what a unit is."""
-        return of_loss(optimiser=self._run.release == "all", loop=True, bare=self._losses.bare, users=self._run.unit == "user")
+        return of_loss(optimiser=True, loop=True, bare=self._losses.bare, users=self._run.unit == "user")
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -263,25 +263,20 @@ class LoopState:
                 f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."
             )
         self._held.refuse_changes(f"after step {self.steps}")
-        early = self.steps < self._run.total_steps
         recorded = self._taken.stated(steps_fixed_in_advance)
         self._untouched.refuse_changes()
         self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_overflow(map(local, self._parameters), recorded)
-        if not early:
+        if self.steps >= self._run.total_steps:
             self._kept.finish()
-        elif self._run.release == "last":
-            self._kept.finish_early()
-            self._ended = True
         return recorded
 
     def begun_run(self) -> Run | None:
         """The run of all noise drawn so far, that of a step not yet taken included; None: none was.
 
         Raises:
-            HypothesisError: release is last, and its last step was not taken; or something else than a step moved the parameters.
+            HypothesisError: something else than a step moved the parameters.
         """
-        self._taken.refuse_half_a_last_iterate()
         self._held.refuse_changes(f"after step {self.steps}")
         return self._taken.begun()
 
@@ -339,7 +334,5 @@ class LoopState:
             raise not_taken(self.steps)
 
     def _refuse_broken(self) -> None:
-        if self._ended:
-            raise over(self.steps)
         if self._broken:
             raise torn(self.steps)

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import TensorWeakRef
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.tensors import local
 from lethe.train.core.together.tensor_copies import TensorCopies
 from lethe.train.engine.shortened_gradients import ScaledSteps, scaled, shortening
 from lethe.train.network.plan import refuse_other_gradients
-from lethe.train.network.step_sizes import refuse_other_step_size
 
 _INSTEAD = (
     "call engine.backward(losses) once for every micro-batch, and losses.backward() never; in the place of accumulated gradients, "
@@ -28,13 +27,12 @@ _INSTEAD = (
 
 class StepGuard:
     """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, and at the parameters that the step
-    before left, both as they were, compared by value. Where every iterate is released, noisy gradients may have been made shorter
-    (`torch.nn.utils.clip_grad_norm_`); where the last one is to be certified, the step must be plain SGD's as well.
+    before left, both as they were, compared by value. Noisy gradients may have been made shorter (`torch.nn.utils.clip_grad_norm_`).
 
     Args:
         optimizer: the user's.
         named: the parameters that it trains privately.
-        run: what it must agree with, where the last iterate is to be certified.
+        run: how many steps there are.
         held: the same parameters, as they are between steps.
         taken: called when a step is about to be taken.
         over: called when it was taken.
@@ -54,11 +52,10 @@ class StepGuard:
     ) -> None:
         self._optimizer, self._named, self._run, self._held, self._taken = optimizer, dict(named), run, held, taken
         self._over = over
-        # Of the last step handed over: its number, its gradients with their versions, copies of them, and how the optimiser was set.
+        # Of the last step handed over: its number, its gradients, and copies of them.
         self._step = done
-        self._handed: list[tuple[TensorWeakRef, int]] = []
+        self._handed: list[TensorWeakRef] = []
         self._copies = TensorCopies(())
-        self._settings: list[dict[str, Any]] = []
         self._scaled = ScaledSteps()
         self._partial = self._moving = False
         self.pending = False
@@ -74,7 +71,7 @@ class StepGuard:
         """
         if self.pending:
             raise InputError(f"the gradient of step {self._step} was not used.", remedy="call optimizer.step() after each whole batch.")
-        ours = {id(gradient) for handed, _ in self._handed if (gradient := handed()) is not None}
+        ours = self._ids_handed()
         for name, parameter in self._watched():
             if parameter.grad is not None and id(parameter.grad) not in ours:
                 raise _foreign(name)
@@ -90,20 +87,17 @@ class StepGuard:
         """Hand over the noisy mean gradients of step number `step`.
 
         Raises:
-            HypothesisError: the optimiser is not that of the certified recursion.
+            InputError: the optimiser asks for gradients of its own.
         """
-        # Anew each time: after hooks of the user's own, which are part of the step; and the guard's are no departure from the recursion.
+        refuse_other_gradients(self._optimizer)
+        # Anew each time: after hooks of the user's own, which are part of the step.
         self.close()
-        try:
-            refuse_other_gradients(self._optimizer)
-        finally:
-            self._attach()
+        self._attach()
         for parameter in self._named.values():
             parameter.grad = gradients[parameter]
         # Not held: whoever clears them after the step is to have the memory for the next forward pass.
-        self._handed = [(TensorWeakRef(gradient), gradient._version) for gradient in gradients.values()]
+        self._handed = [TensorWeakRef(gradient) for gradient in gradients.values()]
         self._copies = TensorCopies(local(gradients[parameter]) for parameter in self._named.values())
-        self._settings = _settings(self._optimizer)
         self._step, self.pending = step, True
 
     def close(self) -> None:
@@ -133,11 +127,10 @@ class StepGuard:
             self._refuse_nothing_handed()
             return
         self._held.refuse_changes(f"before step {self._step}")
-        exact = self._run.release == "last"
-        known = {id(gradient): version for handed, version in self._handed if (gradient := handed()) is not None}
+        known = self._ids_handed()
         for name, parameter in self._watched():
             gradient = parameter.grad
-            if gradient is not None and (id(gradient) not in known or (exact and known[id(gradient)] != gradient._version)):
+            if gradient is not None and id(gradient) not in known:
                 raise _foreign(name)
             if gradient is None and name in self._named:
                 raise InputError(
@@ -150,23 +143,12 @@ class StepGuard:
             copies = self._copies.each()
             factors: list[float] = []
             for place in changed:
-                factor = None if exact else shortening(now[place], copies[place])
+                factor = shortening(now[place], copies[place])
                 if factor is None:
                     raise _foreign(names[place])
                 factors.append(factor)
             self._scaled.refuse(factors, [now[place].numel() for place in changed], self._step)
-        if exact:
-            refuse_other_step_size(self._optimizer, self._step_size, self._step)
-            hooks = len(self._optimizer._optimizer_step_pre_hooks) + len(self._optimizer._optimizer_step_post_hooks)
-            if _settings(self._optimizer) != self._settings or hooks > len(self._handles):
-                raise HypothesisError(
-                    f"step {self._step}: the optimiser's settings or hooks were changed after engine.backward; release is last.",
-                    source="optimizer.param_groups",
-                    remedy="leave momentum, weight decay and hooks alone, or certify with release: all.",
-                )
-            self._held.expect(self._handed_over(), self._step_size)
-        else:
-            self._copies = TensorCopies(())
+        self._copies = TensorCopies(())
         self._taken()
         self.pending, self._moving = False, True
 
@@ -174,27 +156,18 @@ class StepGuard:
         if not self._moving or _calls_of_step(optimizer) > 1:
             return
         self._moving = False
-        if self._run.release == "last":
-            self._held.refuse_other_step(self._handed_over(), self._step_size, self._step)
-            self._copies = TensorCopies(())
-        else:
-            self._held.keep()
+        self._held.keep()
         self._over()
 
-    def _handed_over(self) -> dict[nn.Parameter, Tensor]:
-        """The gradients as they were handed over, of each parameter."""
-        return dict(zip(self._named.values(), self._copies.each(), strict=True))
+    def _ids_handed(self) -> set[int]:
+        return {id(gradient) for handed in self._handed if (gradient := handed()) is not None}
 
     def refuse_strangers(self) -> None:
         """Refuse gradients that are not the tensors that were handed over, such as those of `losses.backward()`."""
-        known = {id(gradient) for handed, _ in self._handed if (gradient := handed()) is not None}
+        known = self._ids_handed()
         for name, parameter in self._watched():
             if parameter.grad is not None and id(parameter.grad) not in known:
                 raise _foreign(name)
-
-    @property
-    def _step_size(self) -> float:
-        return float(self._run.step_sizes[self._step - 1])
 
     def _refuse_nothing_handed(self) -> None:
         """A step without private gradients: refused, unless it moves nothing because the batch is not complete."""
@@ -249,15 +222,10 @@ def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-
-
 def _foreign(name: str) -> InputError:
     return InputError(
         f"{name}: its .grad is not the noisy gradient that engine.backward wrote, or was changed since.",
         source="losses.backward() beside engine.backward(losses), or a change of .grad in place",
-        remedy=_INSTEAD
-        + " Noisy gradients may be made shorter by torch.nn.utils.clip_grad_norm_, where release is all; what else is done to "
+        remedy=_INSTEAD + " Noisy gradients may be made shorter by torch.nn.utils.clip_grad_norm_; what else is done to "
         "them belongs into the optimiser.",
     )

@@ -8,7 +8,6 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
-from lethe.train.engine.refusals import not_the_end, nothing_spent_yet
 from lethe.train.network.noise.shared import Noise, any_length, executed_with
 from lethe.train.network.steps import Executed
 
@@ -55,25 +54,13 @@ class StepsTaken:
 
         Raises:
             InputError: neither True nor False.
-            HypothesisError: no Run describes them; or release is last, steps are missing, and their number was not fixed in advance.
+            HypothesisError: no Run describes them.
         """
         if not isinstance(steps_fixed_in_advance, bool):
             raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self.count >= self._run.total_steps or steps_fixed_in_advance:
             return executed_with(self._noise, self.recorder.run(self._run, enforced=False))
-        recorded = self.recorder.beginning_of(self._run, enforced=False)
-        if self._run.release == "last":
-            raise not_the_end(self._run, self.count)
-        return executed_with(self._noise, recorded, steps=self.count)
-
-    def refuse_half_a_last_iterate(self) -> None:
-        """Refuse to say what is spent before the last step of a run of which only the last iterate is released.
-
-        Raises:
-            HypothesisError: it is such a run.
-        """
-        if self._run.release == "last" and self.count < self._run.total_steps:
-            raise nothing_spent_yet(self._run, self.count)
+        return executed_with(self._noise, self.recorder.beginning_of(self._run, enforced=False), steps=self.count)
 
     def begun(self) -> Run | None:
         """The run of all noise drawn so far, that of a step not yet taken included; None: none was.

@@ -8,7 +8,6 @@ from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, grid_sensitivity
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
-from lethe.train.network.step_sizes import StepSizes, refuse_other_step_size
 
 __all__ = [
     "CurvatureEstimate",
@@ -16,10 +15,8 @@ __all__ = [
     "NetworkProximal",
     "ProximalGroup",
     "SecureNoise",
-    "StepSizes",
     "estimate_curvature",
     "fresh_numpy_generator",
     "grid_noise_std",
     "grid_sensitivity",
-    "refuse_other_step_size",
 ]

@@ -7,11 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.optim.lr_scheduler import StepLR
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step, plain_step
-from lethe.train.network import StepSizes, refuse_other_step_size
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 from lethe_experiments.liang.double_clipping import clip_mean, projected_iterate
 from lethe_experiments.risk.momentum_weights import debiased_weights
@@ -31,7 +29,7 @@ def parameters(seed: int = 0) -> list[torch.nn.Parameter]:
     seed=st.integers(0, 999),
 )
 def test_what_weight_decay_does_to_the_lipschitz_constant(step_size: float, m: float, m_above: float, decay: float, seed: int) -> None:
-    """The two constants of the module's head, against the steps of random quadratics and random derivatives of a projection."""
+    """The two constants of a step with decay, against the steps of random quadratics and random derivatives of a projection."""
     random = np.random.default_rng(seed)
     smoothness = abs(m) + m_above
     basis, _ = np.linalg.qr(random.standard_normal((2, 2)))
@@ -101,34 +99,6 @@ def test_momentum_out_of_range_is_refused(lr: Any, beta: Any) -> None:
 def test_momentum_takes_no_closure() -> None:
     with pytest.raises(InputError, match="closure"):
         DebiasedMomentum(parameters(), lr=0.1).step(lambda: 1.0)
-
-
-def test_step_sizes_of_a_scheduler_are_noted_and_checked() -> None:
-    given = parameters()
-    optimizer = torch.optim.SGD(given, lr=0.8)
-    scheduler, noted = StepLR(optimizer, step_size=2, gamma=0.5), StepSizes()
-    planned = [0.8, 0.8, 0.4, 0.4, 0.2]
-    for step, size in enumerate(planned, start=1):
-        assert noted.note(optimizer) == refuse_other_step_size(optimizer, size, step) == size
-        optimizer.step()
-        scheduler.step()
-    assert noted.values == planned
-    with pytest.raises(HypothesisError, match=r"step 6 would use step size 0\.2.*0\.4"):
-        refuse_other_step_size(optimizer, 0.4, 6)
-    with pytest.raises(HypothesisError):
-        refuse_other_step_size(optimizer, np.nextafter(0.2, 1), 6)
-
-
-def test_several_step_sizes_are_refused() -> None:
-    given = parameters()
-    optimizer = torch.optim.SGD([{"params": given[:1], "lr": 0.2}, {"params": given[1:]}], lr=0.1)
-    with pytest.raises(HypothesisError, match="several"):
-        refuse_other_step_size(optimizer, 0.1, 1)
-    with pytest.raises(InputError, match="different learning rates"):
-        StepSizes().note(optimizer)
-    optimizer.param_groups[0]["lr"] = float("nan")
-    with pytest.raises(InputError, match="lr"):
-        StepSizes().note(optimizer)
 
 
 def test_the_projected_iterate_is_the_papers_second_clipping() -> None:
