@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 import lethe
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
 from lethe.train import fit
 from lethe.train.engine.shortened_gradients import shortening
 

@@ -119,14 +119,6 @@ def one_more_step(loop: Loop, batches: Iterator[Any], inputs: Tensor, targets: T
     loop.engine.backward(loop.losses(*next(batches)))
 
 
-def test_where_the_last_iterate_is_certified_nothing_moves_in_a_step() -> None:
-    model = Taught()
-    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.5)
-    optimizer.register_step_post_hook(model.follow)
-    with pytest.raises(HypothesisError, match="step hooks"):
-        fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0, release="last"), optimizer=optimizer)
-
-
 def test_what_moves_in_a_step_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     ends = []
     for stops in ([], [4]):
