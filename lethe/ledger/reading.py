@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, select
 
 from lethe.certificates.signing import PublicKey
-from lethe.errors import InputError
-from lethe.ledger.accounts import Account, State, account_of
+from lethe.ledger.accounts import Account, account_of
 from lethe.ledger.data_set import DataSet
-from lethe.ledger.lookups import open_reservation, terms_of
-from lethe.ledger.prices import Price
-from lethe.ledger.reservation import price_in, require_number
+from lethe.ledger.lookups import status_of, terms_of
+from lethe.ledger.reservation import Reservation, ReservationStatus, require_number
 from lethe.ledger.store.database import Database
-from lethe.ledger.store.rows import entry_of, exists
-from lethe.ledger.store.tables import ENTRIES, STARTS
+from lethe.ledger.store.rows import entry_of
+from lethe.ledger.store.tables import ENTRIES
 from lethe.ledger.verified import Verified, walked
 
 
@@ -74,18 +72,15 @@ class ReadLedger:
         with self._reading() as connection:
             return terms_of(connection, data_set)[0]
 
-    def standing(self, number: int, data_set: str) -> tuple[State, Price, float]:
-        """The state of an open reservation of a data set, its price, and its share of delta.
+    def status(self, reservation: Reservation | int) -> ReservationStatus:
+        """What became of a reservation, and what is counted of it.
 
         Raises:
-            InputError: it is none, of another data set, or settled or voided.
+            InputError: there is none of that number.
+            LedgerError: the ledger cannot be read, or its entry was changed.
         """
         with self._reading() as connection:
-            entry = open_reservation(connection, require_number(number))
-            started = exists(connection, STARTS, reservation=number)
-        if entry.data_set != data_set:
-            raise InputError(f"reservation {number} is of {entry.data_set}, not of {data_set}.", source="reservation")
-        return "started" if started else "reserved", price_in(entry), float(entry.fields["slack"])
+            return status_of(connection, require_number(reservation))
 
     def data_sets(self) -> tuple[str, ...]:
         """The names of all data sets, in the order in which they were entered."""
