@@ -41,6 +41,11 @@ class ReadLedger:
         return self._database.place
 
     @property
+    def read_only(self) -> bool:
+        """Whether it is a SQLite file that this account may read and not write: on a read-only medium, or of another user."""
+        return self._database.read_only
+
+    @property
     def timeout(self) -> float:
         """How many seconds a writer waits for another one."""
         return self._database.timeout
