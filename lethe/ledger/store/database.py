@@ -30,6 +30,7 @@ _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
     ("read-only", "is read-only", "write with an account, and in a folder, that may write."),
     ("permission denied", "may not be used by this account", "ask whoever keeps the ledger for the right to."),
+    ("row-level security", "refuses this to this account", "write under the account's own name (by=), about its own reservations."),
     ("disk is full", "has no room left", "make room on the disk, and try again."),
     ("no space left", "has no room left", "make room on the disk, and try again."),
     ("lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
