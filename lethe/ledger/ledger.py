@@ -61,7 +61,7 @@ class Ledger(ReadLedger):
         timeout: float = 10.0,
         key: PublicKey | str | os.PathLike[str] | None = None,
     ) -> Ledger:
-        """A ledger in a SQLite file or a PostgreSQL database.
+        """A ledger in a SQLite file or a PostgreSQL database; a file that this account may not write is opened for reading (`read_only`).
 
         Args:
             where: a path, or a URL: sqlite:///FILE, postgresql://user@host/name.

@@ -94,7 +94,7 @@ class ReadLedger:
             return tuple(connection.execute(asked).scalars())
 
     def verify(self, *, head: str | None = None, recompute: bool = True) -> Verified:
-        """Walk the chain, and check every entry, every number and every row.
+        """Walk the chain, and check every entry, every number, every row, and that the schema has what is its own and nothing else.
 
         Args:
             head: the digest of an entry that was written down elsewhere; None: not asked. Without one nobody can tell that the last

@@ -231,7 +231,7 @@ def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> N
     with pytest.raises(KeyboardInterrupt):
         by_fit(paid, saved, network_run(), 3)
     (line,) = ledger.show("patients").lines
-    receipt = (saved / "reservation").read_text()
+    head, receipt = (saved / "reservation").read_text().splitlines()
     assert (saved / "reservation").stat().st_mode & 0o077 == 0
     other = Ledger.open(tmp_path / "other.sqlite", make=True)
     other.create("patients", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
@@ -244,16 +244,26 @@ def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> N
         *((paid, part, "of another ledger") for part in ("", "x", receipt[:-3], receipt.replace(" ", ""), f"99 {receipt.split()[1]}")),
     )
     for spender, said, words in wrong:
-        (saved / "reservation").write_text(said)
+        (saved / "reservation").write_text(f"{head}\n{said}\n")
         with pytest.raises(InputError, match=words):
             by_fit(spender, saved, network_run(), 0)
-    (saved / "reservation").write_text(receipt)
+    (saved / "reservation").write_text(f"{head}\n{receipt}\n")
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
         by_fit(paid, saved, network_run(noise_multiplier=10.0), 0)
     assert ledger.show("visits").lines == ()
     by_fit(Spending(ledger, "patients", reservation=line.number), saved, network_run(), 0)
     assert [line.state for line in ledger.show("patients").lines] == ["settled"]
     ledger.verify()
+
+
+@pytest.mark.slow
+def test_a_folder_that_begins_anew_is_paid_anew(ledger, tmp_path) -> None:
+    for again in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 3)
+        assert [line.state for line in ledger.show("patients").lines] == ["started"] * (1 + again)
+        (tmp_path / "saved" / "journal").unlink()
+        (tmp_path / "saved" / "checkpoint.pt").unlink()
 
 
 def test_what_was_given_back_is_reserved_again_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:

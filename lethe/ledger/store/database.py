@@ -33,6 +33,7 @@ _REMEDIES = (
     ("row-level security", "refuses this to this account", "write under the account's own name (by=), about its own reservations."),
     ("disk is full", "has no room left", "make room on the disk, and try again."),
     ("no space left", "has no room left", "make room on the disk, and try again."),
+    ("unable to open", "cannot be opened", "look whether it is there, and give a file in a folder that this account may write."),
     ("lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("locked", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
@@ -243,16 +244,16 @@ def _no_url(backend: str = "") -> InputError:
 
 def _require_file(url: URL, make: bool) -> None:
     file = Path((url.database or "").removeprefix("file:"))
-    there, readable = True, os.access(file, os.R_OK)
+    there, refusal = True, "" if os.access(file, os.R_OK) else "permission denied"
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         there = False
-    except OSError:  # such as a folder that may not be entered
-        readable = False
-    if there and not readable:
+    except OSError as error:  # such as a folder that may not be entered
+        refusal = str(error.strerror or error).lower()
+    if there and refusal:
         raise LedgerError(
-            "the ledger cannot be read: this account may not.",
+            f"the ledger cannot be read: {refusal}.",
             source=str(file),
             remedy="ask whoever keeps the ledger for the right to read the file and to enter its folder.",
         )

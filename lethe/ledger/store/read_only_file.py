@@ -12,13 +12,14 @@ from lethe.errors import LedgerError
 
 
 def may_write(file: Path) -> bool:
-    """Whether this account may write a SQLite file, or make it: the file, and what SQLite makes beside it.
+    """Whether this account may write a SQLite file, and what SQLite makes beside it; where there is no file yet, that is tried.
 
     Args:
         file: its path.
     """
-    beside = file.parent if not (_beside(file, "wal").exists() and _beside(file, "shm").exists()) else _beside(file, "wal")
-    return os.access(beside, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+    beside = _beside(file, "wal")
+    made = beside.exists() and _beside(file, "shm").exists()
+    return not file.exists() or (os.access(file, os.W_OK) and os.access(beside if made else file.parent, os.W_OK))
 
 
 def reading_connection(file: Path, seconds: float) -> sqlite3.Connection:
@@ -71,6 +72,8 @@ def _beside(file: Path, ending: str) -> Path:
     return file.with_name(f"{file.name}-{ending}")
 
 
-def _stamp(file: Path) -> tuple[int, int, int]:
-    found = file.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    if not file.exists():
+        return None
+    now = file.stat()
+    return now.st_ino, now.st_size, now.st_mtime_ns

@@ -13,13 +13,14 @@ _NAME = "reservation"
 
 
 def read_receipt(folder: Path) -> str | None:
-    """What `write_receipt` wrote there; None: nothing.
+    """What `write_receipt` wrote there; None: nothing, or beside another journal than the one that is there now.
 
     Raises:
         InputError: it cannot be read.
     """
     try:
-        return (folder / _NAME).read_text(encoding="ascii").strip()
+        head, _, receipt = (folder / _NAME).read_text(encoding="ascii").rstrip("\n").partition("\n")
+        return receipt if head == _head(folder) else None
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -27,14 +28,20 @@ def read_receipt(folder: Path) -> str | None:
 
 
 def write_receipt(folder: Path, receipt: str) -> None:
-    """Have it on disk, in the place of an earlier one.
+    """Have it on disk, in the place of an earlier one, bound to the journal: one that begins anew is paid anew.
 
     Args:
-        folder: of the checkpoint, which this process has locked.
+        folder: of the checkpoint, which this process has locked; a training has begun there.
         receipt: a line of ASCII.
     Raises:
         InputError: it cannot be written.
     """
-    write_bytes(folder / _NAME, f"{receipt}\n".encode("ascii"))
+    write_bytes(folder / _NAME, f"{_head(folder)}\n{receipt}\n".encode("ascii"))
     os.chmod(folder / _NAME, 0o600)
     to_disk(folder)
+
+
+def _head(folder: Path) -> str:
+    """The journal's first line, which has its name."""
+    with open(folder / "journal", encoding="ascii") as file:
+        return file.readline().rstrip("\n")
