@@ -266,6 +266,18 @@ def test_a_folder_that_begins_anew_is_paid_anew(ledger, tmp_path) -> None:
         (tmp_path / "saved" / "checkpoint.pt").unlink()
 
 
+@pytest.mark.slow
+def test_a_folder_that_names_no_reservation_goes_on_under_a_new_one_or_the_one_given(ledger, tmp_path) -> None:
+    for name, first in (("unpaid", None), ("older", Spending(ledger, "patients"))):
+        with pytest.raises(KeyboardInterrupt):
+            by_fit(first, tmp_path / name, network_run(), 3)
+    (line,) = ledger.show("patients").lines
+    (tmp_path / "older" / "reservation").unlink()
+    by_fit(Spending(ledger, "patients", reservation=line.number), tmp_path / "older", network_run(), 0)
+    by_fit(Spending(ledger, "patients"), tmp_path / "unpaid", network_run(), 0)
+    assert [one.state for one in ledger.show("patients").lines] == ["settled", "settled"]
+
+
 def test_what_was_given_back_is_reserved_again_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:
     def gone(*_: object, **__: object) -> None:
         raise LedgerError("the ledger is gone.")
