@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_up
@@ -13,8 +13,8 @@ from lethe.errors import InputError
 from lethe.ledger.chain import Entry, damaged
 from lethe.ledger.data_set import DataSet, price_fields
 from lethe.ledger.prices import FREE, Price
+from lethe.ledger.reservation import State
 
-State = Literal["reserved", "started", "settled", "voided"]
 ADAPTIVE = (
     "the budget holds for everything released within it, though each release was chosen in view of those before; what is counted so far "
     "is the guarantee of these releases only if they, and when to look, were chosen without looking at any."

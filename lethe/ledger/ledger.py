@@ -61,7 +61,7 @@ class Ledger(ReadLedger):
         timeout: float = 10.0,
         key: PublicKey | str | os.PathLike[str] | None = None,
     ) -> Ledger:
-        """A ledger in a SQLite file or a PostgreSQL database.
+        """A ledger in a SQLite file or a PostgreSQL database; a file that this account may not write is opened for reading (`read_only`).
 
         Args:
             where: a path, or a URL: sqlite:///FILE, postgresql://user@host/name.
@@ -110,7 +110,8 @@ class Ledger(ReadLedger):
             budget: what everything released from it may cost.
             fingerprint: tells it from another one, such as a number drawn at random and kept beside it; not a digest of its content,
                 from which records could be guessed.
-            spenders: people and jobs that may reserve; none: whoever may write to the database.
+            spenders: people and jobs that may reserve; none: whoever may write to the database. Whether somebody bears the name that he
+                gives is checked by nothing here, but by roles of PostgreSQL (docs/ledger.md).
             by: who enters it; None: the user of this process.
         Raises:
             InputError: there is one of that name, or an argument is out of its range.

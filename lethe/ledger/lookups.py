@@ -8,8 +8,9 @@ from lethe.errors import InputError
 from lethe.ledger.chain import Entry
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.prices import Price
+from lethe.ledger.reservation import ReservationStatus, price_in
 from lethe.ledger.store.rows import checked, entry_at, entry_of, exists, last_entry
-from lethe.ledger.store.tables import CORRECTIONS, DATA_SETS, ENTRIES, RELEASES
+from lethe.ledger.store.tables import CORRECTIONS, DATA_SETS, ENTRIES, RELEASES, STARTS
 
 _SOURCE = "the ledger"
 
@@ -40,6 +41,19 @@ def counted_of(connection: Connection, data_set: str) -> Price:
     return entry.counted
 
 
+def reservation_at(connection: Connection, number: int) -> Entry:
+    """The entry of a reservation.
+
+    Raises:
+        InputError: there is none of that number.
+        LedgerError: it was changed.
+    """
+    entry = entry_at(connection, number)
+    if entry is None or entry.kind != "reservation":
+        raise InputError(f"{number} is no reservation of this ledger.", source=_SOURCE, remedy="`lethe ledger show` lists them.")
+    return entry
+
+
 def open_reservation(connection: Connection, number: int) -> Entry:
     """The entry of a reservation that is neither settled nor voided.
 
@@ -47,10 +61,23 @@ def open_reservation(connection: Connection, number: int) -> Entry:
         InputError: there is none of that number, or it is one of these.
         LedgerError: it was changed.
     """
-    entry = entry_at(connection, number)
-    if entry is None or entry.kind != "reservation":
-        raise InputError(f"{number} is no reservation of this ledger.", source=_SOURCE, remedy="`lethe ledger show` lists them.")
+    entry = reservation_at(connection, number)
     for table, state in ((RELEASES, "settled"), (CORRECTIONS, "voided")):
         if exists(connection, table, reservation=number):
             raise InputError(f"reservation {number} is {state} already.", source=_SOURCE, remedy="reserve again for another release.")
     return entry
+
+
+def status_of(connection: Connection, number: int) -> ReservationStatus:
+    """What became of a reservation; errors as `reservation_at`."""
+    entry = reservation_at(connection, number)
+    settled = connection.execute(select(RELEASES.c.entry).where(RELEASES.c.reservation == number)).scalar_one_or_none()
+    release = None if settled is None else entry_at(connection, settled)
+    if release is not None:
+        state = "settled"
+    elif exists(connection, CORRECTIONS, reservation=number):
+        state = "voided"
+    else:
+        state = "started" if exists(connection, STARTS, reservation=number) else "reserved"
+    price, slack = price_in(entry if release is None else release), float(entry.fields["slack"])
+    return ReservationStatus(state=state, data_set=entry.data_set, price=price, slack=slack, digest=entry.digest)

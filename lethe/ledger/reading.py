@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, select
 
 from lethe.certificates.signing import PublicKey
-from lethe.errors import InputError
-from lethe.ledger.accounts import Account, State, account_of
+from lethe.ledger.accounts import Account, account_of
 from lethe.ledger.data_set import DataSet
-from lethe.ledger.lookups import open_reservation, terms_of
-from lethe.ledger.prices import Price
-from lethe.ledger.reservation import price_in, require_number
+from lethe.ledger.lookups import status_of, terms_of
+from lethe.ledger.reservation import Reservation, ReservationStatus, require_number
 from lethe.ledger.store.database import Database
-from lethe.ledger.store.rows import entry_of, exists
-from lethe.ledger.store.tables import ENTRIES, STARTS
+from lethe.ledger.store.rows import entry_of
+from lethe.ledger.store.tables import ENTRIES
 from lethe.ledger.verified import Verified, walked
 
 
@@ -41,6 +39,11 @@ class ReadLedger:
     def place(self) -> str:
         """Where another process opens it, without a password."""
         return self._database.place
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is a SQLite file that this account may read and not write: on a read-only medium, or of another user."""
+        return self._database.read_only
 
     @property
     def timeout(self) -> float:
@@ -74,18 +77,15 @@ class ReadLedger:
         with self._reading() as connection:
             return terms_of(connection, data_set)[0]
 
-    def standing(self, number: int, data_set: str) -> tuple[State, Price, float]:
-        """The state of an open reservation of a data set, its price, and its share of delta.
+    def status(self, reservation: Reservation | int) -> ReservationStatus:
+        """What became of a reservation, and what is counted of it.
 
         Raises:
-            InputError: it is none, of another data set, or settled or voided.
+            InputError: there is none of that number.
+            LedgerError: the ledger cannot be read, or its entry was changed.
         """
         with self._reading() as connection:
-            entry = open_reservation(connection, require_number(number))
-            started = exists(connection, STARTS, reservation=number)
-        if entry.data_set != data_set:
-            raise InputError(f"reservation {number} is of {entry.data_set}, not of {data_set}.", source="reservation")
-        return "started" if started else "reserved", price_in(entry), float(entry.fields["slack"])
+            return status_of(connection, require_number(reservation))
 
     def data_sets(self) -> tuple[str, ...]:
         """The names of all data sets, in the order in which they were entered."""
@@ -94,7 +94,7 @@ class ReadLedger:
             return tuple(connection.execute(asked).scalars())
 
     def verify(self, *, head: str | None = None, recompute: bool = True) -> Verified:
-        """Walk the chain, and check every entry, every number and every row.
+        """Walk the chain, and check every entry, every number, every row, and that the schema has what is its own and nothing else.
 
         Args:
             head: the digest of an entry that was written down elsewhere; None: not asked. Without one nobody can tell that the last

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
+from typing import Literal
 
 from lethe.errors import InputError, quoted
 from lethe.ledger.chain import Entry
 from lethe.ledger.prices import Price
 from lethe.ledger.texts import require_name
 
+State = Literal["reserved", "started", "settled", "voided"]
 # Two machines compute one certificate's numbers alike, but for rounding.
 _ROUNDING = 10**9
 
@@ -29,6 +31,25 @@ class Reservation:
     data_set: str
     price: Price
     counted: Price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationStatus:
+    """What became of a reservation.
+
+    Args:
+        state: reserved, started, settled or voided.
+        data_set: whose budget.
+        price: what is counted of it; of a voided one what was.
+        slack: its share of delta.
+        digest: of its entry, which no other reservation of any ledger has.
+    """
+
+    state: State
+    data_set: str
+    price: Price
+    slack: float
+    digest: str
 
 
 def price_in(entry: Entry) -> Price:

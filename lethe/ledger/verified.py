@@ -17,6 +17,7 @@ from lethe.ledger.documents import presented, priced
 from lethe.ledger.prices import FREE, Price
 from lethe.ledger.reservation import price_in, with_rounding
 from lethe.ledger.store.rows import SAID_IN_COLUMNS, checked, entry_of, rows_of
+from lethe.ledger.store.schema.objects import difference
 from lethe.ledger.store.tables import ENTRIES
 
 # Another machine or version may round otherwise; a number is the same within that, as in `lethe verify`.
@@ -85,7 +86,9 @@ def walked(connection: Connection, *, head: str | None, key: PublicKey | None, r
 
 
 def _require_whole(connection: Connection) -> None:
-    """Of SQLite: every table says what its indices say, of which only one is read below."""
+    """Nothing else is in the schema; and of SQLite every table says what its indices say, of which only one is read below."""
+    if odd := difference(connection):
+        raise damaged(None, f"in its schema {odd}")
     if connection.dialect.name == "sqlite":
         said = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if said != "ok":

@@ -169,7 +169,7 @@ def fit(
             source="noise_policy, model",
             remedy="give a function of Observed, or train a Linear.",
         )
-    payer = paying(ledger)
+    payer = paying(ledger, checkpoints)
     if adaptive is not None and payer is not None:
         raise InputError(
             "ledger: an AdaptiveDescent has no run that can be certified, and so no price by itself.",

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from lethe.errors import BudgetExceededError
+from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger import Budget, Ledger, Spending, spending
 
 pytestmark = [
@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*"),
     pytest.mark.filterwarnings("ignore:.*num_workers"),
     pytest.mark.filterwarnings("ignore:.*logging interval"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory"),
 ]
 NOISY = {"noise_multiplier": 4.0, "clip_norm": 1.0}
 
@@ -77,4 +78,55 @@ def test_a_trainer_is_paid_and_a_second_training_refused(name: str, ledger: Ledg
     with spending(ledger, data_set, slack=1e-6):
         train(tmp_path / "three", 8.0, {})
     assert [line.state for line in ledger.show(data_set).lines] == ["settled", "settled"]
+    ledger.verify()
+
+
+def hugging_face_again(folder: Path, paid: Spending, stop: int) -> None:
+    pytest.importorskip("accelerate")
+    from small_models import classifier, private, run_of, sentences
+    from transformers import TrainerCallback
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step == stop:
+                raise KeyboardInterrupt
+
+    run = run_of(**NOISY, steps=4)
+    made = private(folder, classifier(), sentences(), run=run, told={"ledger": paid}, save_strategy="steps", save_steps=1)
+    made.add_callback(Stop())
+    made.train(resume_from_checkpoint=not stop)
+
+
+def lightning_again(folder: Path, paid: Spending, stop: int) -> None:
+    pytest.importorskip("lightning")
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+    from lightning_modules import DELTA, Classifier, loader, run_of, trainer
+
+    from lethe.integrations.lightning import PrivateTraining
+
+    class Stop(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.global_step == stop > 0:
+                raise RuntimeError("stopped")  # Lightning makes an end of its own of a KeyboardInterrupt
+
+    private = PrivateTraining(run=run_of(noise_multiplier=4.0), delta=DELTA, checkpoints=folder / "private", ledger=paid)
+    kept = ModelCheckpoint(dirpath=folder / "shown", every_n_train_steps=1, save_last=True)
+    made = trainer(private, kept, Stop(), folder=folder, max_epochs=2)
+    made.fit(Classifier(), loader(), ckpt_path=None if stop else "last")
+    private.certificate_  # noqa: B018  # by which it is settled
+
+
+@pytest.mark.parametrize("name", ["transformers", pytest.param("lightning", marks=pytest.mark.nightly)])
+def test_a_trainer_goes_on_under_its_own_reservation(name: str, ledger: Ledger, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    pytest.importorskip(name)
+    train, data_set = (hugging_face_again if name == "transformers" else lightning_again), TRAINERS[name][1]
+    paid = Spending(ledger, data_set, by="team A", slack=1e-6)
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        train(tmp_path / "out", paid, 3)
+    with pytest.raises(InputError, match="were taken before"):  # nobody asked it to go on
+        train(tmp_path / "out", paid, 99)
+    assert [line.state for line in ledger.show(data_set).lines] == ["started"]
+    train(tmp_path / "out", paid, 0)
+    assert [line.state for line in ledger.show(data_set).lines] == ["settled"]
     ledger.verify()

@@ -54,7 +54,7 @@ class Server:
         options = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-c", "listen_addresses=", "-c", "max_connections=80"]
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen([*self._as, self._postgres, *options], cwd="/", stdout=log, stderr=log)
-        for _ in range(200):
+        for _ in range(1200):  # a minute: after a crash, on a busy machine
             if self._answers():
                 return
             time.sleep(0.05)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import lethe
-from lethe.errors import BudgetExceededError
+from lethe.errors import BudgetExceededError, LedgerError
 from lethe.ledger import Ledger
 
 
@@ -65,3 +65,16 @@ def killed_after(function: Callable[..., None], seconds: float, *arguments: Any)
     time.sleep(seconds)
     process.kill()
     process.join()
+
+
+def read_as_another(place: str) -> tuple[bool, int, int, str]:
+    """What an account that may not write finds: whether it knows, how many reservations and entries, and what a reservation is answered."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    ledger, said = Ledger.open(place), ""
+    try:
+        ledger.reserve("patients", lethe.GDP(0.1), by="auditor")
+    except LedgerError as error:
+        said = str(error)
+    return ledger.read_only, len(ledger.show("patients").lines), ledger.verify().entries, said

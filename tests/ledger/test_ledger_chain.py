@@ -1,4 +1,4 @@
-"""The chain: a change of any stored byte is found, and what was cut off is found where the head was written down."""
+"""The chain: a change of any value of any row is found, and what was cut off is found where the head was written down."""
 
 import json
 import random

@@ -97,6 +97,7 @@ def test_places_that_hold_no_ledger_are_refused(tmp_path) -> None:
     with sqlite3.connect(tmp_path / "other.sqlite") as connection:
         connection.execute("CREATE TABLE patients (name TEXT)")
     connection.close()
+    (tmp_path / "loop").symlink_to("loop")
     for place, make, words in (
         ("text.sqlite", False, "no SQLite database"),
         ("empty.sqlite", False, "is no ledger"),
@@ -104,6 +105,7 @@ def test_places_that_hold_no_ledger_are_refused(tmp_path) -> None:
         ("missing.sqlite", False, "is not there"),
         ("no/folder/l.sqlite", True, "folder that is not there"),
         (".", True, "is a folder"),
+        ("loop/l.sqlite", True, "too many levels of symbolic links"),
     ):
         with pytest.raises(LetheError, match=words) as caught:
             Ledger.open(tmp_path / place, make=make)

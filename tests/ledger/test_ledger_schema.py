@@ -6,12 +6,13 @@ There is one version so far. The one that comes after it is made here, beside th
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import Column, Integer, MetaData, Table, Text, inspect, text
 
 import lethe
 from lethe.errors import LedgerError
 from lethe.ledger import Budget, Ledger
-from lethe.ledger.store.schema import upgrading
+from lethe.ledger.store.schema import objects, upgrading
+from lethe.ledger.store.tables import METADATA
 
 SECOND = '''"""The second schema: a table more, and a column more in the oldest one, filled from what is there."""
 
@@ -61,9 +62,16 @@ class Versions:
             return found
 
         self._use(config)
+        known_tables = MetaData()
+        for table in METADATA.tables.values():
+            table.to_metadata(known_tables)
+        known_tables.tables["spenders"].append_column(Column("team", Text))
+        Table("heads", known_tables, Column("data_set", Text, primary_key=True), Column("seq", Integer, nullable=False))
+        self._patch.setattr(objects, "METADATA", known_tables)
 
     def first_only(self) -> None:
         self._use(self._plain)
+        self._patch.setattr(objects, "METADATA", METADATA)
 
     def _use(self, config) -> None:
         self._patch.setattr(upgrading, "_config", config)
@@ -140,3 +148,67 @@ def test_an_upgrade_that_fails_in_the_middle_changes_nothing(old: str, versions:
     assert (rows(again), tables(again)) == (before, made)
     again.reserve("patients", lethe.GDP(0.1), by="team A")
     again.verify()
+
+
+# What somebody who may write to the database can add: to SQLite, and to PostgreSQL.
+FOREIGN = {
+    "table": ("CREATE TABLE notes (text TEXT)",) * 2,
+    "view": ("CREATE VIEW cheap AS SELECT * FROM reservations WHERE cost = '0'",) * 2,
+    "index": ("CREATE INDEX spoilt ON reservations (spender)",) * 2,
+    "column": ("ALTER TABLE reservations ADD COLUMN note TEXT",) * 2,
+    "trigger": (
+        "CREATE TRIGGER less AFTER INSERT ON reservations BEGIN DELETE FROM starts; END",
+        "CREATE TRIGGER less BEFORE UPDATE ON reservations FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kind", list(FOREIGN))
+def test_what_is_added_to_the_schema_is_found(kind: str, old: str) -> None:
+    ledger = Ledger.open(old)
+    assert ledger.verify().entries == 5
+    with ledger._database.making() as connection:
+        connection.execute(text(FOREIGN[kind][old.startswith("postgresql")]))
+    with pytest.raises(LedgerError, match=f"in its schema there is the {kind} "):
+        ledger.verify()
+
+
+@pytest.mark.slow
+def test_an_index_that_is_missing_is_found(old: str) -> None:
+    ledger = Ledger.open(old)
+    with ledger._database.making() as connection:
+        connection.execute(text("DROP INDEX ix_entries_data_set_seq"))
+    with pytest.raises(LedgerError, match="the index ix_entries_data_set_seq is missing"):
+        ledger.verify()
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("statement", "odd"),
+    [
+        ("CREATE RULE nothing AS ON UPDATE TO starts DO INSTEAD NOTHING", "there is the rule nothing"),
+        ("CREATE SEQUENCE counting", "there is the sequence counting"),
+        ("CREATE TYPE pair AS (one INTEGER)", "there is the object pair"),
+        ("ALTER TABLE spenders ADD UNIQUE (name)", "there is the index spenders_name_key"),
+        ("ALTER TABLE starts DROP CONSTRAINT starts_reservation_key", "the index starts_reservation_key is missing"),
+    ],
+)
+def test_what_is_added_to_a_server_s_schema_is_found(statement: str, odd: str, postgres) -> None:
+    ledger = Ledger.open(postgres.database(), make=True)
+    with ledger._database.making() as connection:
+        connection.execute(text(statement))
+    with pytest.raises(LedgerError, match=f"in its schema {odd}"):
+        ledger.verify()
+
+
+@pytest.mark.slow
+def test_what_an_extension_brings_is_no_part_of_the_schema(postgres) -> None:
+    ledger = Ledger.open(postgres.database(), make=True)
+    with ledger._database.making() as connection:
+        if not connection.execute(text("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_stat_statements'")).first():
+            pytest.skip("the server has no such extension")
+        connection.execute(text("CREATE EXTENSION pg_stat_statements"))
+    ledger.verify()

@@ -5,8 +5,8 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.errors import BudgetExceededError, InputError, LedgerError, LetheError
-from lethe.ledger import Budget, Ledger, Spending
+from lethe.errors import BudgetExceededError, CallbackWarning, InputError, LedgerError, LetheError
+from lethe.ledger import Budget, Ledger, Spending, spending
 
 torch = pytest.importorskip("torch")
 
@@ -156,23 +156,158 @@ def test_what_is_no_ledger_and_what_has_no_price_is_refused(ledger) -> None:
     assert ledger.show("patients").lines == ()
 
 
-@pytest.mark.slow
-def test_a_training_goes_on_under_its_own_reservation(ledger, tmp_path) -> None:
+def stopping(at: int):
     def stop(step: int, steps: int) -> None:
-        if step == 3:
+        if step == at:
             raise KeyboardInterrupt
 
-    options = {"checkpoints": tmp_path / "saved"}
+    return stop
+
+
+def by_fit(paid, folder, run, at):
     model, data = network()
-    with pytest.raises(KeyboardInterrupt):
-        fit(model, LOSS, data, network_run(), progress=stop, ledger=Spending(ledger, "patients"), **options)
+    progress = stopping(at) if at else False
+    return fit(model, LOSS, data, run, progress=progress, ledger=paid, checkpoints=folder).training_record
+
+
+def by_loop(paid, folder, run, at):
+    model, data = network()
+    engine = PrivacyEngine(run, ledger=paid, checkpoints=folder)
+    sgd = torch.optim.SGD(model.parameters(), lr=run.step_size)
+    try:
+        model, sgd, loader = engine.make_private(module=model, optimizer=sgd, data=torch.utils.data.TensorDataset(*data))
+        for inputs, targets in loader:
+            with engine.recording():
+                losses = engine.losses(LOSS, model(inputs), targets)
+            engine.backward(losses)
+            sgd.step()
+            stopping(at)(engine.steps, 0)
+        return engine.record()
+    finally:
+        engine.close()
+
+
+def within(paid, folder, run, at):
+    with spending(paid.ledger, paid.data_set, by=paid.by):
+        return by_fit(None, folder, run, at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["all", "last"])
+@pytest.mark.parametrize("train", [by_fit, by_loop, within])
+def test_the_same_call_again_goes_on_under_its_own_reservation(train, release: str, ledger, tmp_path) -> None:
+    def again(at: int = 0):
+        return train(Spending(ledger, "patients", by="team A"), tmp_path / "saved", network_run().replace(release=release), at)
+
+    for at in (3, 4):
+        with pytest.raises(KeyboardInterrupt):
+            again(at)
+        (line,) = ledger.show("patients").lines
+        assert line.state == "started"
+    trained = again()
     (line,) = ledger.show("patients").lines
-    assert line.state == "started"
+    assert (line.state, line.artefact) == ("settled", trained.released[0].sha256)
+    assert again().released[0].sha256 == line.artefact  # it gives the same model, and is paid for
+    assert len(ledger.show("patients").lines) == 1
+    ledger.verify()
+
+
+@pytest.mark.slow
+def test_a_training_that_could_not_be_settled_is_settled_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise LedgerError("the ledger is gone.")
+
+    monkeypatch.setattr(Ledger, "settle", gone)
+    with pytest.warns(CallbackWarning, match="the ledger is gone"):
+        by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 0)
+    monkeypatch.undo()
+    by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 0)
+    assert [line.state for line in ledger.show("patients").lines] == ["settled"]
+
+
+@pytest.mark.slow
+def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> None:
+    paid, saved = Spending(ledger, "patients"), tmp_path / "saved"
+    with pytest.raises(KeyboardInterrupt):
+        by_fit(paid, saved, network_run(), 3)
+    (line,) = ledger.show("patients").lines
+    head, receipt = (saved / "reservation").read_text().splitlines()
+    assert (saved / "reservation").stat().st_mode & 0o077 == 0
+    other = Ledger.open(tmp_path / "other.sqlite", make=True)
+    other.create("patients", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
+    other.reserve("patients", lethe.GDP(0.5), by="team B")  # of the same number
+    ledger.create("visits", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
+    wrong = (
+        (Spending(other, "patients"), receipt, "of another ledger"),
+        (Spending(ledger, "visits"), receipt, "of another ledger or data set"),
+        (Spending(ledger, "patients", reservation=line.number + 1), receipt, f"was begun under {line.number}"),
+        *((paid, part, "of another ledger") for part in ("", "x", receipt[:-3], receipt.replace(" ", ""), f"99 {receipt.split()[1]}")),
+    )
+    for spender, said, words in wrong:
+        (saved / "reservation").write_text(f"{head}\n{said}\n")
+        with pytest.raises(InputError, match=words):
+            by_fit(spender, saved, network_run(), 0)
+    (saved / "reservation").write_text(f"{head}\n{receipt}\n")
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
-        fit(network()[0], LOSS, data, network_run(noise_multiplier=10.0), ledger=Spending(ledger, "patients", reservation=line.number))
-    fit(network()[0], LOSS, data, network_run(), ledger=Spending(ledger, "patients", reservation=line.number), **options)
+        by_fit(paid, saved, network_run(noise_multiplier=10.0), 0)
+    assert ledger.show("visits").lines == ()
+    by_fit(Spending(ledger, "patients", reservation=line.number), saved, network_run(), 0)
     assert [line.state for line in ledger.show("patients").lines] == ["settled"]
     ledger.verify()
+
+
+@pytest.mark.slow
+def test_a_folder_that_begins_anew_is_paid_anew(ledger, tmp_path) -> None:
+    for again in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 3)
+        assert [line.state for line in ledger.show("patients").lines] == ["started"] * (1 + again)
+        (tmp_path / "saved" / "journal").unlink()
+        (tmp_path / "saved" / "checkpoint.pt").unlink()
+
+
+@pytest.mark.slow
+def test_a_folder_that_names_no_reservation_goes_on_under_a_new_one_or_the_one_given(ledger, tmp_path) -> None:
+    for name, first in (("unpaid", None), ("older", Spending(ledger, "patients"))):
+        with pytest.raises(KeyboardInterrupt):
+            by_fit(first, tmp_path / name, network_run(), 3)
+    (line,) = ledger.show("patients").lines
+    (tmp_path / "older" / "reservation").unlink()
+    by_fit(Spending(ledger, "patients", reservation=line.number), tmp_path / "older", network_run(), 0)
+    by_fit(Spending(ledger, "patients"), tmp_path / "unpaid", network_run(), 0)
+    assert [one.state for one in ledger.show("patients").lines] == ["settled", "settled"]
+
+
+def test_what_was_given_back_is_reserved_again_by_the_same_call(ledger, tmp_path, monkeypatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise LedgerError("the ledger is gone.")
+
+    for states in (["voided"], ["voided", "reserved"]):
+        monkeypatch.setattr(Ledger, "start", gone)
+        if states[1:]:
+            monkeypatch.setattr(Ledger, "void", gone)  # killed in between, as it were
+        with pytest.raises(LedgerError):
+            by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 0)
+        assert [line.state for line in ledger.show("patients").lines] == states
+        monkeypatch.undo()
+    by_fit(Spending(ledger, "patients"), tmp_path / "saved", network_run(), 0)
+    assert [line.state for line in ledger.show("patients").lines] == ["voided", "settled"]
+
+
+def test_a_reservation_that_was_made_before_pays_for_one_training_and_not_for_two(ledger) -> None:
+    number = ledger.reserve("patients", lethe.certify(run_of(), delta=1e-4), by="team A").number
+    paid = Spending(ledger, "patients", reservation=number)
+    features, targets = table()
+    with pytest.raises(LetheError):
+        fit_linear(run_of(), features[:-1], targets, classes=2, ledger=paid)
+    assert ledger.show("patients").lines[0].state == "reserved"  # it is not this call's to give back
+    with pytest.raises(KeyboardInterrupt):
+        fit_linear(run_of(), features, targets, classes=2, progress=stopping(2), ledger=paid)
+    with pytest.raises(InputError, match="its noise may have been released"):
+        fit_linear(run_of(), features, targets, classes=2, ledger=paid)
+    with pytest.raises(BudgetExceededError, match="more than was reserved"):
+        fit_linear(run_of(noise_multiplier=10.0), features, targets, classes=2, ledger=paid)
+    assert [line.state for line in ledger.show("patients").lines] == ["started"]
 
 
 @pytest.mark.slow

@@ -270,8 +270,15 @@ class Spender:
         self.told.append("reserve")
         return 1
 
-    def start_run(self, number: int, run: Any) -> None:
+    def receipt_of(self, number: int) -> str:
+        return str(number)
+
+    def resume_run(self, receipt: str, run: Any) -> int | None:
+        return int(receipt)
+
+    def start_run(self, number: int, run: Any, *, resumed: bool) -> bool:
         self.told.append("start")
+        return True
 
     def settle_run(self, number: int, run: Any, record: Any) -> None:
         self.told.append("settle")

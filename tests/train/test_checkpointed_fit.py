@@ -145,6 +145,22 @@ def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path
     assert as_planned(result.run) == RUN
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("cut", [1, 2, 6])
+@pytest.mark.parametrize("design", ["cyclic", "pass_ends"])
+def test_a_step_whose_line_is_unfinished_is_not_taken_again(tmp_path: Path, design: str, cut: int) -> None:
+    run, spy = make_kept_run(design), Spy()
+    spy.kill(3, before=False)
+    assert trained(tmp_path, run, spy) is None
+    journal = tmp_path / "journal"
+    journal.write_bytes(journal.read_bytes()[:-cut])
+    result = trained(tmp_path, run, spy)
+    assert result is not None
+    assert spy.steps == [step + 1 for step in run.noisy_steps]
+    assert with_fresh_noise(result.run) == run
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["all", "last"])

@@ -69,6 +69,22 @@ def breaks_off(rank: int, place: str) -> Tensor:
     return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0), ledger=ledger, progress=progress)
 
 
+def goes_on(rank: int, place: str, folder: str, stop: int) -> Tensor:
+    def progress(step: int, steps: int) -> None:
+        if step == stop:
+            raise ValueError("enough")
+
+    ledger = Spending(Ledger.open(place), "patients", slack=1e-8)
+    return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0), ledger=ledger, progress=progress, checkpoints=folder)
+
+
+def test_the_same_call_again_goes_on_under_its_own_reservation(processes: Processes, place: str, tmp_path: Path) -> None:
+    assert all(isinstance(result, ValueError) for result in processes.run(2, goes_on, place, str(tmp_path / "kept"), 3))
+    assert states(place) == ["started"]
+    assert not any(isinstance(result, Exception) for result in processes.run(2, goes_on, place, str(tmp_path / "kept"), 0))
+    assert states(place) == ["settled"]
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("train", [fitted_within, in_a_loop])
 def test_one_reservation_and_one_settlement(processes: Processes, place: str, train: object) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from forked import forking
-from hypothesis import given
-from hypothesis import strategies as st
 from interrupted import quick_disk
 from journal_holders import held, killed_with_a_worker
 
@@ -73,27 +71,62 @@ def test_no_step_is_released_twice(tmp_path: Path, step: int) -> None:
     journal.close()
 
 
-@pytest.mark.slow
-@given(steps=st.lists(st.integers(1, 10**6), min_size=1, max_size=6, unique=True).map(sorted), data=st.data())
-def test_a_torn_line_stands_for_nothing_and_is_cut_off(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int], data: st.DataObject
+STEPS = list(range(1, 40))
+
+
+def test_a_journal_cut_at_any_byte_releases_no_step_that_its_rest_begins(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    begun(whole, *range(1, 12)).close()
+    content, path = whole.read_bytes(), tmp_path / "journal"
+    for left in range(len(content) + 1):
+        path.write_bytes(content[:left])
+        written = content[: content.find(b"\n", left - 1) + 1 if left else 0].decode().splitlines()  # the last line, made whole
+        expected = sum(line.startswith("step ") for line in written)
+        journal = Journal(path, STEPS)
+        assert (journal.step, journal.starts) == (expected, int(len(written) > 1)), left
+        assert path.read_bytes() == content[:left]
+        journal.start(None)
+        with pytest.raises(LetheError, match="released before"):
+            journal.release(expected)
+        journal.release(expected + 1)
+        journal.close()
+        again = Journal(path, STEPS)
+        assert (again.step, again.starts) == (expected + 1, 1 + int(len(written) > 1))
+        again.close()
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "step", "finished", "noise_starts"),
+    [
+        ("s", 12, False, set()),
+        ("step 1", 12, False, set()),
+        ("sta", 8, False, set()),
+        ("start -", 8, False, set()),
+        ("start ab", 8, False, {"ab"}),
+        ("start seed", 8, False, {"seed"}),
+        ("fin", 8, True, set()),
+    ],
+)
+def test_an_unfinished_line_counts_as_the_most_that_it_may_be(
+    tmp_path: Path, unfinished: str, step: int, finished: bool, noise_starts: set[str]
 ) -> None:
-    path = tmp_path_factory.mktemp("torn") / "journal"
-    begun(path, *steps).close()
-    whole = path.read_bytes()
-    kept = data.draw(st.integers(0, len(whole)), label="bytes left")
-    path.write_bytes(whole[:kept])
-    lines = [line for line in whole[:kept].decode().splitlines(keepends=True) if line.endswith("\n")]
-    expected = max((int(line.split()[1]) for line in lines if line.startswith("step ")), default=0)
+    path = tmp_path / "journal"
+    begun(path, 4, 8).close()
+    path.write_text(path.read_text() + unfinished)
+    for _ in range(2):  # and so it stays
+        journal = Journal(path, [4, 8, 12])
+        assert (journal.step, journal.finished, journal.noise_starts) == (step, finished, noise_starts)
+        journal.start(None)
+        journal.close()
+
+
+def test_a_step_is_no_unfinished_line_where_only_the_last_iterate_is_released(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    begun(path).close()
+    path.write_text(path.read_text() + "s")
     journal = Journal(path)
-    assert journal.step == expected
-    assert path.read_bytes() == whole[:kept]
-    journal.start(None)
-    journal.release(expected + 1)
+    assert (journal.step, journal.starts) == (0, 2)
     journal.close()
-    again = Journal(path)
-    assert again.step == expected + 1
-    again.close()
 
 
 HEAD = "lethe-journal 1 " + 32 * "a" + "\n"
@@ -116,6 +149,12 @@ HEAD = "lethe-journal 1 " + 32 * "a" + "\n"
         (HEAD + "start\n", 2),
         (HEAD + "\n", 2),
         (HEAD + "start -\n\0\0\0\n", 3),
+        ("a text", 1),
+        ("lethe-journal 2 ", 1),
+        (HEAD + "start -\n\0\0\0", 3),
+        (HEAD + "start -\nstep 2", 3),
+        (HEAD + "start -\nstep 1 ", 3),
+        (HEAD + "finished", 2),
     ],
 )
 def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line: int) -> None:
@@ -123,7 +162,7 @@ def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line
     path.write_text(content, encoding="utf-8")
     for _ in range(2):
         with pytest.raises(InputError, match=f"line {line} is"):
-            Journal(path)
+            Journal(path, STEPS)
     assert path.read_text(encoding="utf-8") == content
 
 

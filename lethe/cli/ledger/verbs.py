@@ -166,7 +166,7 @@ def show(
 
     if plot is not None:
         require_place(plot, ".png", ".svg")
-    ledger = Ledger.open(place)
+    ledger = _noting_read_only(Ledger.open(place))
     accounts = [ledger.show(one).to_dict(delta) for one in ((name,) if name is not None else ledger.data_sets())]
     if plot is not None and accounts:
         from lethe.report.ledger.plot import save_budget_plot  # needs matplotlib, which is optional
@@ -193,7 +193,7 @@ def verify(
     """
     from lethe.ledger import Ledger  # needs SQLAlchemy, which is optional
 
-    ledger = Ledger.open(place, key=key)
+    ledger = _noting_read_only(Ledger.open(place, key=key))
     try:
         with working("verifying", quiet):
             found = ledger.verify(head=head)
@@ -223,11 +223,18 @@ def export(
     from lethe.report.ledger.files import csv_of, html_of
 
     require_place(output, ".html", ".csv")
-    ledger = Ledger.open(place)
+    ledger = _noting_read_only(Ledger.open(place))
     accounts = [ledger.show(one).to_dict(delta) for one in ((name,) if name is not None else ledger.data_sets())]
     written = csv_of(accounts) if output.suffix.lower() == ".csv" else html_of(accounts)
     write_bytes(output, written.encode())
     print(f"{output}: {sum(len(account['reservations']) for account in accounts)} reservations of {len(accounts)} data sets.")
+
+
+def _noting_read_only(ledger: Any) -> Any:
+    """The ledger; a line on standard error says if it was opened for reading alone."""
+    if ledger.read_only:
+        ERRORS.print(f"{ledger.name}: this account may not write there; it is opened for reading alone.", markup=False, soft_wrap=True)
+    return ledger
 
 
 def _tell(terms: Any, made: Any, word: str, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.paying.release import PaidRelease, needed_slack
 from lethe.ledger.prices import Price, has_exact_price
 from lethe.ledger.refusals import more_than_reserved
-from lethe.ledger.reservation import with_rounding
+from lethe.ledger.reservation import State, with_rounding
 from lethe.run.run import Run
 
 _MARGIN = 1e-5
@@ -38,7 +38,8 @@ class Spending:
         why: what for.
         slack: the share of delta for what has no exact price, such as a run with Poisson batches. 0: such a run is refused; such a fit of
             an estimator takes a hundredth of what the data set's budget sets aside, but never more than its own delta.
-        reservation: of a training that goes on from a checkpoint: the one that it was begun under.
+        reservation: pay for one training with this one, which was made before, such as by `lethe ledger reserve`. A training that goes on
+            from its checkpoints finds its reservation there.
     Raises:
         InputError: `ledger` is no open Ledger.
     """
@@ -70,15 +71,65 @@ class Spending:
             return self.reservation
         return self.ledger.reserve(self.data_set, self._certificate(run), by=self.by, why=self.why, slack=self.slack).number
 
-    def start_run(self, number: int, run: Run) -> None:
-        """Say that noise is about to be drawn for a run, which must not cost more than was reserved.
+    def receipt_of(self, number: int) -> str:
+        """The number of a reservation and the digest of its entry.
 
         Raises:
-            BudgetExceededError: it costs more.
-            InputError, LedgerError: as `Ledger.start`; but a training that goes on was started before.
+            InputError, LedgerError: as `Ledger.status`.
         """
-        if self._require_paid(number, run) == "reserved" or self.reservation is None:
+        return f"{number} {self.ledger.status(number).digest}"
+
+    def resume_run(self, receipt: str, run: Run) -> int | None:
+        """The number of the reservation that a training goes on under; None: it was voided, and the training needs another.
+
+        Args:
+            receipt: of `receipt_of`.
+            run: that it has to pay for.
+        Raises:
+            BudgetExceededError: the run costs more than was reserved.
+            InputError: the reservation is of another ledger or data set, or another one than this spender's own.
+            LedgerError: the ledger cannot be read.
+        """
+        digits, _, digest = receipt.partition(" ")
+        number = int(digits) if digits.isascii() and digits.isdigit() else 0
+        if self.reservation not in (None, number):
+            raise InputError(
+                f"reservation: got {self.reservation}; the training in this folder was begun under {number}.",
+                source="Spending(reservation=...), checkpoints",
+                remedy="leave it out: the folder says which it is.",
+            )
+        try:
+            status = self.ledger.status(number)
+        except InputError:
+            status = None
+        if status is None or (status.digest, status.data_set) != (digest, self.data_set):
+            raise InputError(
+                f"ledger: the training in this folder was begun under reservation {number} of another ledger or data set.",
+                source="the file reservation, in the folder of the checkpoints",
+                remedy="give the ledger and the data set that it was begun with; or begin another run in another folder.",
+            )
+        if status.state == "voided":
+            return None
+        self._require_paid(number, run)
+        return number
+
+    def start_run(self, number: int, run: Run, *, resumed: bool) -> bool:
+        """Say that noise is about to be drawn for a run, which must not cost more than was reserved.
+
+        Args:
+            number: of the reservation.
+            run: that is carried out.
+            resumed: whether the training was begun before under this reservation, which may then be started or settled.
+        Returns:
+            Whether it is still to be settled.
+        Raises:
+            BudgetExceededError: it costs more.
+            InputError, LedgerError: as `Ledger.start`.
+        """
+        state = self._require_paid(number, run)
+        if state == "reserved" or not resumed:
             self.ledger.start(number)
+        return state != "settled"
 
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
         """Settle with the recorded run, and the digest of what was released.
@@ -95,12 +146,13 @@ class Spending:
         self.ledger.settle(number, self._certificate(run), artefact=artefact, by=self.by, why=self.why)
 
     def void_run(self, number: int, reason: str) -> None:
-        """Give back a reservation under which no noise was drawn.
+        """Give back a reservation under which no noise was drawn, unless it was made before.
 
         Raises:
             InputError, LedgerError: as `Ledger.void`.
         """
-        self.ledger.void(number, reason=reason, by=self.by)
+        if number != self.reservation:
+            self.ledger.void(number, reason=reason, by=self.by)
 
     def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
         """Reserve what a release that is no run will cost, at the smallest price that is known; its number.
@@ -110,11 +162,11 @@ class Spending:
             most: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
         Raises:
             BudgetExceededError: it does not fit.
-            InputError, LedgerError: as `Ledger.reserve`; or this pays for a training that goes on.
+            InputError, LedgerError: as `Ledger.reserve`; or this pays with a reservation that was made for a training.
         """
         if self.reservation is not None:
             raise InputError(
-                f"reservation {self.reservation}: it pays for a training that goes on, and this is a fit of its own.",
+                f"reservation {self.reservation}: it pays for a training, and this is a release of another kind.",
                 source="Spending(reservation=...)",
                 remedy="leave it out.",
             )
@@ -199,12 +251,15 @@ class Spending:
         usual = usual_delta(run.records)
         return certify(run, delta=usual if stated is None else min(stated, usual))
 
-    def _require_paid(self, number: int, run: Run) -> str:
+    def _require_paid(self, number: int, run: Run) -> State:
         """The state of the reservation, which pays for the run."""
-        terms = self.ledger.terms(self.data_set)
-        state, reserved, slack = self.ledger.standing(number, terms.name)
+        terms, status = self.ledger.terms(self.data_set), self.ledger.status(number)
+        if status.data_set != terms.name:
+            raise InputError(f"reservation {number} is of {status.data_set}, not of {terms.name}.", source="reservation")
+        if status.state == "voided":
+            raise InputError(f"reservation {number} is voided already.", source="reservation", remedy="reserve again.")
         part = presented(self._certificate(run), terms.neighbours, terms.unit, terms.name)
-        price: Price = priced(part, terms.budget.kind, slack)
-        if not price.within(with_rounding(reserved)):
-            raise more_than_reserved(number, terms, reserved, price)
-        return state
+        price: Price = priced(part, terms.budget.kind, status.slack)
+        if not price.within(with_rounding(status.price)):
+            raise more_than_reserved(number, terms, status.price, price)
+        return status.state

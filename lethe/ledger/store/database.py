@@ -6,17 +6,18 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, exc, make_url, text
 
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LedgerError, MissingExtraError
 from lethe.ledger.chain import Entry
 from lethe.ledger.store.pipeline import COMMITTED, LOCKED, decided, pipelines
+from lethe.ledger.store.read_only_file import may_write, reading_connection, undisturbed
 from lethe.ledger.store.rows import write
 from lethe.ledger.store.standing import ASKED_POSTGRES, ASKED_SQLITE, ASKED_WITHOUT_PIPELINE, Standing, standing_of
 
@@ -29,8 +30,10 @@ _REMEDIES = (
     ("readonly", "is read-only", "write with an account, and in a folder, that may write."),
     ("read-only", "is read-only", "write with an account, and in a folder, that may write."),
     ("permission denied", "may not be used by this account", "ask whoever keeps the ledger for the right to."),
+    ("row-level security", "refuses this to this account", "write under the account's own name (by=), about its own reservations."),
     ("disk is full", "has no room left", "make room on the disk, and try again."),
     ("no space left", "has no room left", "make room on the disk, and try again."),
+    ("unable to open", "cannot be opened", "look whether it is there, and give a file in a folder that this account may write."),
     ("lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("locked", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
@@ -48,6 +51,7 @@ class Database:
         timeout: how many seconds a writer waits for another one.
     Raises:
         InputError: no such file, or a URL that is none of these.
+        LedgerError: a file that this account may not read.
         MissingExtraError: the driver is not installed.
     """
 
@@ -58,7 +62,9 @@ class Database:
         self.postgres = self.url.get_backend_name() == "postgresql"
         if not self.postgres:
             _require_file(self.url, make)
-        self.engine = _engine(self.url, self._milliseconds, self.postgres)
+        file = Path(self.url.database or "")
+        self._only_read = None if self.postgres or str(file).startswith("file:") or may_write(file) else file
+        self.engine = _engine(self.url, self._milliseconds, self.postgres, self._only_read)
         # The statements begin and end the transaction themselves.
         self._writers = self.engine.execution_options(isolation_level="AUTOCOMMIT") if self.postgres else self.engine
         _OPEN.add(self.engine)
@@ -67,6 +73,11 @@ class Database:
     def close(self) -> None:
         """Close all connections; the next use opens another."""
         self.engine.dispose()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is a SQLite file that this account may read and not write."""
+        return self._only_read is not None
 
     @property
     def name(self) -> str:
@@ -87,9 +98,10 @@ class Database:
         """A transaction that reads one state of the ledger.
 
         Raises:
-            LedgerError: it cannot be read.
+            LedgerError: it cannot be read; or was written to meanwhile, where nothing but reading without locks is allowed.
         """
-        with self._told("read"), self.engine.connect() as connection:
+        alone = nullcontext() if self._only_read is None else undisturbed(self._only_read)
+        with self._told("read"), alone, self.engine.connect() as connection:
             if self.postgres:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
@@ -232,7 +244,20 @@ def _no_url(backend: str = "") -> InputError:
 
 def _require_file(url: URL, make: bool) -> None:
     file = Path((url.database or "").removeprefix("file:"))
-    if file.is_dir() or not (file.exists() or (make and file.parent.is_dir())):
+    there, refusal = True, "" if os.access(file, os.R_OK) else "permission denied"
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        there = False
+    except OSError as error:  # such as a folder that may not be entered
+        refusal = str(error.strerror or error).lower()
+    if there and refusal:
+        raise LedgerError(
+            f"the ledger cannot be read: {refusal}.",
+            source=str(file),
+            remedy="ask whoever keeps the ledger for the right to read the file and to enter its folder.",
+        )
+    if file.is_dir() or not (there or (make and file.parent.is_dir())):
         why = "is a folder" if file.is_dir() else "is not there" if file.parent.is_dir() else "is in a folder that is not there"
         raise InputError(
             f"ledger: {file} {why}.", source=str(file), remedy="give the file of a ledger; `lethe ledger create` makes one (make=True)."
@@ -261,7 +286,7 @@ def _asking(engine: Engine) -> Engine:
     return engine
 
 
-def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
+def _engine(url: URL, milliseconds: int, postgres: bool, only_read: Path | None) -> Engine:
     try:
         if postgres:
             options: dict[str, Any] = {
@@ -269,7 +294,11 @@ def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
                 "options": f"-c lock_timeout={milliseconds} -c synchronous_commit=on",
             }
             return _asking(create_engine(url, connect_args=options, pool_size=1, max_overflow=15))
-        engine = create_engine(url, connect_args={"timeout": milliseconds / 1000.0, "check_same_thread": False}, pool_size=1)
+        seconds = milliseconds / 1000.0
+        if only_read is None:
+            engine = create_engine(url, connect_args={"timeout": seconds, "check_same_thread": False}, pool_size=1)
+        else:  # a connection without locks does not notice that the file becomes another
+            engine = create_engine(url, creator=lambda: reading_connection(only_read, seconds), poolclass=NullPool)
     except ImportError as error:
         raise MissingExtraError("a ledger on PostgreSQL needs psycopg.", remedy='pip install "psycopg[binary]>=3.1"') from error
 
@@ -278,7 +307,8 @@ def _engine(url: URL, milliseconds: int, postgres: bool) -> Engine:
         # The driver would begin transactions by itself, and too late.
         connection.isolation_level = None
         # The timeout stands already: a ledger that is being made by another process is waited for.
-        for pragma in ("journal_mode = WAL", "foreign_keys = ON", "synchronous = FULL"):
+        writing = ("journal_mode = WAL", "foreign_keys = ON", "synchronous = FULL")
+        for pragma in writing if only_read is None else ():
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
     @event.listens_for(engine, "begin")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch.distributed as dist
@@ -13,6 +15,8 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.in_force import spender_in_force
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.receipt import read_receipt, write_receipt
 
 
 @runtime_checkable
@@ -23,8 +27,31 @@ class Spender(Protocol):
         """Reserve what the run costs; its number. Errors end the training before it reads a record."""
         ...
 
-    def start_run(self, number: int, run: Run) -> None:
-        """Noise is about to be drawn for `run`, which must not cost more than was reserved."""
+    def receipt_of(self, number: int) -> str:
+        """A line that says which reservation it is, kept beside the checkpoints of the training that it pays for."""
+        ...
+
+    def resume_run(self, receipt: str, run: Run) -> int | None:
+        """The reservation that a training goes on under.
+
+        Args:
+            receipt: what was kept.
+            run: which must not cost more than was reserved.
+        Returns:
+            Its number; None: it was given back, since nothing had been begun under it.
+        """
+        ...
+
+    def start_run(self, number: int, run: Run, *, resumed: bool) -> bool:
+        """Noise is about to be drawn for `run`, which must not cost more than was reserved.
+
+        Args:
+            number: of the reservation.
+            run: that is carried out.
+            resumed: whether the training was begun before, under the same reservation; else nothing may have been.
+        Returns:
+            Whether it is still to be settled.
+        """
         ...
 
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
@@ -47,11 +74,12 @@ class Paying(TrainingCallback):
 
     Args:
         spender: what pays.
+        folder: of the checkpoints, which keeps the reservation for a training that goes on; None: there are none.
     Raises:
-        InputError: it is none.
+        InputError: `spender` is none.
     """
 
-    def __init__(self, spender: object) -> None:
+    def __init__(self, spender: object, folder: Path | None = None) -> None:
         if not isinstance(spender, Spender):
             raise InputError(
                 f"ledger: got {type(spender).__name__}; it needs what says from which data set to spend.",
@@ -59,29 +87,36 @@ class Paying(TrainingCallback):
                 remedy="give lethe.ledger.Spending(Ledger.open(FILE), 'DATA SET').",
             )
         self._spender: Spender = spender
+        self._folder = folder
         self._number: int | None = None
-        self._started = self._settled = False
+        self._resumed = self._started = self._settled = False
 
     def before(self, run: Run) -> None:
         """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails.
 
         Raises:
-            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spender.reserve_run`.
+            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spender.reserve_run` and `Spender.resume_run`.
         """
         require_run(run, correlated=True)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-            self._number = self._spender.reserve_run(run)
+            self._number = self._reserved(run)
+
+    def _reserved(self, run: Run) -> int:
+        receipt = None if self._folder is None else read_receipt(self._folder)
+        number = None if receipt is None else self._spender.resume_run(receipt, run)
+        self._resumed = number is not None
+        return self._spender.reserve_run(run) if number is None else number
 
     def broken_off(self, kind: str) -> None:
-        """The training ended with an error: where no noise was drawn, the reservation is given back."""
-        if self._number is not None and not self._started:
+        """The training ended with an error: where no noise was drawn, what was reserved for this call is given back."""
+        if self._number is not None and not self._started and not self._resumed:
             number, self._number = self._number, None
             # Where it cannot be given back it stays counted, and what ended the training is what the caller has to see.
             with suppress(LetheError):
                 self._spender.void_run(number, f"the training ended before its first step: {kind}")
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:
-        """Say that noise is about to be drawn."""
+        """Say that noise is about to be drawn; the folder says first for which reservation."""
         if run.seeded:
             raise InputError(
                 "ledger: the noise of this training can be made again by whoever knows its seed; no budget pays for that.",
@@ -89,8 +124,10 @@ class Paying(TrainingCallback):
                 remedy="leave the seed out, or the ledger, and release nothing of it.",
             )
         if self._number is None:
-            self._number = self._spender.reserve_run(run)
-        self._spender.start_run(self._number, run)
+            self._number = self._reserved(run)
+        if self._folder is not None and not self._resumed:
+            write_receipt(self._folder, self._spender.receipt_of(self._number))
+        self._settled = not self._spender.start_run(self._number, run, resumed=self._resumed or steps_done > 0)
         self._started = True
 
     def on_train_end(self, end: TrainingEnd) -> None:
@@ -100,11 +137,15 @@ class Paying(TrainingCallback):
             self._settled = True
 
 
-def paying(ledger: object | None) -> Paying | None:
+def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[str] | None) -> Paying | None:
     """The callback that pays: what is given, or else what is in force; None where nothing does.
 
+    Args:
+        ledger: what is given.
+        checkpoints: of the training.
     Raises:
-        InputError: `ledger` is nothing that pays; or something is in force that is not known in this process.
+        InputError: `ledger` is nothing that pays; something is in force that is not known in this process; `checkpoints` are none.
     """
     spender = spender_in_force() if ledger is None else ledger
-    return None if spender is None else Paying(spender)
+    folder = None if checkpoints is None else Path(Checkpoints.of(checkpoints).folder)
+    return None if spender is None else Paying(spender, folder)

@@ -29,6 +29,7 @@ with noise the iterate is one that the run itself has.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ class Checkpointing:
         self._path = Path(checkpoints.folder) / "checkpoint.pt"
         self._saved = 0
         self._training: Training | None = None
-        self._journal = _opened(self._path.parent) if workers.root else None
+        released = (run.noisy_steps + 1).tolist() if run.release == "all" else []
+        self._journal = _opened(self._path.parent, released) if workers.root else None
         try:
             self._noise_start = self._checked_noise()
             found = self._checked_folder() if self._journal else None
@@ -241,7 +243,7 @@ class Checkpointing:
                 remedy="leave it out: noise from fresh entropy is not written anywhere.",
             )
         digest = state_digest(given)
-        if digest in self._journal.noise_starts:
+        if any(digest.startswith(one) for one in self._journal.noise_starts):
             raise InputError(
                 "noise_generator: in a state that training in this folder began with before; its noise was used.",
                 source="checkpoints.folder",
@@ -314,12 +316,12 @@ def keeping(
     )
 
 
-def _opened(folder: Path) -> Journal:
+def _opened(folder: Path, steps: Sequence[int]) -> Journal:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}.", source="checkpoints.folder") from error
-    return Journal(folder / "journal")
+    return Journal(folder / "journal", steps)
 
 
 def _text(run: Run) -> str:

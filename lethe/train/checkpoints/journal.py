@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lethe.errors import InputError, LetheError
@@ -21,32 +23,34 @@ class Journal:
     """An append-only text file, locked while it is open. Reading changes nothing; `start` is the first to write.
 
     Its lines: `lethe-journal 1 NAME`; `start DIGEST` for every process that trained (`-`: noise from fresh entropy; `seeded`: under a
-    seed, or with secret batches from a given generator); `step T` before the noise of step T is drawn; `finished`. A line counts once it
-    is on disk with its newline. Each call that writes returns after that, so a line that a kill or a power cut tore stands for noise that
-    was not drawn, and is cut off by the next start.
+    seed, or with secret batches from a given generator); `step T` before the noise of step T is drawn; `finished`. Each call that writes
+    returns when its line is on disk. A last line that is unfinished counts as written, since nobody can tell whether a power cut tore it
+    or somebody cut it off: as the next step, if it may be one; and the next start completes it. Whole lines that are gone are not noticed.
 
     Args:
         path: of the file; made if there is none.
+        steps: the numbers of the steps that are released one by one, in order; none where only the last iterate is.
     Attributes:
         name: random, the same in the checkpoint that belongs here; "" before the first start.
         starts: how many processes have trained.
-        noise_starts: digests of the states that given noise generators began in, and "seeded" if there was a seed.
+        noise_starts: digests of the states that given noise generators began in, and "seeded" if there was a seed; of an unfinished line
+            as much as is there.
         step: the last step whose noise may have been drawn; 0: none.
         finished: whether the run came to its end.
     Raises:
         InputError: another process has it open, the file cannot be opened, or is no journal.
     """
 
-    __slots__ = ("__weakref__", "_close", "_descriptor", "_whole", "finished", "name", "noise_starts", "path", "starts", "step")
+    __slots__ = ("__weakref__", "_close", "_descriptor", "_missing", "finished", "name", "noise_starts", "path", "starts", "step")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, steps: Sequence[int] = ()) -> None:
         self.path, self.name, self.starts, self.step, self.finished = path, "", 0, 0, False
         self.noise_starts: set[str] = set()
         self._descriptor = _locked(path)
         self._close = weakref.finalize(self, os.close, self._descriptor)
         _OPEN.add(self)
         try:
-            self._whole = self._read()
+            self._missing = self._read(steps)
         except BaseException:
             self.close()
             raise
@@ -57,12 +61,12 @@ class Journal:
         Raises:
             LetheError: it cannot be written.
         """
-        os.ftruncate(self._descriptor, self._whole)
-        head = ""
-        if not self.name:
+        before, self._missing = self._missing, ""
+        if not self.name:  # a head that is unfinished stands for nothing: no checkpoint belongs to it
+            os.ftruncate(self._descriptor, 0)
             self.name = os.urandom(_NAME_BYTES).hex()
-            head = f"{_HEAD}{self.name}\n"
-        self._append(f"{head}start {noise_start or '-'}\n")
+            before = f"{_HEAD}{self.name}\n"
+        self._append(f"{before}start {noise_start or '-'}\n")
         to_disk(self.path.parent)
         self.starts += 1
         self.noise_starts |= set() if noise_start is None else {noise_start}
@@ -111,19 +115,40 @@ class Journal:
                 remedy="make room or mend the disk, and start again: training goes on from the checkpoint.",
             ) from error
 
-    def _read(self) -> int:
-        """Take in the whole lines; returns how many bytes they are."""
+    def _read(self, steps: Sequence[int]) -> str:
+        """Take in the lines, an unfinished one too; returns what that one lacks, with its newline."""
         with open(self._descriptor, "rb", closefd=False) as file:
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.decode(errors="replace").splitlines(), start=1):
+            *lines, unfinished = file.read().decode(errors="replace").split("\n")
+        for number, line in enumerate(lines, start=1):
             if not self._take(line, first=number == 1):
-                raise InputError(
-                    f"{self.path}: line {number} is {line[:40]!r}; that is no line of a journal.",
-                    source="checkpoints.folder",
-                    remedy="give another folder. Of a damaged journal nobody can say what was released; begin another run.",
-                )
-        return len(whole)
+                raise self._foreign(number, line)
+        if not unfinished:
+            return ""
+        whole = next((line for line in self._possible(unfinished, steps) if line.startswith(unfinished)), None)
+        if whole is None:
+            raise self._foreign(len(lines) + 1, unfinished)
+        if lines:
+            self._take(whole, first=False)
+        return f"{whole[len(unfinished) :]}\n"
+
+    def _possible(self, unfinished: str, steps: Sequence[int]) -> Iterator[str]:
+        """The lines of which an unfinished one may be the beginning: what counts most comes first."""
+        if not self.name:
+            yield _HEAD + unfinished[len(_HEAD) :]
+            return
+        if self.starts:
+            yield from (f"step {step}" for step in steps[bisect_right(steps, self.step) :][:1])
+            yield "finished"
+        yield "start -"
+        if unfinished.startswith("start "):
+            yield unfinished
+
+    def _foreign(self, number: int, line: str) -> InputError:
+        return InputError(
+            f"{self.path}: line {number} is {line[:40]!r}; that is no line of a journal.",
+            source="checkpoints.folder",
+            remedy="give another folder. Of a damaged journal nobody can say what was released; begin another run.",
+        )
 
     def _take(self, line: str, *, first: bool) -> bool:
         """Take in one line; False: it does not belong where it stands."""

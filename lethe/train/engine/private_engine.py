@@ -112,7 +112,7 @@ class PrivacyEngine(LoopProgress):
     ) -> None:
         self._run = run
         self._workers = Workers.current()
-        self._payer = paying(ledger)
+        self._payer = paying(ledger, checkpoints)
         self._told = Telling(callbacks, self._payer)
         self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, callbacks=self._told)
         self._options = NetworkOptions(
