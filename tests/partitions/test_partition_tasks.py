@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from dask.delayed import delayed
 from distributed import KilledWorker
 from partitioned_records import COLUMNS, RECORDS, frame, records
 
+import lethe.estimators  # which workers then load too
 from lethe.errors import LetheError
 from lethe.partitions import dask_table
 from lethe.partitions.block import Block
@@ -168,6 +169,23 @@ def test_what_features_and_targets_are_made_of_is_computed_once() -> None:
     assert read == [300] * 5
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # Dask's own
+def test_a_column_of_files_is_read_in_the_partitions_of_the_others(tmp_path: Path) -> None:
+    """By itself it would be read in fewer: a file of 20 columns, of which it is one."""
+    wide = pd.concat([frame()[["age"]].rename(columns={"age": f"x{at}"}) for at in range(19)], axis=1).assign(label=LABELS)
+    wide.to_parquet(tmp_path / "wide.parquet", index=False, row_group_size=100)
+    read = dd.read_parquet(tmp_path, split_row_groups=True)
+    assert len(read["label"].to_delayed()) < read.npartitions == 15
+    table = dask_table(read.drop(columns="label"), read["label"])
+    found = list(OnCluster(Client()).answers(table.parts, Work(table.read, positive, ())))
+    assert sum(answer.values for answer in found) == LABELS.sum()
+    assert sum(answer.seen.records for answer in found) == RECORDS
+
+
+def positive(block: Block) -> int:
+    return int(block.targets.sum())
+
+
 def test_results_that_look_like_tasks_are_results() -> None:
     """A tuple that begins with a function is a task in the older of Dask's graphs, and a text is a key."""
     odd = delayed(lambda: (len, "abc"), pure=False)()
@@ -181,12 +199,12 @@ def test_results_that_look_like_tasks_are_results() -> None:
 def test_workers_import_lethe_at_once_and_each_of_them_once() -> None:
     table, client = dask_table(people()).with_target("label"), Client("one", "two")
     executor = OnCluster(client)
-    import_module("lethe.estimators")  # what this process has loaded, workers load too
     for _ in range(2):
         list(executor.answers(table.parts, Work(table.read, moments, ())))
     client.workers.append("three")
     list(executor.answers(table.parts, Work(table.read, moments, ())))
-    assert client.imported == [(["lethe.train", "lethe.estimators"], ["one", "two"]), (["lethe.train", "lethe.estimators"], ["three"])]
+    names = ["lethe.train", lethe.estimators.__name__]
+    assert client.imported == [(names, ["one", "two"]), (names, ["three"])]
 
 
 def worker(status: str, *, executing: int = 0, limit: int | None = 10**9) -> dict[str, Any]:

@@ -48,13 +48,18 @@ def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
     names, kinds = tuple(X.columns), tuple(str(kind) for kind in X.dtypes)
     if len(set(names)) < len(names):
         raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
-    frames = X.to_delayed()
     if y is None:
-        return _parts(partition_tasks([(frame,) for frame in frames])), FrameReader(names=names, kinds=kinds)
+        return _parts(partition_tasks([(frame,) for frame in X.to_delayed()])), FrameReader(names=names, kinds=kinds)
     if not is_dask(y) or not hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != X.npartitions:
         raise _apart(y, X.npartitions)
     reader = FrameReader(names=names, kinds=kinds, apart=True, target_kind=str(y.dtype))
-    return _parts(partition_tasks(list(zip(frames, y.to_delayed(), strict=True)))), reader
+    # As one collection: by themselves, files of few columns are read in fewer partitions.
+    pairs = X.map_partitions(_paired, y, align_dataframes=False, enforce_metadata=False, meta=(None, "object"))
+    return _parts(partition_tasks([(pair,) for pair in pairs.to_delayed()])), reader
+
+
+def _paired(frame: Any, targets: Any) -> tuple[Any, Any]:
+    return frame, targets
 
 
 def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
