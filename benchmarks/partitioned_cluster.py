@@ -3,10 +3,10 @@
     python benchmarks/partitioned_cluster.py                                   # 64 partitions of 20 MB, workers of 1 GB
     python benchmarks/partitioned_cluster.py --dask-ml /path/to/bin/python     # an environment with dask-ml, which need not have Lethe
 
-Each line is a cluster of its own, whose workers are fresh. Seconds of a pass are on the wall and of the workers' CPUs, in user and system
-mode; the import of Lethe by the workers is a line of its own. Plain Dask looks whether all numbers are finite, then sums products of
-rows, or risk, gradient and Hessian of the logistic loss, in NumPy. "Held" is how many partitions one worker held at most at once, as the
-scheduler saw it twenty times a second. Files are made in a temporary folder and removed.
+Each line is a cluster of its own, whose workers are fresh. Seconds of a pass are on the wall, and of the processors of both workers in user
+and system mode; the import of Lethe by the workers is a line of its own. Plain Dask looks whether all numbers are finite, then sums
+products of rows, or risk, gradient and Hessian of the logistic loss, in NumPy. "Held" is how many partitions one worker held at most at
+once, as the scheduler saw it twenty times a second. Files are made in a temporary folder and removed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def derivatives(part: Any, weights: Any) -> Any:
 
 
 class Clock:
-    """Seconds on the wall and of the workers' CPUs, and the partitions that one of them held at most."""
+    """Seconds on the wall and of the workers' processors, and the partitions that one of them held at most."""
 
     def __init__(self, client: Any, cluster: Any) -> None:
         self.client, self.cluster, self.held, self._end = client, cluster, 0, threading.Event()
@@ -71,7 +71,7 @@ class Clock:
         self.thread.start()
         self.mark = self._now()
 
-    def told(self, what: str) -> None:
+    def lap(self, what: str) -> None:
         """Print what passed since the last time."""
         now = self._now()
         print(f"    {what:<44}{now[0] - self.mark[0]:>8.2f} s{now[1] - self.mark[1]:>8.2f} CPU s", flush=True)
@@ -104,9 +104,9 @@ def plain(frame: Any, clock: Clock) -> None:
     from dask.delayed import delayed
 
     def summed(function: Callable[..., Any], columns: list[str], *more: Any) -> None:
-        found = compute(*(delayed(function)(part, *more) for part in frame[columns].to_delayed()))
+        parts = compute(*(delayed(function)(part, *more) for part in frame[columns].to_delayed()))
         if function is not finite:
-            for values in zip(*found, strict=True):
+            for values in zip(*parts, strict=True):
                 sum(values)
 
     for what, function, columns, more in (
@@ -116,39 +116,39 @@ def plain(frame: Any, clock: Clock) -> None:
     ):
         for time_of in ("first", "second"):
             summed(function, columns, *more)
-            clock.told(f"{what}, the {time_of} time")
+            clock.lap(f"{what}, the {time_of} time")
 
 
 def private(frame: Any, clock: Clock, which: str) -> None:
     from lethe.estimators import LogisticRegression, Ridge
     from lethe.partitions import dask_table
 
-    def told(number: int, done: int, blocks: int) -> None:
+    def progress(number: int, done: int, blocks: int) -> None:
         if done == blocks:
-            clock.told(f"pass {number}")
+            clock.lap(f"pass {number}")
 
     def load() -> None:
         import lethe.estimators  # noqa: F401
 
     clock.client.run(load)
-    clock.told("import of Lethe")
+    clock.lap("import of Lethe")
     goal = "target" if which == "adassp" else "label"
     model: Any = (
         Ridge(epsilon=1.0, mechanism="adassp", feature_norm=8.0, target_bound=5.0)
         if which == "adassp"
         else LogisticRegression(epsilon=1.0, mechanism="objective_perturbation", feature_norm=8.0)
     )
-    model.fit(dask_table(frame[[*NAMES, goal]], progress=told), goal)
+    model.fit(dask_table(frame[[*NAMES, goal]], progress=progress), goal)
 
 
 def dask_ml(frame: Any, clock: Clock) -> None:
     model: Any = importlib.import_module("dask_ml.linear_model").LogisticRegression
     columns = frame[[*NAMES, "label"]].to_dask_array(lengths=True)  # one array: by itself, Dask reads a column in fewer partitions
     features, labels = columns[:, :-1], columns[:, -1]
-    clock.told("how many rows there are")
-    for solver in ("newton", "lbfgs", "admm"):
+    clock.lap("how many rows there are")
+    for solver in ("newton", "lbfgs"):
         model(solver=solver, max_iter=10).fit(features, labels)
-        clock.told(f"LogisticRegression, {solver}, at most 10 steps")
+        clock.lap(f"LogisticRegression, {solver}, at most 10 steps")
 
 
 def measure(which: str, folder: Path, limit: str) -> None:
@@ -181,20 +181,20 @@ def main() -> None:
     parser.add_argument("--dask-ml", help="a Python that has dask-ml; without it, its line is left out")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.measure is not None:
-        measure(asked.measure, asked.folder, asked.limit)
+    options = parser.parse_args()
+    if options.measure is not None:
+        measure(options.measure, options.folder, options.limit)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = asked.folder or Path(name)
-        if asked.folder is None:
-            written(folder, asked.partitions, asked.rows)
-        print(f"{asked.partitions} partitions of {asked.rows} rows, {COLUMNS} columns, {os.cpu_count()} processors")
-        for which in asked.only:
-            python = asked.dask_ml if which == "dask_ml" else sys.executable
+        folder = options.folder or Path(name)
+        if options.folder is None:
+            written(folder, options.partitions, options.rows)
+        print(f"{options.partitions} partitions of {options.rows} rows, {COLUMNS} columns, {os.cpu_count()} processors")
+        for which in options.only:
+            python = options.dask_ml if which == "dask_ml" else sys.executable
             if python is not None:
                 print(f"  {which}", flush=True)
-                subprocess.run([python, __file__, "--measure", which, "--folder", str(folder), "--limit", asked.limit], check=True)
+                subprocess.run([python, __file__, "--measure", which, "--folder", str(folder), "--limit", options.limit], check=True)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ class PartitionTasks:
         """
         # A task without arguments: a result by itself might look like a key or a task.
         inputs = {key: (partial(_result, result),) for key, result in zip(self.inputs, results, strict=True)}
-        found = importlib.import_module("dask").get({**self.graph, **inputs}, list(self.keys))
-        return found[0] if len(self.keys) == 1 else tuple(found)
+        values = importlib.import_module("dask").get({**self.graph, **inputs}, list(self.keys))
+        return values[0] if len(self.keys) == 1 else tuple(values)
 
 
 def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[PartitionTasks, list[Any]]]:
