@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.partitions.block import Block, Values, refused
-from lethe.partitions.dask_tables import dask_table, is_dask
+from lethe.partitions.on_dask.dask_tables import dask_table, is_dask
 from lethe.partitions.table import PartitionedTable
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from lethe.errors import InputError, MissingExtraError
 from lethe.partitions.array_tables import default_workers
 from lethe.partitions.block import Block, refused
-from lethe.partitions.cluster import OnCluster, given_client
+from lethe.partitions.on_dask.cluster import OnCluster, given_client
 from lethe.partitions.passes import Part, Threads
 from lethe.partitions.progress import BlockCallback
 from lethe.partitions.readers import FrameReader, common_type

@@ -12,6 +12,7 @@ import numpy as np
 
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
+from lethe.partitions.partition_tasks import computed
 
 # Of a partition as it is stored, and its name; refuses what is not as the table says.
 Reader = Callable[[Any, str], Block]
@@ -25,7 +26,7 @@ class Part:
     Args:
         place: its number, which it keeps in every pass.
         name: for people.
-        stored: what the reader makes a Block of: an address, arrays, or a Delayed of Dask.
+        stored: what the reader makes a Block of: an address, arrays, or tasks of Dask with their inputs (`partition_tasks`).
         rows: which records are asked for, (start, stop) or their places; None: all.
     """
 
@@ -43,12 +44,14 @@ class Answer:
         place: the block's number.
         seen: the block as it was read.
         values: what the function gave; None where the block was refused.
+        size: bytes of the block's features, as an array.
         fault: why it was.
     """
 
     place: int
     seen: Fingerprint | None
     values: Any
+    size: int = 0
     fault: LetheError | None = None
 
 
@@ -75,12 +78,12 @@ class Work:
         """What comes of a part, whose fields these are, with what it holds computed."""
         try:
             block = self.read(stored, name)
-            seen = block.fingerprint()
+            seen, size = block.fingerprint(), block.features.nbytes
             if rows is not None:
                 block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
-            return Answer(place, seen, self.function(block, *self.parameters))
+            return Answer(place, seen, self.function(block, *self.parameters), size)
         except LetheError as fault:
-            return Answer(place, None, None, fault)
+            return Answer(place, None, None, fault=fault)
 
 
 class Executor(Protocol):
@@ -126,17 +129,10 @@ def not_computed(name: str, error: Exception) -> InputError:
 
 def _answered(work: Work, part: Part) -> Answer:
     try:
-        stored = _here(part.stored)
+        stored = computed(part.stored)
     except Exception as error:  # whatever the user's own graph does
-        return Answer(part.place, None, None, not_computed(part.name, error))
+        return Answer(part.place, None, None, fault=not_computed(part.name, error))
     return work(part.place, part.name, stored, part.rows)
-
-
-def _here(stored: Any) -> Any:
-    """A partition as the reader takes it: what Dask holds back is computed in this thread."""
-    if isinstance(stored, tuple):
-        return tuple(_here(one) for one in stored)
-    return stored.compute(scheduler="synchronous") if hasattr(stored, "__dask_graph__") else stored
 
 
 def once_each(answers: Iterator[Answer], places: Sequence[int]) -> Iterator[Answer]:

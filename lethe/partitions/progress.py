@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TimeElapsedColumn
 
 from lethe.errors import InputError
 
@@ -16,19 +16,23 @@ BlockCallback = Callable[[int, int, int], None]
 
 
 @contextmanager
-def blocks_told(progress: bool | BlockCallback, number: int, blocks: int) -> Iterator[Callable[[int], None]]:
+def blocks_told(
+    progress: bool | BlockCallback, number: int, blocks: int, *, seconds_before: float | None = None
+) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of finished blocks of a pass.
 
     Args:
         progress: True: a bar on standard error if that is a terminal; False: nothing; or a function of (pass, blocks done, blocks).
         number: of the pass, from 1.
         blocks: how many it has.
+        seconds_before: what the pass before took, which the bar shows; None: there was none.
     """
     if callable(progress):
         yield lambda done: progress(number, done, blocks)
     elif progress and sys.stderr.isatty():
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(f"pass {number}", total=blocks)
+        with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+            before = "" if seconds_before is None else f" (the one before took {seconds_before:.0f} s)"
+            task = bar.add_task(f"pass {number}{before}", total=blocks)
             yield lambda done: bar.update(task, completed=done)
     else:
         yield lambda done: None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from time import monotonic
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -137,6 +138,7 @@ class ExaminedTable:
         self.source = source
         self.seen: tuple[Fingerprint, ...] = ()
         self.passes = 0
+        self._seconds: float | None = None  # of the last pass
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -181,10 +183,10 @@ class ExaminedTable:
         chosen = self.source.parts if parts is None else parts
         blocks = len(self.source.parts if drawn else chosen)
         self.passes += 1
-        work = Work(self.source.read, function, parameters)
+        work, begun = Work(self.source.read, function, parameters), monotonic()
         with (
             closing(self.source.executor.answers(chosen, work)) as running,  # pyright: ignore[reportArgumentType]
-            blocks_told(self.source.progress, self.passes, blocks) as told,
+            blocks_told(self.source.progress, self.passes, blocks, seconds_before=self._seconds) as told,
         ):
             for done, answer in enumerate(once_each(running, [part.place for part in chosen]), start=1):
                 if answer.fault is not None:
@@ -196,6 +198,7 @@ class ExaminedTable:
                     told(done)
             if drawn:
                 told(blocks)
+        self._seconds = monotonic() - begun
 
     def within(self, records: slice) -> list[Part]:
         """The parts that hold some consecutive records, each with its share of them."""

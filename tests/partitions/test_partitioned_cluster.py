@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import dask.dataframe as dd
 import joblib
 import numpy as np
@@ -30,7 +31,7 @@ from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import PartitionedTable, dask_table, parquet_table
-from lethe.partitions.cluster import Unshown
+from lethe.partitions.on_dask.cluster import Unshown
 from lethe.partitions.passes import Answer, Executor, Part, Work
 from lethe.train import fit_head
 from lethe_experiments.base import Options
@@ -77,6 +78,44 @@ def test_no_estimator_is_left_out() -> None:
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_on_the_cluster_is_the_one_in_memory(name: str, client: Client) -> None:
     assert_as_in_memory(name, collection("label"))
+
+
+def persisted() -> Any:
+    return dask_table(collection("amount").persist())
+
+
+def persisted_arrays() -> Any:
+    table = frame()
+    features, amounts = (da.from_array(table[names].to_numpy(), chunks=500) for names in (list(COLUMNS), "amount"))
+    return dask_table(features.persist(), amounts.persist())
+
+
+def exchanged() -> Any:
+    """Rows that workers give to each other."""
+    return dask_table(collection("amount").assign(kind=lambda part: part["age"] > 0).shuffle("kind", npartitions=1)[[*COLUMNS, "amount"]])
+
+
+def split() -> Any:
+    return dask_table(dd.from_pandas(frame()[[*COLUMNS, "amount"]], npartitions=2).repartition(npartitions=5))
+
+
+@pytest.mark.parametrize("make", [persisted, persisted_arrays, exchanged, split])
+def test_partitions_that_share_tasks_or_are_persisted_are_read_as_they_are(make: Callable[[], Any], client: Client) -> None:
+    table = make()
+    assert table.executor.client is client
+    assert_as_in_memory("adassp", table)
+
+
+def test_the_cluster_has_no_task_that_only_reads(client: Client) -> None:
+    """What such a task reads lies in a worker until another task has summed it."""
+    keys = set[str]()
+
+    def look(number: int, done: int, blocks: int) -> None:
+        keys.update(client.run_on_scheduler(_keys))
+
+    dask_table(collection("amount", slow=True), progress=look).with_target("amount").examined(nothing_else)
+    assert any("lethe-block" in key for key in keys)
+    assert not [key for key in keys if "slowly" in key]
 
 
 def test_workers_read_files_of_parquet_themselves(client: Client, tmp_path: Any) -> None:
@@ -216,7 +255,11 @@ def test_an_interrupt_cancels_the_tasks_and_releases_nothing(client: Client) -> 
 
 
 def _blocks_left(dask_scheduler: Any) -> list[str]:
-    return [str(key) for key in dask_scheduler.tasks if "lethe-block" in str(key)]
+    return [key for key in _keys(dask_scheduler) if "lethe-block" in key]
+
+
+def _keys(dask_scheduler: Any) -> list[str]:
+    return [str(key) for key in dask_scheduler.tasks]
 
 
 def trial(inside: bool, seed: int) -> float:

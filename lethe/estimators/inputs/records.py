@@ -149,8 +149,10 @@ class Records:
                 f"features: a dense copy of {len(self)} x {self.columns} is too large.", remedy="take a mechanism that reads batches"
             )
         rows = self.table if isinstance(self.table, np.ndarray) else self.table.toarray()
-        scaled = rows * self.factors[:, None]
-        return np.hstack([scaled, np.full((len(scaled), 1), CONSTANT)]) if self.intercept else scaled
+        scaled = np.empty((len(self), self.columns + (1 if self.intercept else 0)))
+        np.multiply(rows, self.factors[:, None], out=scaled[:, : self.columns])
+        scaled[:, self.columns :] = CONSTANT
+        return scaled
 
     def given(self, loss: LinearLoss | None = None) -> tuple[Array, Array]:
         """What a mechanism takes as features and targets.

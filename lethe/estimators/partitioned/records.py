@@ -18,7 +18,7 @@ from lethe.partitions.record_sums import RecordSums
 from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LinearLoss
 
-_CHUNK = 2**17  # entries that are held at 8 bytes at once: a MiB
+_CHUNK = 2**16  # entries that are held at 8 bytes at once: with twice as many, a worker of Dask asks the kernel anew for each chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
-from lethe.partitions.dask_tables import is_dask
+from lethe.partitions.on_dask.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
 from lethe.train.core.projection import onto_ball
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from lethe.errors import InputError
 from lethe.partitions.array_tables import default_workers
-from lethe.partitions.cluster import OnCluster, current_client, given_client
+from lethe.partitions.on_dask.cluster import OnCluster, current_client, given_client
+from lethe.partitions.partition_tasks import partition_tasks
 from lethe.partitions.passes import Part, Threads
 from lethe.partitions.progress import BlockCallback
 from lethe.partitions.readers import ArrayReader, FrameReader, require_numbers
@@ -46,34 +48,35 @@ def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
     names, kinds = tuple(X.columns), tuple(str(kind) for kind in X.dtypes)
     if len(set(names)) < len(names):
         raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
-    stored: list[Any] = list(X.to_delayed())
-    if y is not None:
-        if not is_dask(y) or not hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != X.npartitions:
-            raise _apart(y, X.npartitions)
-        kind = str(y.dtype)
-        stored = list(
-            zip(stored, y.to_delayed() if hasattr(y, "name") and hasattr(y, "divisions") else y.to_delayed().ravel(), strict=True)
-        )
-        reader = FrameReader(names=names, kinds=kinds, apart=True, target_kind=kind)
-    else:
-        reader = FrameReader(names=names, kinds=kinds)
-    return _numbered(stored), reader
+    if y is None:
+        return _parts(partition_tasks([(frame,) for frame in X.to_delayed()])), FrameReader(names=names, kinds=kinds)
+    if not is_dask(y) or not hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != X.npartitions:
+        raise _apart(y, X.npartitions)
+    reader = FrameReader(names=names, kinds=kinds, apart=True, target_kind=str(y.dtype))
+    # As one collection: by themselves, files of few columns are read in fewer partitions.
+    pairs = X.map_partitions(_paired, y, align_dataframes=False, enforce_metadata=False, meta=(None, "object"))
+    return _parts(partition_tasks([(pair,) for pair in pairs.to_delayed()])), reader
+
+
+def _paired(frame: Any, targets: Any) -> tuple[Any, Any]:
+    return frame, targets
 
 
 def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
     require_numbers("X", X.dtype)
     rows = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
-    blocks = rows.to_delayed().ravel().tolist()
-    goals: list[Any] = [None] * len(blocks)
-    if y is not None:
-        if not is_dask(y) or hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != len(blocks):
-            raise _apart(y, len(blocks))
-        goals = y.to_delayed().ravel().tolist()
-    reader = ArrayReader(width=int(X.shape[1]), kind=str(X.dtype), target_kind=None if y is None else str(y.dtype))
-    return _numbered(list(zip(blocks, goals, strict=True))), reader
+    # As they are: Dask's optimisation would make two tasks of what features and targets are both made of, and let go of what is persisted.
+    blocks = rows.to_delayed(optimize_graph=False).ravel()
+    if y is None:
+        reader = ArrayReader(width=int(X.shape[1]), kind=str(X.dtype))
+        return _parts([(tasks, None) for tasks in partition_tasks([(block,) for block in blocks])]), reader
+    if not is_dask(y) or hasattr(y, "divisions") or y.ndim != 1 or y.npartitions != len(blocks):
+        raise _apart(y, len(blocks))
+    reader = ArrayReader(width=int(X.shape[1]), kind=str(X.dtype), target_kind=str(y.dtype))
+    return _parts(partition_tasks(list(zip(blocks, y.to_delayed(optimize_graph=False).ravel(), strict=True)))), reader
 
 
-def _numbered(stored: list[Any]) -> tuple[Part, ...]:
+def _parts(stored: Sequence[Any]) -> tuple[Part, ...]:
     return tuple(Part(place, f"partition {place}", one) for place, one in enumerate(stored))
 
 

@@ -1,0 +1,1 @@
+"""Tables of Dask, and passes on its clusters."""

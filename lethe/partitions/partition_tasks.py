@@ -1,0 +1,105 @@
+"""PartitionTasks: the tasks of Dask that a single partition needs, carried out where its sums are computed.
+
+As tasks of their own, reads run ahead of sums, and partitions pile up in the memory of workers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Sequence
+from functools import partial
+from graphlib import TopologicalSorter
+from typing import Any
+
+Graph = dict[Hashable, Any]
+
+
+class PartitionTasks:
+    """Tasks that end in one partition. No dataclass: Dask looks into the fields of those.
+
+    Args:
+        keys: of the tasks that give the partition: its features, or features and targets.
+        graph: tasks that no other partition needs, by their keys.
+        inputs: keys of the tasks whose results these take: shared or persisted ones.
+    """
+
+    __slots__ = ("graph", "inputs", "keys")
+
+    def __init__(self, keys: tuple[Hashable, ...], graph: Graph, inputs: tuple[Hashable, ...]) -> None:
+        self.keys, self.graph, self.inputs = keys, graph, inputs
+
+    def __call__(self, *results: Any) -> Any:
+        """The partition, a tuple where it has several keys.
+
+        Args:
+            results: of the inputs.
+        """
+        # A task without arguments: a result by itself might look like a key or a task.
+        inputs = {key: (partial(_result, result),) for key, result in zip(self.inputs, results, strict=True)}
+        values = importlib.import_module("dask").get({**self.graph, **inputs}, list(self.keys))
+        return values[0] if len(self.keys) == 1 else tuple(values)
+
+
+def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[PartitionTasks, list[Any]]]:
+    """For each partition the tasks that only it needs, and what they take from others as a list of Delayed.
+
+    Args:
+        partitions: the Delayed objects of each: its features, or features and targets.
+    """
+    graphs = {id(one.dask): one.dask for some in partitions for one in some}
+    together = {key: task for graph in graphs.values() for key, task in graph.items()}
+    # Without what is persisted: futures are no tasks.
+    nodes: Graph = importlib.import_module("dask._task_spec").convert_legacy_graph(together)
+    movable = {key for key, node in nodes.items() if not node.block_fusion}  # Dask finds the barrier of a shuffle by its key
+    needs = {key: node.dependencies for key, node in nodes.items()}
+    owners: dict[Hashable, int | None] = {}
+
+    def need(key: Hashable, owner: int | None) -> None:
+        owners[key] = owner if owners.setdefault(key, owner) == owner else None
+
+    for place, some in enumerate(partitions):
+        for one in some:
+            need(one.key, place)
+    for key in reversed(list(TopologicalSorter(needs).static_order())):
+        if key in owners:
+            for other in needs.get(key, ()):
+                need(other, owners[key] if key in movable else None)
+
+    def fused(place: int, some: tuple[Any, ...]) -> tuple[PartitionTasks, list[Any]]:
+        graph: Graph = {}
+        inputs = list[Any]()
+        seen = {one.key for one in some}
+        waiting = list(seen)
+        while waiting:
+            key = waiting.pop()
+            if key in movable and owners[key] == place:
+                graph[key] = nodes[key]
+                waiting.extend(needs[key] - seen)
+                seen |= needs[key]
+            else:
+                source = next((one for one in some if key in one.dask), some[0])
+                inputs.append(type(source)(key, source.dask, layer=source.__dask_layers__()[0]))
+        return PartitionTasks(tuple(one.key for one in some), graph, tuple(one.key for one in inputs)), inputs
+
+    return [fused(place, some) for place, some in enumerate(partitions)]
+
+
+def computed(stored: Any) -> Any:
+    """A partition as the reader takes it: tasks of Dask are carried out in this thread.
+
+    Args:
+        stored: whatever a `Part` holds; tuples are looked into.
+    """
+    if not isinstance(stored, tuple):
+        return stored
+    if stored and isinstance(stored[0], PartitionTasks):
+        tasks, inputs = stored
+        if any(hasattr(one, "__dask_graph__") for one in inputs):
+            # Together: by itself, each would compute what they share anew, such as the folder of a shuffle through files.
+            inputs = importlib.import_module("dask").compute(*inputs, scheduler="synchronous")
+        return tasks(*inputs)
+    return tuple(computed(one) for one in stored)
+
+
+def _result(result: Any) -> Any:
+    return result
