@@ -96,7 +96,6 @@ def test_scikit_learn_says_the_rest() -> None:
     for table, y, message in (
         (X, None, "requires y to be passed"),
         (X, Y[:-1], "inconsistent numbers"),
-        (X, np.column_stack([Y, Y]), "1d array"),
         (X, X[:, 0] + 0.1, "continuous"),
         (X[:, 0], Y, "Reshape"),
         ([[1.0], [1.0, 2.0]], Y[:2], "inhomogeneous"),
