@@ -181,7 +181,14 @@ def _answering(function: CallableT, elsewhere: Mapping[str, str]) -> CallableT:
 
 
 def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownArgumentError:
-    """The error for an argument that there is not: with what to write instead, or with the name that may be meant and all there are."""
+    """The error for an argument that there is not: with what to write instead, or with the name that may be meant and all there are.
+
+    Args:
+        word: that argument.
+        owner: the function or class.
+        known: the arguments that it takes.
+        elsewhere: words that it does not take, with what to write for each.
+    """
     if word in elsewhere:
         return UnknownArgumentError(f"{word}: {owner} takes no such argument.", remedy=elsewhere[word])
     return UnknownArgumentError(f"{word}: {owner} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")

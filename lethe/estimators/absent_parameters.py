@@ -15,8 +15,8 @@ _ONE_PROCESS = "leave it out: a fit is not divided among processes; of a Dask ta
 _RANGES = "write PublicScaler(low=..., high=...): the ranges of the columns that were known before; they become [-1, 1]"
 
 ABSENT: Mapping[str, str] = {
-    "class_weight": "leave it out, and give public weights by class to the records, as fit(X, y, sample_weight=...) of a linear model, "
-    "with max_weight the largest of them; 'balanced' would read weights off the labels",
+    "class_weight": "leave it out, and give each record a public weight of its class: model.fit(X, y, sample_weight=...) of a linear "
+    "model, with max_weight the largest of them; 'balanced' would read weights off the labels",
     "warm_start": "leave it out: every fit begins anew and costs its epsilon; for longer training ask one fit for more passes",
     **dict.fromkeys(("solver", "dual", "svd_solver", "algorithm", "selection", "precompute", "max_fun"), _HOW),
     **dict.fromkeys(("iterated_power", "n_oversamples", "power_iteration_normalizer"), _HOW),

@@ -159,7 +159,7 @@ def _frames() -> Iterator[FrameType]:
 def _number_of_fits(repeating: list[FrameType]) -> int | None:
     """How many fits a cross-validation makes in all, where the call says so; scikit-learn's searches tell each of their fits."""
     fold = repeating[0]
-    owners = list({id(owner): owner for frame in repeating if isinstance(owner := _owner(frame), BaseEstimator)}.values())
+    owners: list[Any] = list({id(owner): owner for frame in repeating if isinstance(owner := _owner(frame), BaseEstimator)}.values())
     within_one_loop = not owners or (len(owners) == 1 and type(owners[0]) in (GridSearchCV, RandomizedSearchCV))
     if fold.f_globals.get("__name__") != _FOLDS or not within_one_loop:
         return None

@@ -66,7 +66,8 @@ def _no_warning_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _fit(name: str) -> None:
     """Fit an estimator of scikit-learn that holds private ones."""
-    kind, rows, targets = OUTER[name], X, Y
+    kind: Any = OUTER[name]
+    rows, targets = X, Y
     model: Any = clone(MODEL)
     if issubclass(kind, RegressorMixin) or name == "IterativeImputer":
         model, targets = clone(REGRESSION), X.sum(axis=1)
@@ -90,7 +91,8 @@ def _fit(name: str) -> None:
         targets = np.where(np.arange(len(Y)) < 120, Y, -1)
     if name == "IterativeImputer":
         rows = np.where(np.arange(X.size).reshape(X.shape) % 7 == 0, np.nan, X)
-    kind(**{key: value for key, value in settings.items() if key in inspect.signature(kind).parameters}).fit(rows, targets)
+    outer: Any = kind(**{key: value for key, value in settings.items() if key in inspect.signature(kind).parameters})
+    outer.fit(rows, targets)
 
 
 @pytest.mark.parametrize("name", OUTER)
@@ -146,8 +148,8 @@ def test_a_private_search_within_folds_is_told_with_its_own_epsilon() -> None:
 
 
 def test_threads_that_fit_are_warned_of_though_they_do_not_know_for_whom() -> None:
+    model: Any = clone(MODEL)
+    model.set_params(max_weight=20.0)
     with parallel_config("threading", n_jobs=2):
-        messages = warnings_of(
-            lambda: BaggingClassifier(clone(MODEL).set_params(max_weight=20.0), n_estimators=2).fit(X, Y), RepeatedFitWarning
-        )
+        messages = warnings_of(lambda: BaggingClassifier(model, n_estimators=2).fit(X, Y), RepeatedFitWarning)
     assert "fitted by a parallel loop of scikit-learn" in messages[0]
