@@ -182,7 +182,7 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
     model.set_params(delta=0.1, allow_large_delta=True, epsilon=20.0).fit(rows, labels)
-    said = "note: delta >= 1/records = 0.02: such a delta allows one record in 60 to be published whole."
+    said = "note: delta >= 1/records = 0.0166: such a delta allows one record in 60 to be published whole."
     assert said in model.privacy_report_
     assert said in lethe.estimators.privacy_report_of(model, 0.1, allow_large_delta=True)
     with pytest.raises(lethe.InputError, match="with 60 records"):
