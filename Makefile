@@ -58,10 +58,10 @@ docs: theorems
 docs-serve: theorems
 	$(MKDOCS) serve
 
-# The screenshots that the pages show, made by the tests in a browser.
+# The screenshot that a page shows, made by a test in a browser.
 .PHONY: pictures
 pictures: $(STAMP)
-	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/studio/test_studio_in_browser.py tests/report/test_report_in_browser.py
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/studio/test_studio_in_browser.py
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)

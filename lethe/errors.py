@@ -10,7 +10,7 @@ LetheError
 └── MissingExtraError     an optional dependency is not installed (also an ImportError)
 
 A warning says what was done all the same. LetheWarning (a UserWarning) is the root of them: LargeDeltaWarning, of a delta above
-1/(10 records); RepeatedFitWarning, of a cross-validation that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
+1/(10 records); RepeatedFitWarning, of a loop of scikit-learn that spends an epsilon a fit; UncoveredStepWarning, of a pipeline's step that
 learned without privacy; CallbackWarning, of a logger that failed while training went on; RecordByRecordWarning, of a training that computes
 one record at a time.
 """

@@ -10,6 +10,7 @@ import warnings
 from fractions import Fraction
 
 from lethe.calculus.domains import as_number, outside
+from lethe.calculus.upward_formatting import shown_down
 from lethe.errors import InputError, LargeDeltaWarning
 
 _NEEDED = "a number above 0 and below 1, about 1 / (10 records), such as 1e-5"
@@ -43,11 +44,11 @@ def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -
         return number
     if is_large(number, records):
         raise InputError(
-            f"delta: got {number:g}; with {records} records it needs to be below 1/records = {1 / records:.3g}: "
+            f"delta: got {number:g}; with {records} records it needs to be below 1/records = {shown_down(1 / records, 3)}: "
             "a larger one promises nothing, as somebody's record may be published whole.",
             source=f"delta = {number:g}, records = {records}",
-            remedy=f"give delta = {_tenth(records):.1g} = 1/(10 records) or less; or say allow_large_delta=True (--allow-large-delta), "
-            "and it is told wherever the number is.",
+            remedy=f"give delta = {shown_down(_tenth(records), 2)} or less, which is 1/(10 records); or say allow_large_delta=True "
+            "(--allow-large-delta), and it is told wherever the number is.",
         )
     if (warning := unusual_delta_warning(number, records)) is not None:
         warnings.warn(warning, LargeDeltaWarning, stacklevel=3)
@@ -59,7 +60,7 @@ def unusual_delta_warning(delta: float, records: int) -> str | None:
     if Fraction(delta) * records <= _LARGEST_USUAL:
         return None
     return (
-        f"delta = {delta:g} is above 1/(10 records) = {_tenth(records):.3g}: the chance that something fails for one of "
+        f"delta = {delta:g} is above 1/(10 records) = {shown_down(_tenth(records), 3)}: the chance that something fails for one of "
         f"{records} records is not small."
     )
 
@@ -80,7 +81,7 @@ def large_delta_note(delta: float, records: int) -> str | None:
     r"""The warning that must accompany a number at $\delta \ge 1/n$; None if there is none."""
     if not is_large(delta, records):
         return None
-    return f"note: delta >= 1/records = {1 / records:.1g}: such a delta allows one record in {records} to be published whole."
+    return f"note: delta >= 1/records = {shown_down(1 / records, 3)}: such a delta allows one record in {records} to be published whole."
 
 
 def usual_delta(records: int) -> float:

@@ -33,6 +33,7 @@ from lethe.certificates.sealing import Seal, read_seal, seal
 from lethe.certificates.signing import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
+from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
@@ -200,6 +201,7 @@ class Certificate(Claims):
         Raises:
             InputError: a key is missing or holds what no certificate holds.
         """
+        refuse_other_kind(content, "certificate", source=source)
         try:
             loaded = _parsed(cls, content, key)
             _refuse_contradictions(loaded, content)

@@ -16,7 +16,6 @@ from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.statements.saved import load_run
 from lethe.accounting.sweep_values import require_over
 from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
@@ -113,7 +112,7 @@ def certify(
     if output is not None:
         require_place(output, *DOCUMENTS)
     with working("certifying", quiet):
-        loaded = load_run(run)
+        loaded = Run.load(run)
         comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
         certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
     if output is not None:
@@ -153,7 +152,7 @@ def compare(
         )
     if output is not None:
         require_new_folder(output)
-    loaded, numbers = load_run(run), None if values is None else _numbers(values)
+    loaded, numbers = Run.load(run), None if values is None else _numbers(values)
     names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
     if output is None:
         result = _compared(loaded, delta, over, numbers, names, allow_large_delta, quiet)

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
-from lethe.accounting.statements.saved import load_run
 from lethe.cli.completion import schedule_names
 from lethe.cli.console import AllowLargeDelta, AsJson, Delta, Quiet, RunFile, print_tables, progress_bar, working
 from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_bytes
 from lethe.errors import InputError
 from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate, plot_content
 from lethe.report.tables import allocation_table
+from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
 
@@ -53,7 +53,7 @@ def plan(
     if output is not None:
         require_place(output, *DOCUMENTS)
     draw = None if plot is None else _drawing(plot)
-    loaded = load_run(run)
+    loaded = Run.load(run)
     allocation = None
     if schedule is None:
         with working("planning", quiet):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from lethe.documents.html_tables import html_table
+from lethe.documents.kinds import Name, refuse_other_kind
 from lethe.documents.shortened import shortened
 from lethe.documents.strict import read_document, write_document
 from lethe.documents.synonyms import did_you_mean, respelt
@@ -82,6 +83,9 @@ class Specification(BaseModel):
 class StoredSpecification(Specification):
     """A specification that is stored in a file of its own."""
 
+    _kind: ClassVar[Name | None] = None
+    """What such a file is called; other kinds are refused by name."""
+
     def __str__(self) -> str:
         """The fields that repr shows, a line each."""
         told = list(self.__repr_args__())
@@ -101,6 +105,8 @@ class StoredSpecification(Specification):
         """
         if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"got {type(document).__name__}; {cls.__name__} is a mapping of its fields.", source=source)
+        if cls._kind is not None:
+            refuse_other_kind(document, cls._kind, source=source)
         try:
             return cls(**{str(key): value for key, value in document.items()})
         except InputError as error:

@@ -114,6 +114,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         InputError: no such file, an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
     """
     file = as_path(path)
+    _require_document(file, str(file))
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -133,13 +134,12 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
         InputError: an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
     """
     file = Path(name)
+    _require_document(file, name)
     try:
         if file.suffix.lower() == ".json":
             content = json.loads(text, object_pairs_hook=_pairs_once, parse_constant=_refuse_constant)
-        elif file.suffix.lower() in _YAML_SUFFIXES:
-            content = yaml.load(text, Loader=_StrictLoader)
         else:
-            raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
+            content = yaml.load(text, Loader=_StrictLoader)
     except InputError as error:
         raise InputError(error.what, source=name, remedy=error.remedy) from error
     except _UNREADABLE as error:
@@ -147,6 +147,21 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{name} holds {type(content).__name__}; it needs key: value pairs at the top.")
     return content
+
+
+def _require_document(file: Path, name: str) -> None:
+    if file.is_dir():
+        raise InputError(
+            f"{name} is a folder; it needs a document in a file.",
+            source=name,
+            remedy=f"of a folder that `lethe train` wrote, give run.json or certificate.json; `lethe report {name}` takes all of it.",
+        )
+    if file.suffix.lower() not in DOCUMENTS:
+        raise InputError(
+            f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.",
+            source=name,
+            remedy="give a run, a configuration or a certificate; a table goes to `lethe init --data FILE --target COLUMN`.",
+        )
 
 
 def parse_value(text: str, name: str) -> Any:

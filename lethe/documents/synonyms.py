@@ -47,7 +47,8 @@ _PENALTY = Meant(
     "the class says which penalty; C is 1/strength on the sum of losses as in scikit-learn, alpha the strength",
 )
 _NORM = Meant(("feature_norm", "bounds", "clip_norm"), "the largest Euclidean norm of a row, a public number")
-_RANGE = Meant(("bounds", "target_bound", "feature_norm", "ranges"), "public numbers, never read off the records")
+_RANGE = Meant(("bounds", "feature_norm", "ranges"), "public numbers, never read off the records")
+_TARGETS = Meant(("target_bound",), "public numbers, never read off the records")
 _RANDOM = Meant(("random_state", "seed"), "")
 _EPSILON = Meant(("epsilon", "max_epsilon"), "")
 _DELTA = Meant(("delta",), "")
@@ -83,11 +84,15 @@ SYNONYMS: Mapping[str, Meant] = {
     **dict.fromkeys(("weight_decay", "l2", "l2_regularization", "lambda_", "reg"), _DECAY),
     "penalty": _PENALTY,
     **dict.fromkeys(("data_norm", "max_norm_rows", "row_norm", "norm"), _NORM),
-    **dict.fromkeys(("bounds_X", "bounds_y", "bounds", "data_range", "range"), _RANGE),
+    **dict.fromkeys(("bounds_X", "bounds", "data_range", "range"), _RANGE),
+    "bounds_y": _TARGETS,
     **dict.fromkeys(("random_seed", "seed", "random_state", "rng"), _RANDOM),
     **dict.fromkeys(("target_epsilon", "eps", "privacy_budget", "total_epsilon"), _EPSILON),
     **dict.fromkeys(("target_delta", "privacy_delta"), _DELTA),
     **dict.fromkeys(("neighboring_relation", "neighbouring_relation", "adjacency", "relation"), _RELATION),
+    **dict.fromkeys(
+        ("param_grid", "param_distributions"), Meant(("candidates",), "lists of values by name, as of ParameterGrid; all of them public")
+    ),
     "optimiser": Meant(("optimizer",)),
     "secure_mode": Meant(("secure",), "noise from the operating system's cryptographic source"),
     "accountant": Meant(("run",), "none is chosen: every theorem that applies is tried, and the smallest epsilon that is proved counts"),
@@ -98,6 +103,10 @@ SYNONYMS: Mapping[str, Meant] = {
 
 OF_THE_RUN = ("records", "batches", "passes", "steps", "step_size", "clip_norm", "noise_multiplier", "neighbours", "regulariser", "release")
 """Fields of a Run that people look for among the arguments of a function that takes one."""
+
+
+_A_SLIP = 0.75
+"""Of difflib's ratio: "lose" is a slip of "loss"; class_weight, at .73 of max_weight, means another thing."""
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
@@ -113,7 +122,7 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
             return f" did you mean that of the run, lethe.Run({own}=...)?{f' ({meant.note})' if meant is not None and meant.note else ''}"
         if meant in (_EPSILON, _DELTA) or word in ("epsilon", "delta"):
             return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=_A_SLIP)
     return f" did you mean {near[0]!r}?" if near else ""
 
 
@@ -164,15 +173,25 @@ def _answering(function: CallableT, elsewhere: Mapping[str, str]) -> CallableT:
         if not given.keys() <= parameters.keys():
             given = respelt(given, known)
             for word in given:
-                if word in elsewhere:
-                    raise UnknownArgumentError(f"{word}: {name} takes no such argument.", remedy=elsewhere[word])
-                if word not in known and not open_ended:
-                    raise UnknownArgumentError(
-                        f"{word}: {name} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}."
-                    )
+                if word not in known and (word in elsewhere or not open_ended):
+                    raise unknown_argument(word, name, known, elsewhere)
         return function(*args, **given)
 
     return cast(CallableT, checked)
+
+
+def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownArgumentError:
+    """The error for an argument that there is not: with what to write instead, or with the name that may be meant and all there are.
+
+    Args:
+        word: that argument.
+        owner: the function or class.
+        known: the arguments that it takes.
+        elsewhere: words that it does not take, with what to write for each.
+    """
+    if word in elsewhere:
+        return UnknownArgumentError(f"{word}: {owner} takes no such argument.", remedy=elsewhere[word])
+    return UnknownArgumentError(f"{word}: {owner} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
 
 
 def class_in_other_words(owner: ClassT) -> ClassT:

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Self, dataclass_transform
 
-from lethe.documents.synonyms import SYNONYMS, class_in_other_words, did_you_mean, respelt
-from lethe.errors import UnknownArgumentError
+from lethe.documents.synonyms import answering, respelt, unknown_argument
+from lethe.estimators.absent_parameters import ABSENT
 
 _ARGS = "\nArgs:\n"
 _ENTRY = re.compile(r"^ {4}(?P<names>\w[\w, ]*):.*(\n {5,}.*)*\n?", re.MULTILINE)
@@ -27,22 +27,22 @@ class Parameterised:
         own = cls.__doc__  # before dataclass writes one where there is none
         dataclass(kw_only=True, eq=False, repr=False)(cls)
         if "__init__" in vars(cls):
-            class_in_other_words(cls)
+            cls.__init__ = answering(ABSENT)(cls.__init__)
         inherited = next((base.__doc__ for base in cls.__mro__[1:] if issubclass(base, Parameterised)), None)
         if own is not None and inherited is not None:
             cls.__doc__ = _with_parameters(own, inherited)
 
     def set_params(self, **parameters: Any) -> Self:
-        """As scikit-learn's, in both spellings, and with the name that is meant where one is not known.
+        """As scikit-learn's, in both spellings.
 
         Raises:
-            UnknownArgumentError: another library's word for one of them; ValueError: any other that there is not.
+            UnknownArgumentError: a parameter that there is not.
         """
         known = inspect.signature(type(self)).parameters
         given = respelt(parameters, known)
         for name in given:
-            if name in SYNONYMS and name not in known:
-                raise UnknownArgumentError(f"{name}: {type(self).__name__} has no such parameter;{did_you_mean(name, known)}")
+            if name.partition("__")[0] not in known:
+                raise unknown_argument(name, type(self).__name__, known, ABSENT)
         return super().set_params(**given)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 

@@ -197,4 +197,4 @@ class PrivateEstimator(Parameterised, BaseEstimator):
         )
         warn_of_steps(learned, type(self).__name__)
         if payment is None:
-            warn_of_repeated_fits(self.epsilon_)
+            warn_of_repeated_fits(self, PrivateEstimator, self.epsilon_)

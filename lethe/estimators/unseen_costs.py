@@ -1,7 +1,8 @@
 """Warnings of what a private estimator's own epsilon does not count: other fits on the same records, and steps that learned from them.
 
-Both can be seen only in the frames of the call, as in `lethe.estimators.surrounding`. Not seen are fits in a loop of one's own, and in
-another process the number of fits; a pipeline that hands its rows on by itself; and rows that were scaled before any of it was called.
+Both can be seen only in the frames of the call, as in `lethe.estimators.surrounding`. Not seen are fits in a loop of one's own or of
+another library, and in another process the name of what fits; a pipeline that hands its rows on by itself; and rows that were scaled before
+any of it was called.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.feature_selection import SelectFromModel
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
 from lethe.errors import RepeatedFitWarning, UncoveredStepWarning
 
-_FOLDS = "sklearn.model_selection."
-_FITS = ("_fit_and_score", "_fit_and_predict", "_incremental_fit_estimator")
-"""The functions of scikit-learn that fit an estimator for one fold; each process that fits folds calls one of them."""
+_ONCE = (Pipeline, ColumnTransformer, FeatureUnion, TransformedTargetRegressor, SelectFromModel, FixedThresholdClassifier)
+"""The estimators of scikit-learn that fit each one that they hold once, and of which nothing else learns that is not seen below."""
+_HELPERS = ("sklearn.base", "sklearn.utils", "sklearn.pipeline", "sklearn.compose._column_transformer")
+"""The modules whose functions these, and all others, fit by."""
+_FOLDS = "sklearn.model_selection._validation"
 
-_told: set[str] = set()
+_warned_of: set[str] = set()
 _judges: list[Callable[[Any], bool | None]] = []
 
 
@@ -35,39 +40,68 @@ def judged_by(judge: Callable[[Any], bool | None]) -> Callable[[Any], bool | Non
     return judge
 
 
-def warn_of_repeated_fits(epsilon: float) -> None:
-    """Warn once a process where scikit-learn fits the estimator for a fold of a cross-validation.
+def warn_of_repeated_fits(fitted: Any, private: type, epsilon: float) -> None:
+    """Warn where something of scikit-learn fits the estimator that may do so several times, once a process for each that does.
 
     Args:
+        fitted: the estimator.
+        private: the class of those that account for what they fit.
         epsilon: of one fit.
     """
-    if "folds" in _told:
+    repeating = _repeating(fitted, private)
+    names = [type(owner).__name__ if isinstance(owner := _owner(frame), BaseEstimator) else frame.f_code.co_name for frame in repeating]
+    name = next((one for one in reversed(names) if not one.startswith("_")), "a parallel loop")
+    if not repeating or name in _warned_of:
         return
+    _warned_of.add(name)
+    count = _number_of_fits(repeating)
+    times = "k fits cost up to k times as much" if count is None else f"{count} fits cost up to {count} times as much"
+    total = "" if count is None else f": epsilon = {count * epsilon:.4g} for {epsilon:.4g}"
+    warnings.warn(
+        f"a private estimator is fitted by {name} of scikit-learn, which may fit it several times, on overlapping records: {times}{total}. "
+        f"Nothing adds that up, nor what {name} itself learns from the records without noise, such as scores, weights or thresholds. "
+        "PrivateSearch of lethe.estimators chooses within one epsilon, and privacy_of([...]) adds up fits that are listed; or work on "
+        "public records.",
+        RepeatedFitWarning,
+        stacklevel=2,
+    )
+
+
+def _repeating(fitted: Any, private: type) -> list[FrameType]:
+    """The frames of scikit-learn's that may fit it several times, from the inside out; none where another private estimator fits it."""
+    found: list[FrameType] = []
     for frame in _frames():
-        if str(frame.f_globals.get("__name__", "")).startswith(_FOLDS) and frame.f_code.co_name in _FITS:
-            _told.add("folds")
-            count = _number_of_fits(frame)
-            times = "k folds of c candidates cost k c times as much" if count is None else f"{count} fits cost up to {count} times as much"
-            total = "" if count is None else f": epsilon = {count * epsilon:.4g} for {epsilon:.4g}"
-            warnings.warn(
-                f"a private estimator is fitted by scikit-learn's cross-validation, once for each fold and each candidate, on overlapping "
-                f"records: {times}{total}, which nothing adds up, and the scores have no noise. PrivateSearch of "
-                "lethe.estimators chooses within one epsilon; or cross-validate on public records.",
-                RepeatedFitWarning,
-                stacklevel=2,
-            )
-            return
+        owner, module = _owner(frame), str(frame.f_globals.get("__name__", ""))
+        if owner is fitted or not (module.startswith("sklearn.") or isinstance(owner, private)):
+            continue
+        if isinstance(owner, private):
+            return []
+        if not isinstance(owner, _ONCE) if isinstance(owner, BaseEstimator) else not module.startswith(_HELPERS):
+            found.append(frame)
+    return found
+
+
+def _owner(frame: FrameType) -> Any:
+    """The object whose method a frame runs; None where it is no method."""
+    return frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
 
 
 def steps_that_learned() -> list[str]:
-    """Earlier steps of the pipelines whose fit this is a part of, by name and type, that learned from the records without privacy."""
+    """Earlier steps of the pipelines whose fit this is a part of, by name and type, that learned from the records without privacy.
+
+    What transformed the targets is one.
+    """
     found: dict[str, None] = {}
     seen: set[int] = set()
     for frame in _frames():
-        owner = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
-        if type(owner) is not Pipeline or id(owner) in seen:
+        owner = _owner(frame)
+        if id(owner) in seen:
             continue
         seen.add(id(owner))
+        if type(owner) is TransformedTargetRegressor:
+            found |= dict.fromkeys(_learned("transformer", owner.transformer_))
+        if type(owner) is not Pipeline:
+            continue
         place = frame.f_locals.get("step_idx") if frame.f_code.co_name == "_fit" else len(owner.steps) - 1
         if isinstance(place, int):
             for name, step in owner.steps[:place]:
@@ -122,11 +156,17 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _number_of_fits(fold: FrameType) -> int | None:
-    """How many fits the whole cross-validation makes, where the call says so; scikit-learn's searches tell each of their fits."""
+def _number_of_fits(repeating: list[FrameType]) -> int | None:
+    """How many fits a cross-validation makes in all, where the call says so; scikit-learn's searches tell each of their fits."""
+    fold = repeating[0]
+    owners: list[Any] = list({id(owner): owner for frame in repeating if isinstance(owner := _owner(frame), BaseEstimator)}.values())
+    within_one_loop = not owners or (len(owners) == 1 and type(owners[0]) in (GridSearchCV, RandomizedSearchCV))
+    if fold.f_globals.get("__name__") != _FOLDS or not within_one_loop:
+        return None
     told = [fold.f_locals.get(name) for name in ("split_progress", "candidate_progress")]
     if all(isinstance(one, tuple) for one in told):
-        return int(told[0][1]) * int(told[1][1])  # pyright: ignore[reportOptionalSubscript]
+        candidates = int(told[0][1]) * int(told[1][1])  # pyright: ignore[reportOptionalSubscript]
+        return candidates + sum(1 for search in owners if search.refit)
     frame = fold.f_back
     while frame is not None:
         if frame.f_code.co_name in ("cross_validate", "cross_val_predict") and str(frame.f_globals.get("__name__", "")).startswith(_FOLDS):

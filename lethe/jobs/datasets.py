@@ -16,8 +16,9 @@ from lethe.documents.array_files import reading_arrays
 from lethe.documents.strict import as_path
 from lethe.errors import InputError
 from lethe.jobs.tables.columns import as_number
+from lethe.jobs.tables.optional import extra
 from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, extra, table_name, table_suffix
+from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_name, table_suffix
 
 Task = Literal["classification", "regression"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 from lethe.jobs.configuration import Data, as_data, refuse_unanswered
@@ -57,6 +58,7 @@ def own_table(data: Path | None, target: str | None, columns: Path | None) -> Ow
 
 def _stated(file: Path) -> tuple[PublicColumns, Any, Data]:
     content = read_document(file)
+    refuse_other_kind(content, "configuration of `lethe train`", source=str(file))
     try:
         section: dict[str, Any] = {key: content[key] for key in ("data", "columns", "public") if key in content}
         refuse_unanswered(section)

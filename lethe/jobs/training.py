@@ -13,6 +13,7 @@ from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
+from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.specification import Specification
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
@@ -104,12 +105,7 @@ class Job(Specification):
             refuse_unanswered(content)
         except InputError as error:
             raise InputError(error.what, source=str(path), remedy=error.remedy) from error
-        if "run" not in content and "batches" in content:
-            raise InputError(
-                "this describes a run; a training configuration also says on which data and at what delta.",
-                source=str(path),
-                remedy="put these fields under run:, add data: and privacy: (docs/train.md), or use `lethe certify`.",
-            )
+        refuse_other_kind(content, "configuration of `lethe train`", source=str(path))
         try:
             return cls(**{str(key): value for key, value in content.items()})
         except InputError as error:

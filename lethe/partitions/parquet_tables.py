@@ -63,7 +63,7 @@ def parquet_table(
     Args:
         paths: a file, a folder of them, a pattern such as "people/*.parquet", or a list of files; records are in the order
             of the names.
-        columns: those that are used, the target included; None: all.
+        columns: those that are used, the target, weights and users included; None: all.
         workers: threads of this process that read; None: one for each processor.
         client: a `distributed.Client`, whose workers read in their place: every one of them must see the files under the same paths.
         progress: as `PartitionedTable`.
@@ -98,7 +98,7 @@ def parquet_table(
     groups = [(path, group) for path, file in files for group in range(file.num_row_groups)]
     return PartitionedTable(
         parts=tuple(Part(place, f"{path}, row group {group}", (path, group)) for place, (path, group) in enumerate(groups)),
-        read=ParquetReader(names=names, kinds=kinds),
+        read=ParquetReader(names=names, kinds=kinds, left_out=tuple(name for name in schema.names if name not in names)),
         executor=Threads(default_workers(workers)) if client is None else OnCluster(given_client(client)),
         progress=progress,
     )

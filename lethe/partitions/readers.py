@@ -22,6 +22,7 @@ class FrameReader:
     Args:
         names: of all columns that are used, in their order.
         kinds: their types, as their frame writes them.
+        left_out: what else the files hold, which the table was made without.
         target: the column that is no feature; None: all are.
         weights, users: the columns that are none either: what records weigh, and whose they are.
         apart: whether targets come beside the frame, of type `target_kind`.
@@ -30,6 +31,7 @@ class FrameReader:
 
     names: tuple[Any, ...]
     kinds: tuple[str, ...]
+    left_out: tuple[Any, ...] = ()
     target: Any = None
     weights: Any = None
     users: Any = None
@@ -93,6 +95,12 @@ class FrameReader:
         return self
 
     def _require_column(self, argument: str, name: Any) -> None:
+        if isinstance(name, str) and name in self.left_out:
+            raise InputError(
+                f"{argument}: got {name!r}, which stands in the files; columns= left it out of the table.",
+                source=f"the argument {argument}, and columns of parquet_table",
+                remedy=f"add it, columns=[..., {name!r}]: what fit is given as {argument} is no feature.",
+            )
         if not isinstance(name, str) or name not in self.names:
             shown = ", ".join(map(repr, self.names[:10])) + (", ..." if len(self.names) > 10 else "")
             raise InputError(

@@ -75,6 +75,7 @@ class Run(StoredSpecification):
     """
 
     _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}
+    _kind = "run"
 
     records: int = Field(ge=1, le=MOST_RECORDS)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]

@@ -12,7 +12,7 @@ import numpy as np
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan_with_certificate
 from lethe.calculus.large_delta import delta_for, is_large, unusual_delta_warning, usual_delta
-from lethe.calculus.upward_formatting import shown
+from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.certificate import Certificate
 from lethe.documents.strict import to_yaml
 from lethe.errors import HypothesisError, InputError, LetheError
@@ -149,7 +149,7 @@ def _may_be_asked_quietly(records: int, delta: object) -> bool:
         try:
             delta_for(records, delta, allow_large_delta=False)
         except InputError as error:  # which tells of an argument that the page does not have
-            remedy = f"give {usual_delta(records):.1g} or less; `lethe certify --allow-large-delta` takes a larger one."
+            remedy = f"give {shown_down(usual_delta(records), 2)} or less; `lethe certify --allow-large-delta` takes a larger one."
             raise InputError(error.what, source=error.source, remedy=remedy) from None
     return True
 

@@ -14,7 +14,7 @@ from lethe.studio import inputs, parts
 from lethe.studio.answers import Answer, answer
 from lethe.studio.controls import CONTROLS
 from lethe.studio.prices import ALTERNATIVES, Price, price
-from lethe.studio.state import LONGEST_LINK, State
+from lethe.studio.state import LONGEST_LINK, State, query_of
 from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
 from lethe.studio.workers import Workers
 
@@ -110,7 +110,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None
 
     @reactive.calc
     def query() -> str:
-        return State({control.name: input[control.name]() for control in CONTROLS}).query()
+        return query_of({control.name: input[control.name]() for control in CONTROLS})
 
     async def beside(which: str, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.wrap_future(workers[which].submit(_attempt, work, *arguments))
@@ -201,9 +201,11 @@ def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None
         session.on_ended(task.cancel)
 
 
-def _state_of(file: dict[str, Any], query: str) -> State:
+def _state_of(file: Any, query: str) -> State:
     """The state that shows the run in a file that was opened; what a run does not say is as in the state with this query."""
-    name, text = str(file["name"]), str(file["text"])
+    name, text = (file.get("name"), file.get("text")) if isinstance(file, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise InputError("opened: it needs the name and the text of a file.", source="the page", remedy="load the page again.")
     if len(text) > _LONGEST_FILE:
         raise InputError(f"{name}: got {len(text)} letters; a run has at most {_LONGEST_FILE}.", source=name)
     return State.of_run(Run.from_document(parse_document(text, name), source=name), State.from_query(query))

@@ -10,7 +10,7 @@ from typing import Any
 from lethe.errors import InputError
 from lethe.studio.app import make_app
 from lethe.studio.state import State
-from lethe.studio.web import Headers, PlainTextResponse, uvicorn
+from lethe.studio.web import H11Protocol, Headers, PlainTextResponse, h11, uvicorn
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8421
@@ -67,6 +67,20 @@ async def _refuse(scope: Message, receive: Receive, send: Send) -> None:
     await PlainTextResponse("lethe studio answers pages of its own only.\n", status_code=403)(scope, receive, send)
 
 
+class PlainProtocol(H11Protocol):
+    """uvicorn's, which answers a broken request twice, by 400 and by what was begun for it: the second answer fails, with a traceback."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed; what was begun for it is not sent any more."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.close()
+
+
 def listen(port: int | None) -> socket.socket:
     """A socket on this computer's own address, which no other computer reaches.
 
@@ -112,6 +126,7 @@ def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str]
                 log_config=None,  # its own would close the handlers of whoever called
                 log_level="warning",
                 lifespan="on",
+                http=PlainProtocol,
                 timeout_graceful_shutdown=2,
             )
         )

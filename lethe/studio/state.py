@@ -116,7 +116,7 @@ class State:
 
     def query(self) -> str:
         """The state as the query of a link; what is empty is left out."""
-        return urlencode({control.name: self.texts[control.name] for control in CONTROLS if self.texts[control.name] or control.words})
+        return query_of(self.texts)
 
     def question(self) -> Question:
         """What the controls ask.
@@ -175,6 +175,12 @@ class State:
 
     def _value(self, name: str) -> Any:
         return parse_value(self.texts[name], name)
+
+
+def query_of(values: Mapping[str, Any]) -> str:
+    """The query of a link that sets every control to what a page sent of it, whatever that is: whether it is a state, `from_query` says."""
+    texts = {control.name: _text(values[control.name]) for control in CONTROLS}
+    return urlencode({control.name: texts[control.name] for control in CONTROLS if texts[control.name] or control.words})
 
 
 def _text(value: Any) -> str:

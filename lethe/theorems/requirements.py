@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.calculus.rounding import round_down
 from lethe.calculus.sampled.renyi import Design
+from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
 from lethe.run.clip_fields import SHORTENING
 from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
@@ -325,7 +326,7 @@ def step_at_most(run: Run, limit: float, name: str, *, strictly: bool = False) -
         return holds("step size", f"{largest:.6g} {sign} {name} = {limit:.6g}")
     return fails(
         "step size",
-        f"it needs a step size {sign} {name} = {limit:.6g}; the largest is {largest:.6g}",
+        f"it needs a step size {sign} {name} = {shown_down(limit, 6)}; the largest is {shown(largest, 6)}",
         source="step_size",
         remedy="take smaller steps, or use optimal-shift, which has no such limit.",
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lethe.calculus.domains import require_positive
+from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_declaration
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
@@ -158,7 +159,7 @@ def step_does_not_overshoot(run: Run, curvature: Curvature) -> Finding:
         return holds("step size", f"{largest:.6g} <= {name} = {limit:.6g}")
     return fails(
         "step size",
-        f"it needs a step size <= {name} = {limit:.6g}; the largest is {largest:.6g}",
+        f"it needs a step size <= {name} = {shown_down(limit, 6)}; the largest is {shown(largest, 6)}",
         source="step_size",
         remedy="take smaller steps; 1/smoothness is best.",
     )

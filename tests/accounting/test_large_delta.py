@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,15 @@ def test_every_door_refuses_one_over_n_and_warns_from_a_tenth_of_it_on(door: Cal
     for no_answer in ("yes", 1, None):
         with pytest.raises(lethe.InputError, match="allow_large_delta"):
             door(0.001, allow_large_delta=no_answer)
+
+
+@given(st.integers(1, 10**12) | st.sampled_from([1, 3, 7, 1000, 60_000]))
+def test_what_the_refusal_says_to_give_is_taken_without_a_warning(records: int) -> None:
+    with pytest.raises(lethe.InputError, match="records") as caught:
+        delta_for(records, 0.9999999999999999 if records == 1 else 1 / records)
+    advised = re.search(r"give delta = (\S+) or less", str(caught.value))
+    assert advised is not None
+    assert delta_for(records, float(advised[1])) > 0.05 / records  # warnings are errors in these tests
 
 
 @pytest.mark.slow
@@ -172,7 +182,7 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
     model.set_params(delta=0.1, allow_large_delta=True, epsilon=20.0).fit(rows, labels)
-    said = "note: delta >= 1/records = 0.02: such a delta allows one record in 60 to be published whole."
+    said = "note: delta >= 1/records = 0.0166: such a delta allows one record in 60 to be published whole."
     assert said in model.privacy_report_
     assert said in lethe.estimators.privacy_report_of(model, 0.1, allow_large_delta=True)
     with pytest.raises(lethe.InputError, match="with 60 records"):

@@ -280,7 +280,7 @@ def test_what_is_no_part_is_refused(tmp_path: Path) -> None:
     RUN.save(tmp_path / "run.json")
     for part, reason in (
         (RUN, "certify it first"),
-        (tmp_path / "run.json", "a run says no epsilon"),
+        (tmp_path / "run.json", "run.json is a run, not a certificate"),
         (tmp_path / "nowhere.json", "cannot be read"),
         (3, "parts: got int"),
         ((CERTIFICATE, 0), "the number of releases"),

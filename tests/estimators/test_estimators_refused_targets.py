@@ -96,7 +96,6 @@ def test_scikit_learn_says_the_rest() -> None:
     for table, y, message in (
         (X, None, "requires y to be passed"),
         (X, Y[:-1], "inconsistent numbers"),
-        (X, np.column_stack([Y, Y]), "1d array"),
         (X, X[:, 0] + 0.1, "continuous"),
         (X[:, 0], Y, "Reshape"),
         ([[1.0], [1.0, 2.0]], Y[:2], "inhomogeneous"),
@@ -132,3 +131,13 @@ def test_a_split_takes_no_text_either() -> None:
     for epsilon, delta in (("1", 1e-5), (True, 1e-5), (1.0, "1e-5"), (1.0, True), (1.0, None)):
         with pytest.raises(InputError, match=r"epsilon|delta"):
             private.split_budget([private.PrivatePCA()] * 2, epsilon, delta, shares=[0.5, 0.5])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", [*CLASSIFIERS, *REGRESSORS])
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, pl.DataFrame], ids=["numpy", "pandas", "polars"])
+def test_several_targets_are_answered_with_one_model_for_each_and_what_that_costs(name: str, form: Any) -> None:
+    outer = "MultiOutputRegressor" if name in REGRESSORS else "MultiOutputClassifier"
+    with pytest.raises(InputError, match=r"y: got 3 columns; a model has one target") as caught:
+        fit(name, X, form(np.stack([Y, 1 - Y, Y], axis=1)))
+    assert f"sklearn.multioutput.{outer}(model)" in (caught.value.remedy or "")
+    assert "privacy_of(fitted.estimators_)" in (caught.value.remedy or "")

@@ -282,7 +282,7 @@ def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
 
 @pytest.mark.slow
 def test_bad_candidates_and_data_are_refused() -> None:
-    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
+    with pytest.raises(InputError, match="depth: LogisticRegression takes no such argument"):
         searched(candidates={"depth": [3]})
     with pytest.raises(ValueError, match="NaN"):
         PrivateSearch(MODEL, STRENGTHS).fit(np.full((30, 2), np.nan), np.arange(30) % 2)

@@ -8,11 +8,27 @@ from dataclasses import field
 from typing import Any
 
 import pytest
+from sklearn import decomposition, linear_model, model_selection, preprocessing, svm
 from sklearn.base import BaseEstimator, clone
 
 import lethe.estimators
+from lethe.errors import UnknownArgumentError
+from lethe.estimators.absent_parameters import ABSENT
 from lethe.estimators.parameters import Parameterised
 
+THEIRS = {
+    lethe.estimators.LogisticRegression: linear_model.LogisticRegression,
+    lethe.estimators.LinearRegression: linear_model.LinearRegression,
+    lethe.estimators.Ridge: linear_model.Ridge,
+    lethe.estimators.Lasso: linear_model.Lasso,
+    lethe.estimators.ElasticNet: linear_model.ElasticNet,
+    lethe.estimators.HuberRegressor: linear_model.HuberRegressor,
+    lethe.estimators.LinearSVC: svm.LinearSVC,
+    lethe.estimators.PrivateStandardScaler: preprocessing.StandardScaler,
+    lethe.estimators.PublicScaler: preprocessing.MinMaxScaler,
+    lethe.estimators.PrivatePCA: decomposition.PCA,
+    lethe.estimators.PrivateSearch: model_selection.GridSearchCV,
+}
 CLASSES = [each for name in lethe.estimators.__all__ if isinstance(each := getattr(lethe.estimators, name), type)]
 
 
@@ -75,3 +91,33 @@ def test_a_constructor_that_is_written_is_kept() -> None:
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="colour"):
         Second(colour="red")  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("estimator", THEIRS, ids=lambda each: each.__name__)
+def test_every_parameter_of_scikit_learn_s_class_is_taken_or_answered_with_what_to_do(estimator: Any) -> None:
+    for word in inspect.signature(THEIRS[estimator]).parameters:
+        if word not in inspect.signature(estimator).parameters:
+            with pytest.raises(UnknownArgumentError) as raised:
+                estimator(**{word: 1})
+            meant = re.search(r"did you mean '(\w+)'", str(raised.value))
+            assert (meant is None) == (word in ABSENT), word
+            assert meant is None or (word, meant[1]) in {("penalty", "C"), ("max_iter", "passes"), ("param_grid", "candidates")}
+            assert meant is not None or raised.value.remedy == ABSENT[word]
+
+
+def test_a_suggestion_is_right_or_absent() -> None:
+    model = lethe.estimators.LinearRegression()
+    for word, meant in {
+        "bounds_X": "feature_norm",
+        "bounds_y": "target_bound",
+        "feature_nrom": "feature_norm",
+        "intercept": "fit_intercept",
+    }.items():
+        with pytest.raises(UnknownArgumentError, match=f"did you mean '{meant}'"):
+            model.set_params(**{word: 1})
+    for word in ("class_weight", "warm_start", "intercept_scaling", "colour"):
+        with pytest.raises(UnknownArgumentError) as raised:
+            model.set_params(**{word: 1})
+        assert "did you mean" not in str(raised.value)
+    with pytest.raises(UnknownArgumentError, match=r"sample_weight=\.\.\."):
+        model.set_params(class_weight="balanced")

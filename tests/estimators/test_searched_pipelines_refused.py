@@ -121,7 +121,7 @@ def test_candidates_that_may_leak_and_bad_shares_are_refused_before_any_data_are
 
 
 def test_unknown_parameters_and_shares_too_small_for_anything_are_refused() -> None:
-    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
+    with pytest.raises(InputError, match="depth: LogisticRegression takes no such argument"):
         search(candidates={"logisticregression__depth": [1]}).fit(*two_blobs())
     with pytest.raises(CalibrationError, match="nothing is left for step privatestandardscaler"):
         search(shares={"privatestandardscaler": 1e-14, "logisticregression": 1.0}).fit(*two_blobs())

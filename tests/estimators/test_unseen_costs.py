@@ -1,54 +1,24 @@
-"""What an estimator's own epsilon does not count is told: folds of a cross-validation, and steps that learned without privacy."""
+"""What an estimator's own epsilon does not count is told: steps that learned without privacy. Of repeated fits: test_repeated_fits."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import two_blobs, warnings_of
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score, train_test_split
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 import lethe
-from lethe.errors import RepeatedFitWarning, UncoveredStepWarning
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, PublicScaler, privacy_of, unseen_costs
+from lethe.errors import UncoveredStepWarning
+from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, PublicScaler, privacy_of
 
 X, Y = two_blobs(records=240)
 MODEL: Any = LogisticRegression(epsilon=1.0, delta=1e-4, feature_norm=4.0, mechanism="cyclic", passes=2, classes=[0, 1])
-
-
-@pytest.fixture(autouse=True)
-def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unseen_costs, "_told", set())
-
-
-def _said(call: Any, kind: type[Warning]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        call()
-    return [str(one.message) for one in caught if issubclass(one.category, kind)]
-
-
-@pytest.mark.parametrize(
-    ("call", "count"),
-    [
-        (lambda: cross_val_score(clone(MODEL), X, Y, cv=3), "3 fits cost up to 3 times as much: epsilon = 3 for 1"),
-        (lambda: cross_val_predict(clone(MODEL), X, Y, cv=KFold(2)), "2 fits cost up to 2 times"),
-        (lambda: GridSearchCV(clone(MODEL), {"C": [0.1, 1.0]}, cv=2, refit=False).fit(X, Y), "4 fits cost up to 4 times"),
-        (lambda: cross_val_score(make_pipeline(PublicScaler(-9, 9), clone(MODEL)), X, Y, cv=2), "2 fits"),
-    ],
-    ids=["cross_val_score", "cross_val_predict", "GridSearchCV", "pipeline"],
-)
-def test_cross_validation_is_told_once_with_what_it_costs(call: Any, count: str) -> None:
-    (said,) = _said(call, RepeatedFitWarning)
-    assert count in said
-    assert "PrivateSearch" in said
-    assert _said(call, RepeatedFitWarning) == []  # once a process
 
 
 def test_ordinary_use_is_not_warned_of() -> None:
@@ -63,12 +33,7 @@ def test_ordinary_use_is_not_warned_of() -> None:
         for first in (scaler, union, columns, "passthrough", FunctionTransformer(np.abs)):
             make_pipeline(first, clone(MODEL)).fit(X, Y)
 
-    assert _said(ordinary, lethe.LetheWarning) == []
-
-
-def test_a_private_search_within_its_one_epsilon_is_not_warned_of() -> None:
-    search = PrivateSearch(clone(MODEL), {"C": [1.0]}, tries=1.5, delta=1e-4)
-    assert _said(lambda: search.fit(X, Y), lethe.LetheWarning) == []
+    assert warnings_of(ordinary, lethe.LetheWarning) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +47,7 @@ def test_a_private_search_within_its_one_epsilon_is_not_warned_of() -> None:
 )
 def test_a_step_that_learned_is_told_and_stands_in_the_headline(first: Any, named: str) -> None:
     pipeline: Any = make_pipeline(first, clone(MODEL))
-    (said,) = _said(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
+    (said,) = warnings_of(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
     assert named in said
     assert "privacy_of(pipeline) refuses it" in said
     report = pipeline[-1].privacy_report_.splitlines()
@@ -94,9 +59,22 @@ def test_a_step_that_learned_is_told_and_stands_in_the_headline(first: Any, name
 def test_a_private_step_between_sees_what_came_before_it_alone() -> None:
     """The scaler behind it has not been fitted when it is."""
     pipeline: Any = make_pipeline(PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0)), StandardScaler(), clone(MODEL))
-    (said,) = _said(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
+    (said,) = warnings_of(lambda: pipeline.fit(X, Y), UncoveredStepWarning)
     assert "before LogisticRegression was fitted" in said
     assert "NOT OF THE PIPELINE" not in pipeline[0].privacy_report_
+
+
+def test_what_transformed_the_targets_is_a_step_before() -> None:
+    model = LinearRegression(epsilon=1.0, delta=1e-4, feature_norm=4.0, target_bound=2.0, mechanism="cyclic", passes=2)
+    whole: Any = TransformedTargetRegressor(clone(model), transformer=StandardScaler())
+    (said,) = warnings_of(lambda: whole.fit(X, X.sum(axis=1)), UncoveredStepWarning)
+    assert "step 'transformer' (StandardScaler) learned" in said
+    assert "NOT OF THE PIPELINE: step 'transformer' (StandardScaler)" in whole.regressor_.privacy_report_
+    with pytest.raises(lethe.InputError, match="TransformedTargetRegressor"):
+        privacy_of(whole)
+    for public in ({"func": np.log1p, "inverse_func": np.expm1}, {"transformer": PublicScaler(-9, 9)}, {}):
+        plain: Any = TransformedTargetRegressor(clone(model), **public)
+        assert warnings_of(lambda plain=plain: plain.fit(X, np.abs(X.sum(axis=1))), lethe.LetheWarning) == []
 
 
 def test_an_estimator_s_own_report_speaks_of_its_own_fit() -> None:

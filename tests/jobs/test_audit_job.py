@@ -188,7 +188,7 @@ def test_scores_of_other_code_are_refused(folder: Path, monkeypatch: pytest.Monk
 
 def test_other_configurations_are_told_apart(folder: Path) -> None:
     write_document(folder / "train.yaml", TRAINING)
-    with pytest.raises(lethe.InputError, match=r"this describes a training.*\n.*\n.*kind: train, config: "):
+    with pytest.raises(lethe.InputError, match=r"is a configuration of `lethe train`, not.*\n.*\n.*kind: train, config: "):
         AuditJob.load(folder / "train.yaml")
     with pytest.raises(lethe.InputError, match=r"audit.yaml"):
         AuditJob.load(written(folder, runs=0))

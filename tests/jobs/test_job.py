@@ -190,5 +190,5 @@ def test_measurements_are_no_classes(tmp_path: Path) -> None:
 
 def test_a_run_file_is_told_from_a_configuration(tmp_path: Path) -> None:
     write_document(tmp_path / "run.yaml", make_run().to_document())
-    with pytest.raises(lethe.InputError, match="this describes a run"):
+    with pytest.raises(lethe.InputError, match=r"run\.yaml is a run, not a configuration of `lethe train`"):
         Job.load(tmp_path / "run.yaml")

@@ -122,6 +122,14 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
         (lambda folder: parquet_table([]), "there is no such file"),
         (lambda folder: parquet_table(folder / "text.parquet"), "cannot be read as a Parquet file"),
         (lambda folder: parquet_table(folder / "a.parquet", columns=["agee"]), "columns: got 'agee'"),
+        (
+            lambda folder: parquet_table(folder / "a.parquet", columns=["age"]).with_target("label"),
+            r"y: got 'label', which stands in the files; columns= left it out of the table\.\n.*\n.*columns=\[\.\.\., 'label'\]",
+        ),
+        (
+            lambda folder: parquet_table(folder / "a.parquet", columns=["label"]).with_beside(weights="age", users=None),
+            "sample_weight: got 'age', which stands in the files; columns= left it out",
+        ),
         (lambda folder: parquet_table(folder / "a.parquet").with_target("labels"), "y: got 'labels'; the table has the columns 'age'"),
         (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds object; it needs numbers"),
         (lambda folder: read(parquet_table(folder / "gaps.parquet")), "column 'count': a value is missing"),

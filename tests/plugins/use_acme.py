@@ -10,6 +10,7 @@ import lethe
 from lethe.mechanisms.base import joint
 from lethe.theorems.registry import OURS
 from lethe.train import fit, fit_linear
+from lethe.train.clipping import Use
 
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((200, 3))
@@ -69,6 +70,16 @@ def a_layer_rule_clips() -> None:
     assert lethe.certify(fitted.run, 1e-4).epsilon < np.inf
 
 
+def a_layer_rule_keeps_the_promises_of_the_page_on_rules() -> None:
+    layer = acme.Scale(2).bfloat16()
+    inputs = torch.tensor([[1.0, 3.0], [torch.nan, torch.inf]], dtype=torch.bfloat16)
+    gradients = acme.ScaleGradients(layer, [Use((inputs,), torch.full((2, 2), 1.0078125, dtype=torch.bfloat16))], frozenset({"weight"}))
+    # 1.0078125 has 8 bits, its product with 3 needs 9, and the sum of the squares more than float32 has.
+    exact = torch.tensor([1.0078125, 3.0234375], dtype=torch.float64)
+    assert gradients.squared_norms()[0] == exact.square().sum()
+    assert gradients.weighted_sums(torch.tensor([1.0, 0.0]))["weight"].double().equal(exact)
+
+
 def a_mechanism_composes() -> None:
     count, statement = acme.noisy_count(targets > 0, lethe.GDP(0.5))
     assert abs(count - np.count_nonzero(targets > 0)) < 20.0
@@ -81,5 +92,6 @@ acme.register()
 a_theorem_is_tried_beside_the_others()
 a_loss_and_a_schedule_are_certified_trained_and_read_back()
 a_layer_rule_clips()
+a_layer_rule_keeps_the_promises_of_the_page_on_rules()
 a_mechanism_composes()
 print("all four are taken")

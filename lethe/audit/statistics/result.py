@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_FLOOR, Context
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -12,6 +11,7 @@ from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
 from lethe.audit.statistics.curves import Estimator
 from lethe.audit.statistics.rules import Selection
 from lethe.audit.statistics.setting import Level, Neighbours, Threat
+from lethe.calculus.upward_formatting import shown_down
 from lethe.documents.specification import StoredSpecification, from_tagged
 from lethe.errors import InputError
 
@@ -131,7 +131,7 @@ class AuditResult(StoredSpecification):
 
     def describe(self) -> str:
         """The result in a few lines, each kind in its own words."""
-        number = _shown(self.epsilon)
+        number = shown_down(self.epsilon)
         at = f"at delta = {self.delta:g}, {RELATIONS[self.neighbours]}"
         if self.kind == "certified":
             lines = [f"epsilon >= {number} {at}: certified lower bound, wrong with probability at most {self.level:g}"]
@@ -149,7 +149,7 @@ class AuditResult(StoredSpecification):
         lines += [f"  adversary  {_THREATS[self.threat]}", f"  counted    {self._counted()}", f"  rule       {self.rule}"]
         if self.at_best is not None:
             lines.append(
-                f"  at best    so many trials can show epsilon >= {_shown(self.at_best)} by this rule, whatever the mechanism reveals"
+                f"  at best    so many trials can show epsilon >= {shown_down(self.at_best)} by this rule, whatever the mechanism reveals"
             )
         return "\n".join(lines + [f"  warning    {warning}" for warning in self.warnings])
 
@@ -185,13 +185,6 @@ class AuditResult(StoredSpecification):
             f"{self.counts.false_negatives} of {self.counts.in_trials}",
         )
         return f"{out} OUT taken for IN, {inside} IN taken for OUT; one trial is a {self.unit}"
-
-
-def _shown(value: float) -> str:
-    """Four digits, rounded down; "infinity" where it is."""
-    if value == math.inf:
-        return "infinity"
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(value))):.4g}"
 
 
 def rounded_down(value: float) -> str:

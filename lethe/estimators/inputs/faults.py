@@ -117,6 +117,8 @@ def target_fault(y: Any, *, numeric: bool) -> InputError | None:
         entries = np.asarray(y, dtype=object).ravel()
     except (TypeError, ValueError):
         return None
+    if values.ndim == 2 and values.shape[1] > 1:
+        return _several_targets(values.shape[1], numeric=numeric)
     if values.dtype.kind == "c":
         return None  # scikit-learn says so
     if any(map(is_missing, entries)):
@@ -125,3 +127,14 @@ def target_fault(y: Any, *, numeric: bool) -> InputError | None:
     if fault == _INFINITE:
         return infinite_targets()
     return InputError("y: got what cannot be read as numbers.", source="the argument y", remedy=DATES) if fault == _UNREADABLE else None
+
+
+def _several_targets(columns: int, *, numeric: bool) -> InputError:
+    outer = "MultiOutputRegressor" if numeric else "MultiOutputClassifier"
+    one_hot = "" if numeric else "; columns that mark one class each are y.argmax(axis=1)"
+    return InputError(
+        f"y: got {columns} columns; a model has one target.",
+        source="the argument y",
+        remedy=f"fit one model a column, such as by sklearn.multioutput.{outer}(model). Each is a release of its own: give each a part of "
+        f"epsilon, and privacy_of(fitted.estimators_) says what all of them cost{one_hot}",
+    )

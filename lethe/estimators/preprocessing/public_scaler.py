@@ -11,7 +11,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array
 
 from lethe.calculus.domains import require_switch
+from lethe.documents.synonyms import answering
 from lethe.errors import InputError
+from lethe.estimators.absent_parameters import ABSENT
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.preprocessing.bounds import ordered_bounds
 from lethe.mechanisms.base import Array
@@ -31,6 +33,7 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes: `n_features_in_`, `feature_names_in_`.
     """
 
+    @answering(ABSENT)
     def __init__(self, low: Any, high: Any, *, clip: bool = True) -> None:
         self.low = low
         self.high = high

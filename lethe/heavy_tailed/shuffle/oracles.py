@@ -11,6 +11,7 @@ import numpy as np
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for, open_delta
+from lethe.calculus.upward_formatting import shown_down
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.oracles.base import MeanOracle, finite_rows, require_rows
@@ -164,7 +165,7 @@ class ShuffledCoordinateMedian(MeanOracle):
 def _small_enough(epsilon: object, logarithm: float, coordinates: int) -> float:
     level, most = require_positive("epsilon", epsilon), min(2.0 * logarithm, 2.5 * math.sqrt(2.0 * coordinates * logarithm))
     if level > most:
-        raise outside("epsilon", epsilon, f"a number above 0 and at most {most:.4g}, where the composition's proof holds")
+        raise outside("epsilon", epsilon, f"a number above 0 and at most {shown_down(most)}, where the composition's proof holds")
     return level
 
 

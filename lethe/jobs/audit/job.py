@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
 from lethe.audit.trainers import audit
+from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.strict import read_document, require_place
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.audited import Subject, parse_subject
@@ -58,13 +59,7 @@ class AuditJob(AuditOptions):
             InputError: the file cannot be read or holds no valid configuration.
         """
         content = read_document(path)
-        if "subject" not in content and ("run" in content or "batches" in content):
-            kind, key = ("train", "config") if "run" in content else ("run", "run")
-            raise InputError(
-                f"this describes a {'training' if kind == 'train' else 'run'}; an audit also says how to look for what it gives away.",
-                source=str(path),
-                remedy=f"write a file with subject: {{kind: {kind}, {key}: {path}}} (docs/audit.md).",
-            )
+        refuse_other_kind(content, "configuration of `lethe audit`", source=str(path))
         try:
             return cls(**{str(key): value for key, value in content.items()})
         except InputError as error:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lethe.errors import InputError, MissingExtraError
+from lethe.errors import InputError
+from lethe.jobs.tables.csv_text import read_csv
+from lethe.jobs.tables.optional import extra
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
-
-
-def extra(module: str) -> ModuleType:
-    """An optional module.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(f"{module.split('.')[0]} is needed and not installed.", remedy='pip install "lethe-dp[train]"') from error
 
 
 def table_suffix(file: Path) -> str:
@@ -68,13 +56,9 @@ class ColumnTable:
         """
         arrow, suffix = extra("pyarrow"), table_suffix(file)
         try:
-            if suffix == ".parquet":
-                content: Any = extra("pyarrow.parquet").read_table(file)
-            else:
-                csv = extra("pyarrow.csv")
-                types = {name: arrow.string() for name in as_text}
-                content = csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=False))
-        except (OSError, arrow.ArrowException) as error:
+            is_parquet = suffix == ".parquet"
+            content: Any = extra("pyarrow.parquet").read_table(file) if is_parquet else read_csv(file, as_text=as_text)
+        except (OSError, EOFError, arrow.ArrowException) as error:
             raise InputError(f"{file} cannot be read: {error}.", remedy=f"give a {suffix} file with named columns.") from error
         if content.num_rows == 0:
             raise InputError(f"{file} has no rows.", remedy="give a file with at least one record.")

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import round_up
+from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.run import Run
@@ -150,7 +151,7 @@ def small_last_step(run: Run) -> Finding:
         return holds("step size", f"last step {last:.6g} <= 1/(2(m + M)) = {limit:.6g}")
     return fails(
         "step size",
-        f"it needs a last step size <= 1/(2(m + M)) = {limit:.6g}; it is {last:.6g}",
+        f"it needs a last step size <= 1/(2(m + M)) = {shown_down(limit, 6)}; it is {shown(last, 6)}",
         source="step_size",
         remedy="take smaller steps, or use optimal-shift, which has no such limit.",
     )
