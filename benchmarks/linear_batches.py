@@ -21,8 +21,8 @@ from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
 from lethe.run.losses import Softmax
 from lethe.train.core.budgeted_noise import as_planned
-from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.proximal import proximal_step
+from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.description import Linear, prepared

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import NOUNS, Unit
 
 RELATIONS: dict[Neighbours, str] = {"replace_one": "replace one", "zero_out": "zero out one", "add_or_remove": "add or remove one"}
 

@@ -27,8 +27,8 @@ from lethe.certificates.signing import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError
+from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import Unit
 
 KIND = "statement"
 _KEYS = ("kind", "name", "guarantee", "neighbours", "findings", "citations", "derivation", "records", "release_id", "lethe")

@@ -11,8 +11,8 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.findings import holds
 from lethe.errors import InputError, LetheError
 from lethe.mechanisms.base import Statement
+from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import Unit
 from lethe.train.callbacks.in_force import known_in_force, spender_in_force
 
 

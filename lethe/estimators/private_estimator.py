@@ -29,8 +29,8 @@ from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
 from lethe.mechanisms.base import Statement, joint, require_swap
+from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import NOUNS, Unit
 
 
 class PrivateEstimator(Parameterised, BaseEstimator):

@@ -14,8 +14,8 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.budgeted_noise import as_planned
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.proximal import Proximal, proximal_step
+from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features

@@ -8,8 +8,7 @@ from typing import Any
 from lethe.ledger.budgets import Budget
 from lethe.ledger.chain import Entry
 from lethe.ledger.prices import Price
-from lethe.run.neighbours import Neighbours
-from lethe.run.unit import NOUNS, Unit
+from lethe.run.neighbours import NOUNS, Neighbours, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from lethe.calculus.domains import outside
 from lethe.certificates.signing import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.prices import Filter, Price, price_of
-from lethe.run.neighbours import Neighbours
-from lethe.run.unit import Unit
+from lethe.run.neighbours import Neighbours, Unit
 
 
 def presented(item: object, neighbours: Neighbours, unit: Unit, data_set: str, *, key: PublicKey | None = None) -> Part:

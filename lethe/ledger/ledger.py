@@ -28,8 +28,7 @@ from lethe.ledger.store.schema.upgrading import make_or_upgrade, newest, refused
 from lethe.ledger.store.standing import Standing
 from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
-from lethe.run.neighbours import Neighbours
-from lethe.run.unit import Unit
+from lethe.run.neighbours import Neighbours, Unit
 
 
 class Ledger(ReadLedger):

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from lethe.errors import InputError
 from lethe.run.losses import LOSSES, LinearLoss, Loss
-from lethe.run.unit import Unit
+from lethe.run.neighbours import Unit
 
 ClipMethod = Literal["clip", "envelope", "normalise", "automatic"]
 r"""`clip` $v\min(1, C/\|v\|)$, a projection; `envelope`: the gradient of the loss's Lipschitz envelope in the scores, see

@@ -10,13 +10,12 @@ from typing import NamedTuple, get_args
 
 from lethe.errors import InputError
 from lethe.run.clip_fields import ClipMethod
-from lethe.run.neighbours import Neighbours
+from lethe.run.neighbours import Neighbours, Unit
 from lethe.run.noise import NOISES, refuse_correlated
 from lethe.run.noise_fields import NoiseAt
 from lethe.run.participation import BatchSizes, Participation, said
 from lethe.run.release_field import Release
 from lethe.run.run import Run
-from lethe.run.unit import Unit
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "release": get_args(Release),

@@ -1,4 +1,4 @@
-"""Neighbouring relations, and which of them a batch design admits."""
+"""Neighbouring relations, which of them a batch design admits, and the unit that one of two neighbours lacks or has changed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ OF_ONE_NUMBER: frozenset[Neighbours] = frozenset({"replace_one", "zero_out"})
 
 ANY_NUMBER: frozenset[Neighbours] = frozenset({"replace_one", "zero_out", "add_or_remove"})
 """The relations of a design in which a removed record leaves all other records' batches as they were."""
+
+Unit = Literal["record", "user"]
+"""What is clipped once, is drawn into batches, and enters or leaves as a whole. record: each record by itself. user: all records of one
+user together; `records` of the Run then counts users."""
+
+NOUNS: dict[Unit, tuple[str, str]] = {"record": ("record", "records"), "user": ("user", "users")}
+"""A unit in words: one, and several."""
 
 
 def apart(neighbours: Neighbours) -> float:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lethe.documents.specification import Specification
+from lethe.run.schedules import Array
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24}
 """The largest relative error of one rounding to the nearest number of a type."""
@@ -34,6 +35,17 @@ class Precision(Specification):
     def rounding(self) -> float:
         """2uN, in parameter units: how far one rounding can move two iterates apart."""
         return 2.0 * UNIT_ROUNDOFF[self.dtype] * self.parameter_norm
+
+    def errors(self, step_sizes: Array, regularisers: int) -> Array:
+        r"""$2kuN + 2\lambda_tG$: how far rounding can move two iterates apart in each step, shape (T,), rounded up.
+
+        A step has k roundings at the size of the parameters: one for the update, and two for each regulariser's proximal step.
+
+        Args:
+            step_sizes: $\lambda_t$, shape (T,).
+            regularisers: their number.
+        """
+        return ((1 + 2 * regularisers) * self.rounding + 2.0 * self.gradient_error * step_sizes) * (1.0 + 2.0**-50)
 
     def to_document(self) -> dict[str, Any]:
         """The fields as plain data."""

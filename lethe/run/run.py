@@ -17,7 +17,7 @@ from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
 from lethe.run.losses import Loss, Unknown, parse_loss
-from lethe.run.neighbours import Neighbours, apart
+from lethe.run.neighbours import Neighbours, Unit, apart
 from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
@@ -25,8 +25,7 @@ from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
-from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule
-from lethe.run.unit import Unit
+from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, read_only
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -67,8 +66,7 @@ class Run(StoredSpecification):
             "add_or_remove" needs a design in which a removed record moves no other.
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
-        precision: how the iterates are stored; their rounding is counted where only the last is released. None: it is not known, and
-            the iterates are declared to be exact.
+        precision: of the stored iterates, whose rounding counts where only the last is released; None: they are declared to be exact.
         unit: "record", or "user": $f_i$ is the mean loss of some of user i's records, clipped as one; `records` then counts users.
     Raises:
         InputError: an unknown key, no `release`, a wrong type, a number out of range, or fields that contradict one another.
@@ -235,7 +233,7 @@ class Run(StoredSpecification):
     @cached_property
     def step_sizes(self) -> Array:
         r"""$\lambda_t$, shape (T,)."""
-        return _read_only(as_schedule(self.step_size).values(self.total_steps))
+        return read_only(as_schedule(self.step_size).values(self.total_steps))
 
     @cached_property
     def noise_multipliers(self) -> Array:
@@ -252,40 +250,33 @@ class Run(StoredSpecification):
             )
         multipliers = np.zeros(self.total_steps)
         multipliers[self.noisy_steps] = as_schedule(self.noise_multiplier).values(self._noise_entries)
-        return _read_only(multipliers)
+        return read_only(multipliers)
 
     @cached_property
     def noise_stds(self) -> Array:
         r"""$\tau_t = \lambda_t z_t C / b$, the noise standard deviation in parameter units, shape (T,)."""
-        return _read_only(self.step_sizes * self.noise_multipliers * (self.clip_bound / self.batch_size))
+        return read_only(self.step_sizes * self.noise_multipliers * (self.clip_bound / self.batch_size))
 
     @cached_property
     def rounding_errors(self) -> Array | None:
-        r"""$2kuN + 2\lambda_tG$: how far rounding can move two iterates apart in a step, shape (T,); None where `precision` is not known.
-
-        A step has k roundings at the size of the parameters: one for the update, and two for each regulariser's proximal step.
-        """
-        if self.precision is None:
-            return None
-        roundings = 1 + 2 * len(self.regularisers)
-        errors = roundings * self.precision.rounding + 2.0 * self.precision.gradient_error * self.step_sizes
-        return _read_only(errors * (1.0 + 2.0**-50))
+        """How far rounding can move two iterates apart in a step, shape (T,); None where `precision` is not known."""
+        return None if self.precision is None else read_only(self.precision.errors(self.step_sizes, len(self.regularisers)))
 
     @cached_property
     def sensitivities(self) -> Array:
         r"""$s_t = (2\text{ or }1)\,\lambda_t G / b$: how far one touch moves the iterate, in parameter units, shape (T,)."""
-        return _read_only(self.step_sizes * (self.touch_factor * self.touch_bound / self.batch_size))
+        return read_only(self.step_sizes * (self.touch_factor * self.touch_bound / self.batch_size))
 
     @cached_property
     def relative_noise(self) -> Array:
         r"""$\tau_t / s_t$: noise in units of one touch, shape (T,); exactly $z_t$ / touch_factor when G = C."""
-        return _read_only(self.record_noise / self.touch_factor)
+        return read_only(self.record_noise / self.touch_factor)
 
     @cached_property
     def record_noise(self) -> Array:
         r"""$z_t C/G$: noise of the batch sum in units of `touch_bound`, shape (T,)."""
         largest = float(np.finfo(np.float64).max)  # an infinite quotient times no noise would be no number
-        return _read_only(self.noise_multipliers * min(self.clip_bound / self.touch_bound, largest))
+        return read_only(self.noise_multipliers * min(self.clip_bound / self.touch_bound, largest))
 
     @cached_property
     def pass_averages(self) -> Array | None:
@@ -293,7 +284,7 @@ class Run(StoredSpecification):
         if self.pass_weights is None:
             return None
         weights = self._expanded("pass_weights", self.pass_weights, self.steps_per_pass)
-        return _read_only(weights / weights.max() / (weights / weights.max()).sum())
+        return read_only(weights / weights.max() / (weights / weights.max()).sum())
 
     @property
     def run_id(self) -> str:
@@ -354,8 +345,3 @@ class Run(StoredSpecification):
     def _expanded(self, name: str, value: float | Schedule, count: int) -> Array:
         unit = "pass" if name == "noise_multiplier" and self.noise_at == "pass_ends" else "step"
         return consistency.expanded(name, value, count, unit="step of a pass" if name == "pass_weights" else unit)
-
-
-def _read_only(values: Array) -> Array:
-    values.flags.writeable = False
-    return values

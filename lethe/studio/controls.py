@@ -8,10 +8,9 @@ from typing import get_args
 
 from lethe.run.batches import DESIGNS
 from lethe.run.losses import LOSSES
-from lethe.run.neighbours import Neighbours
+from lethe.run.neighbours import Neighbours, Unit
 from lethe.run.noise_fields import NoiseAt
 from lethe.run.release_field import Release
-from lethe.run.unit import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

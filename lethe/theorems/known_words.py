@@ -1,4 +1,4 @@
-"""Refusal of runs with fields that no theorem knows, before anything is computed."""
+"""Findings about fields that many theorems share, before anything is computed: unknown words, noise, groups, and arithmetic."""
 
 from __future__ import annotations
 
@@ -72,6 +72,18 @@ def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
             remedy="use composition, or give the run a strategy." if correlated else "use correlated-noise, or drop noise.",
         ),
     )
+
+
+def arithmetic(run: Run) -> Finding:
+    """What rounding does to iterates that nobody sees: counted where the precision is known, else declared to be nothing."""
+    if run.precision is None:
+        detail = "iterates and their gradients are computed exactly: precision is not said, so that rounding is not counted"
+    else:
+        dtype, norm = run.precision.dtype, run.precision.parameter_norm
+        errors = run.rounding_errors
+        assert errors is not None
+        detail = f"{dtype} parameters of norm <= {norm:.6g} after noise: rounding, up to {errors.max():.2g} a step, is counted"
+    return holds("arithmetic", detail, evidence="declared")
 
 
 def examine_precision(precision: Precision) -> Finding:

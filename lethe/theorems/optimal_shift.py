@@ -18,7 +18,8 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import arithmetic, bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
+from lethe.theorems.known_words import arithmetic
+from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
 from lethe.theorems.shuffled import positions
 from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
 from lethe.theorems.shuffled.reshuffled import reshuffled

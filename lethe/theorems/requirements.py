@@ -82,18 +82,6 @@ def last_iterate(run: Run) -> Finding:
     )
 
 
-def arithmetic(run: Run) -> Finding:
-    """What rounding does to iterates that nobody sees: counted where the precision is known, else declared to be nothing."""
-    if run.precision is None:
-        detail = "iterates and their gradients are computed exactly: precision is not said, so that rounding is not counted"
-    else:
-        dtype, norm = run.precision.dtype, run.precision.parameter_norm
-        errors = run.rounding_errors
-        assert errors is not None
-        detail = f"{dtype} parameters of norm <= {norm:.6g} after noise: rounding, up to {errors.max():.2g} a step, is counted"
-    return holds("arithmetic", detail, evidence="declared")
-
-
 def solvable_length(run: Run) -> tuple[Finding, ...]:
     """A failing finding if the run has more steps than the optimal shift is solved for (some 370 bytes a step); else empty."""
     if run.total_steps <= _MOST_SHIFTED_STEPS:

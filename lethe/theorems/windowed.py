@@ -16,8 +16,8 @@ from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
+from lethe.theorems.known_words import arithmetic
 from lethe.theorems.requirements import (
-    arithmetic,
     bounded_domain,
     drawn_afresh,
     drawn_by,

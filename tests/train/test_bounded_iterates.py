@@ -10,7 +10,7 @@ import torch
 import lethe
 from lethe.run.run import Run
 from lethe.train import fit_linear
-from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.links import linear_loss, link_of
 

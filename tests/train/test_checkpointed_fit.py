@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from helpers import as_planned
+from helpers import as_planned, with_fresh_noise
 from interrupted import Spy, make_kept_run, quick_disk, trained
 from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn

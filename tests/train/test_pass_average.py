@@ -13,8 +13,8 @@ from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.proximal import proximal_step
+from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear import loop

@@ -24,8 +24,8 @@ from lethe.certificates.signing import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError
+from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import NOUNS, Unit
 
 FIXED_BEFORE = (
     "holds if the guarantee of every part was fixed before anything was released; what a part computed may depend on earlier releases. "

@@ -19,8 +19,8 @@ from lethe.certificates.signing import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, LetheError
+from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import NOUNS, Unit
 
 PartKind = Literal["certificate", "statement", "guarantee"]
 _NO_RELATION = "says no neighbouring relation"

@@ -15,8 +15,8 @@ from lethe.certificates.signing import PublicKey
 from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
+from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
-from lethe.run.unit import Unit
 
 
 @in_other_words

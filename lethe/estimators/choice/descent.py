@@ -12,9 +12,9 @@ from lethe.run.losses import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import as_planned
+from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.proximal import proximal_step
 from lethe.train.core.noise_resolution import refuse_unstable
-from lethe.train.core.pass_average import PassAverage
-from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.loop import descend, linear_precision, recorded_after

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.mechanisms.base import require_swap
 from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours, Release
-from lethe.run.unit import Unit
 
 # The feature of the intercept, for rows of norm 1. Of size 1 it would be half of all gradients, so of the noise; smaller ones learn slowly.
 CONSTANT = 0.3

@@ -19,8 +19,8 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
+from lethe.run.neighbours import NOUNS
 from lethe.run.run import Neighbours, Run
-from lethe.run.unit import NOUNS
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
 # Below 2^53, so that counts are exact as floats too.

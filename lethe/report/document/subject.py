@@ -26,8 +26,8 @@ from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Recorded
 from lethe.errors import InputError
 from lethe.report.document.curves import Curve
+from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Run
-from lethe.run.unit import NOUNS, Unit
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
 

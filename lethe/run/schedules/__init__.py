@@ -13,7 +13,7 @@ import numpy as np
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import OptimalNoise, optimal_schedule
-from lethe.run.schedules.base import Array, Schedule
+from lethe.run.schedules.base import Array, Schedule, read_only
 from lethe.run.schedules.constant import Constant
 from lethe.run.schedules.explicit import Explicit
 from lethe.run.schedules.exponential import Exponential
@@ -39,6 +39,7 @@ __all__ = [
     "as_schedule",
     "optimal_schedule",
     "parse_schedule",
+    "read_only",
     "schedule_document",
 ]
 

@@ -13,6 +13,12 @@ from lethe.documents.specification import Specification
 Array = npt.NDArray[np.float64]
 
 
+def read_only(values: Array) -> Array:
+    """The array itself, which from now on cannot be written to."""
+    values.flags.writeable = False
+    return values
+
+
 class Schedule(Specification, ABC):
     """Nonnegative numbers $v_0, v_1, \\dots$, one for each step (or each pass), known before training starts.
 

@@ -17,7 +17,8 @@ from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.holder.paths import HolderPath
 from lethe.theorems.holder.search import every_step_mu, position_mus
-from lethe.theorems.requirements import arithmetic, bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
+from lethe.theorems.known_words import arithmetic
+from lethe.theorems.requirements import bounded_domain, gradient_bound, holder_gradient, last_iterate, secrecy
 from lethe.theorems.steps import step_constants
 
 

@@ -16,26 +16,15 @@ from lethe.run.run import Run
 _ROUNDINGS = 1024
 
 
-def refuse_drowned(noise_std: float, parameters: torch.Tensor) -> None:
-    """Refuse noise, unless it is 0, that is not far above the rounding of `parameters`, or of the smallest numbers of their kind.
-
-    Only for parameters that may be known: the start, and what is released.
-
-    Raises:
-        LetheError: the noise is too small, or a parameter is not finite.
-    """
-    refuse_drowned_in(noise_std, parameters.dtype, float(parameters.abs().max()))
-
-
 def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> None:
-    """`refuse_drowned` of parameters whose largest size is known.
+    """Refuse noise, unless it is 0, that is not far above the rounding of what it is added to, or of the smallest numbers of their kind.
 
     Args:
         noise_std: of the noise that is added to them.
         dtype: of the parameters.
         largest: of their absolute values; NaN or infinite where one of them is.
     Raises:
-        LetheError: see there.
+        LetheError: the noise is too small, or a number is not finite.
     """
     kind = torch.finfo(dtype)
     if not math.isfinite(largest):
@@ -46,7 +35,7 @@ def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> N
         )
     if 0 < noise_std < _ROUNDINGS * max(kind.eps * largest, kind.tiny):
         raise LetheError(
-            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of parameters as large as {largest:.3g}.",
+            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of sums as large as {largest:.3g}.",
             source=f"noise_multiplier, step_size and dtype = {dtype}",
             remedy="use float64, or plan no noise at all at the steps where it is this small.",
         )
@@ -68,12 +57,6 @@ def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "ta
             source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
             remedy=remedy,
         )
-
-
-def smallest_noise(run: Run) -> float:
-    """The smallest noise of the run that is not 0 and drawn anew at a step, in parameter units; infinity where there is none."""
-    stds = run.uncorrelated.noise_stds
-    return float(stds[stds > 0].min(initial=np.inf)) * fresh_share(run)
 
 
 def fresh_share(run: Run) -> float:

@@ -17,7 +17,7 @@ from lethe.run.losses import LinearLoss
 from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.core.projection import onto_ball
+from lethe.train.core.iterates.projection import onto_ball
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import require_whole

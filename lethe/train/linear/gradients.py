@@ -17,7 +17,7 @@ from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
-from lethe.train.core.projection import inward
+from lethe.train.core.iterates.projection import inward
 from lethe.train.core.samplers import Batch
 from lethe.train.linear.links import Link
 

@@ -10,12 +10,12 @@ import torch
 from lethe.run.losses import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, refuse_policy
+from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.proximal import Proximal, proximal_step
 from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
-from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.progress import reporting
-from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.vouching import linear_record

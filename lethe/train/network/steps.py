@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.core.budgeted_noise import Chosen
+from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.noise_resolution import refuse_drowned_in
-from lethe.train.core.pass_average import PassAverage
 from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.core.together.small_tensors import largest_size
 from lethe.train.network.noise.budget import NetworkBudget

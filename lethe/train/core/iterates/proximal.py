@@ -9,7 +9,7 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.regularisers import L1, Ball, ElasticNet, Regulariser, Ridge
-from lethe.train.core.projection import onto_ball
+from lethe.train.core.iterates.projection import onto_ball
 
 Proximal = Callable[[torch.Tensor, float], torch.Tensor]
 
