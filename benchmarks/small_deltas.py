@@ -21,6 +21,7 @@ from rich.table import Table
 
 import lethe
 from lethe.run.batches import Poisson, WithoutReplacement
+from lethe.run.neighbours import Neighbours
 
 DELTAS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15)
 
@@ -31,7 +32,7 @@ class Case(NamedTuple):
     records: int
     batches: Poisson | WithoutReplacement
     noise: Sequence[tuple[float, int]]
-    neighbours: str = "zero_out"
+    neighbours: Neighbours = "zero_out"
 
     def run(self) -> lethe.Run:
         """The description that Lethe certifies."""
@@ -42,7 +43,7 @@ class Case(NamedTuple):
             steps=len(levels),
             step_size=1.0,
             clip_norm=1.0,
-            noise_multiplier=levels if len(self.noise) > 1 else levels[0],
+            noise_multiplier=levels,
             release="all",
             neighbours=self.neighbours,
         )

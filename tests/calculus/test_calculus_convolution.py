@@ -20,7 +20,7 @@ WEIGHTS = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12).filter(lambda o
 def brute_force(laws: list[Law]) -> np.ndarray:
     found = np.ones(1)
     for law in laws:
-        for _ in range(law.count):
+        for _ in range(law.copies):
             found = np.convolve(found, law.masses)
     return found
 

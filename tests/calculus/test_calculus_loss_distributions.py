@@ -132,8 +132,8 @@ def test_randomised_responses_are_never_below_the_binomial_sum(count: int) -> No
     missed = []
     for epsilon in np.linspace(0.0, 9 * spread * interval, 200 if by_night() else 30):
         exact = masses @ np.maximum(-np.expm1(np.longdouble(epsilon) - sums), 0.0)
-        for losses in (tilt for index in (0, 1, 2) for tilt in profile._at(index)):
-            found, allowed = losses.delta(epsilon), losses.chernoff(epsilon) * losses.allowance
+        for tilt in (tilt for index in (0, 1, 2) for tilt in profile._at(index)):
+            found, allowed = tilt.delta(epsilon), tilt.chernoff(epsilon) * tilt.allowance
             assert exact * (1 - 1e-12) <= found <= exact * (1 + 3e-13 * count) + 2 * allowed
             missed.append((float(exact - found) + allowed) / allowed)
     # Without the allowance twenty million steps would be below, by no more than a fifth of it.

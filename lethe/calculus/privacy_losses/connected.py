@@ -83,7 +83,8 @@ def _chords(dots: Dots, first: float, interval: float) -> _Chords:
     # Rounding may make the profile neither rise nor turn concave; to raise it is sound.
     rising = np.maximum.accumulate(dots.deltas[::-1])[::-1]
     rising[0] = first
-    drops, levels, gaps = -np.diff(rising), interval * dots.places, np.diff(dots.places)
+    gaps = np.diff(dots.places)
+    drops, levels = -np.diff(rising), interval * dots.places.astype(np.float64)
     orders, allowed = np.exp(levels), _EPS * (6.0 + levels)
     widths = orders[:-1] * (np.expm1(interval * gaps) if np.any(gaps > 1) else math.expm1(interval))
     falls = drops / widths * (1.0 + allowed[:-1])

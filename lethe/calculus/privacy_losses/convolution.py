@@ -27,11 +27,11 @@ _MOST_BLOCKS, _STEEPEST = 800, 30.0
 
 
 class Law(NamedTuple):
-    """`count` independent copies of masses at the places `lowest`, `lowest` + 1, ..."""
+    """Independent copies of masses at the places `lowest`, `lowest` + 1, ..."""
 
     lowest: int
     masses: FloatArray
-    count: int
+    copies: int
 
 
 class Tilted(NamedTuple):
@@ -71,7 +71,7 @@ def steepness(laws: Sequence[Law], exponent: float) -> float:
 
     It only chooses the tilt, and every tilt is sound; so the masses are pooled in blocks that grow away from loss 0.
     """
-    pooled = [(*_pooled(law), law.count) for law in laws]
+    pooled = [(*_pooled(law), law.copies) for law in laws]
 
     def rarity(slope: float) -> float:
         total = 0.0
@@ -127,7 +127,7 @@ def sum_ends(parts: Tilted, tail: float) -> tuple[int, int]:
     share, variance = math.log(2.0 / tail), 0.0
     grids = [np.arange(float(law.masses.size)) for law in parts.laws]
     for law, places in zip(parts.laws, grids, strict=True):
-        variance += law.count * float(law.masses @ np.square(places - float(law.masses @ places)))
+        variance += law.copies * float(law.masses @ np.square(places - float(law.masses @ places)))
     best = 2.0 * math.sqrt(2.0 * share / max(variance, 1e-12))
 
     def end(order: float) -> float:
@@ -135,11 +135,11 @@ def sum_ends(parts: Tilted, tail: float) -> tuple[int, int]:
         for law, logs, places in zip(parts.laws, parts.logs, grids, strict=True):
             exponents = logs + order * places
             largest = float(exponents.max())
-            total += law.count * (largest + math.log(float(np.exp(exponents - largest).sum())))
+            total += law.copies * (largest + math.log(float(np.exp(exponents - largest).sum())))
         return total / order if math.isfinite(total) else math.copysign(math.inf, order)
 
     last, first = _least(lambda order: end(order), best), -_least(lambda order: -end(-order), best)
-    most = sum((law.masses.size - 1) * law.count for law in parts.laws)
+    most = sum((law.masses.size - 1) * law.copies for law in parts.laws)
     return max(0, math.floor(first)) if first > -math.inf else 0, min(most, math.ceil(last)) if last < math.inf else most
 
 
@@ -156,12 +156,11 @@ def _least(value: Callable[[float], float], best: float) -> float:
 def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:
     """The masses of the sum at `size` places from the first one on; what lies beside them is added somewhere on them."""
     length = fft.next_fast_len(max(size, *(law.masses.size for law in laws)), real=True)
-    spectrum: ComplexArray | None = None
-    for law in laws:
-        power = _power(fft.rfft(law.masses, length), law.count)
-        spectrum = power if spectrum is None else np.multiply(spectrum, power, out=power)
-    masses: FloatArray = np.roll(fft.irfft(spectrum, length), -(first % length))[:size]
-    return masses
+    spectrum = _power(fft.rfft(laws[0].masses, length), laws[0].copies)
+    for law in laws[1:]:
+        np.multiply(spectrum, _power(fft.rfft(law.masses, length), law.copies), out=spectrum)
+    masses: FloatArray = fft.irfft(spectrum, length)
+    return np.roll(masses, -(first % length))[:size]
 
 
 def _power(values: ComplexArray, exponent: int) -> ComplexArray:

@@ -19,7 +19,7 @@ import numpy as np
 from lethe.calculus.base import Profile
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative
-from lethe.calculus.privacy_losses.convolution import Law, steepness, sum_ends, summed, tilted
+from lethe.calculus.privacy_losses.convolution import Law, Tilted, steepness, sum_ends, summed, tilted
 
 # A distribution has no more intervals than this; what lies beyond its last one counts as infinite.
 MOST_INTERVALS = 2**28
@@ -36,7 +36,7 @@ _FINEST_INTERVAL = 1e-4
 _MOST_POINTS_TO_BUILD, _MOST_POINTS_OF_ALL = 300_000, 3_000_000
 _MOST_POINTS = 2_000_000
 # A composition that needs more points than this is tilted less, and then put on a coarser grid.
-_MOST_POINTS_COMPOSED, _LESS, _MOST_TILTS = 3_000_000, 0.8, 8
+_MOST_POINTS_COMPOSED, _LESS, _MOST_TRIES = 3_000_000, 0.8, 8
 # One hundred thousandth of an epsilon is what discretisation may cost where the number of points allows it, or a thousandth of a deviation.
 _DISCRETISATION, _DISCRETISATION_SHARE = 1e-5, 1e-3
 # What a T-fold convolution by Fourier transform loses of a profile: at most 3.5e-16 T over twenty cases of up to 2e7 steps against extended
@@ -209,47 +209,50 @@ def _interval(factors: Sequence[Factor], tail: float) -> float:
 
 def _composed(factors: Sequence[Factor], level: _Level) -> tuple[_TiltedLosses, ...]:
     """The composition in each direction at a tilt; nothing where it does not fit in floating point."""
-    tail = _INFINITE_SHARE * level.floor / sum(factor.count for factor in factors)
+    counts = [factor.count for factor in factors]
+    tail = _INFINITE_SHARE * level.floor / sum(counts)
     interval = _interval(factors, tail)
-    while True:
+    for _ in range(_MOST_TRIES):
         parts = [factor.losses(interval, tail) for factor in factors]
-        found = list[_TiltedLosses]()
-        for way in range(max(len(part) for part in parts)):
-            one_way = [part[way % len(part)] for part in parts]
-            counts = [factor.count for factor in factors]
-            composed = _one_way(one_way, counts, interval, level.exponent)
-            if composed is None:
-                return ()
-            if isinstance(composed, float):
-                interval *= composed
-                break
-            found.append(composed)
-        else:
-            return tuple(found)
+        if not all(np.isfinite(one.masses).all() and one.masses.max() > 0.0 and one.infinite < 1.0 for part in parts for one in part):
+            return ()
+        ways = [[part[way % len(part)] for part in parts] for way in range(max(len(part) for part in parts))]
+        windows = [_window([Law(one.lowest, one.masses, count) for one, count in zip(way, counts, strict=True)], level) for way in ways]
+        most = max(window.size for window in windows)
+        if most <= _MOST_POINTS_COMPOSED:
+            return tuple(_tilted_losses(way, counts, interval, window) for way, window in zip(ways, windows, strict=True))
+        interval *= 1.1 * most / _MOST_POINTS_COMPOSED
+    return ()
 
 
-def _one_way(parts: Sequence[Losses], counts: Sequence[int], interval: float, exponent: float) -> _TiltedLosses | float | None:
-    """The composed losses; None where they are no numbers or all infinite, or by what the interval is too fine."""
-    if not all(np.isfinite(part.masses).all() and part.masses.max() > 0.0 and part.infinite < 1.0 for part in parts):
-        return None
-    laws = [Law(part.lowest, part.masses, count) for part, count in zip(parts, counts, strict=True)]
-    slope = steepness(laws, exponent) if exponent > 0.0 else 0.0
-    for _ in range(_MOST_TILTS if slope > 0.0 else 1):
-        factors = tilted(laws, slope)
-        first, last = sum_ends(factors, _TAIL)
-        size = last - first + 1
-        if size <= _MOST_POINTS_COMPOSED:
-            break
-        slope *= _LESS
-    else:
-        return 1.1 * size / _MOST_POINTS_COMPOSED
+class _Window(NamedTuple):
+    """Tilted laws, by s a place, and where their sum lies."""
+
+    laws: Tilted
+    slope: float
+    first: int
+    size: int
+
+
+def _window(laws: Sequence[Law], level: _Level) -> _Window:
+    """At the tilt of the level; at a smaller one where the sum would have too many places."""
+    slope, tries = steepness(laws, level.exponent) if level.exponent > 0.0 else 0.0, 1
+    while True:
+        parts = tilted(laws, slope)
+        first, last = sum_ends(parts, _TAIL)
+        if last - first < _MOST_POINTS_COMPOSED or slope == 0.0 or tries == _MOST_TRIES:
+            return _Window(parts, slope, first, last - first + 1)
+        slope, tries = slope * _LESS, tries + 1
+
+
+def _tilted_losses(parts: Sequence[Losses], counts: Sequence[int], interval: float, window: _Window) -> _TiltedLosses:
     infinite = -math.expm1(math.fsum(count * math.log1p(-part.infinite) for part, count in zip(parts, counts, strict=True)))
     return _TiltedLosses(
         interval=interval,
-        lowest=sum(law.lowest * law.count for law in laws) + first,
-        masses=summed(factors.laws, first, size),
-        slope=slope,
-        log_scale=factors.log_scale,
+        lowest=sum(part.lowest * count for part, count in zip(parts, counts, strict=True)) + window.first,
+        masses=summed(window.laws.laws, window.first, window.size),
+        slope=window.slope,
+        log_scale=window.laws.log_scale,
         infinite=infinite * (1.0 + 1e-15 * len(parts)),
         allowance=_FOURIER_ERROR_A_STEP * (sum(counts) + 100 * len(parts)) + _TAIL,
     )
