@@ -4,6 +4,7 @@
 
 The rival's best is the smaller epsilon of its two accountants at their own settings, for the same neighbouring relation. For batches of
 fixed size it has Rényi curves only, for noise of the distance of two sums: half the noise multiplier where a record is replaced.
+Below 1e-12 its transforms lose as much as delta, in either direction: there its privacy losses may also be below the truth.
 """
 
 from __future__ import annotations

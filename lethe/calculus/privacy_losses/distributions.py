@@ -114,7 +114,7 @@ class _TiltedLosses(NamedTuple):
         first = int(np.searchsorted(above, level, side="right"))
         beyond = level - above[first:]
         factors = -np.expm1(beyond) * np.exp(self.slope / self.interval * beyond)
-        weighed = float(factors @ self.masses[near + first : most])
+        weighed = max(float(factors @ self.masses[near + first : most]), 0.0)
         return self.infinite + self.chernoff(level) * (weighed + self.allowance)
 
     def chernoff(self, level: float) -> float:
