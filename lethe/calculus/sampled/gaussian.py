@@ -26,7 +26,7 @@ from lethe.calculus.base import freeze
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest
-from lethe.calculus.rounding import above, raised, round_up
+from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
@@ -157,9 +157,8 @@ def _ever_drawn(probability: float, steps: int) -> float:
 
 def _counted(probability: float, noise: float, steps: int, relation: Relation, gaussian_mu: float) -> GDPMixture:
     """Tell the adversary how many batches hold the record: Gaussian pairs, as many as a binomial law says, all at the least noise."""
-    mean = steps * probability
-    room = 45.0 * math.sqrt(mean) + 1000.0
-    first, last = max(0, math.floor(mean - room)), min(steps, math.ceil(mean + room))
+    mean, room = (int(count) for count in count_above([steps * probability, 45.0 * math.sqrt(steps * probability) + 1000.0], steps))
+    first, last = max(mean - room - 1, 0), min(mean + room, steps)
     # Each bin counts as its largest number; beyond `last` lies next to nothing, which counts as a record in every batch.
     counts = np.unique(np.append(np.arange(first, last, 1 + (last - first) // _MOST_COUNTS), (last, steps))).astype(np.float64)
     # As in `theorems.truncation`, the incomplete beta function is off by 1e-12. Tails that are raised only move weight to more batches.
