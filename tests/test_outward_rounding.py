@@ -22,12 +22,12 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     "calculus/privacy_losses/dominating.py": [("cast to an integer", 1, "knots: rounded places between 0 and a count")],
     "accounting/totals/dp_events.py": [("nextafter", 1, "the smallest float that is not below a quotient, compared as fractions")],
     "calculus/privacy_losses/convolution.py": [
-        ("cast to an integer", 2, "ends of a grid; where they are no finite number the whole grid is taken"),
+        ("cast to an integer", 3, "ends of a grid, the whole of it where they are no finite number; blocks that only choose a tilt"),
         ("0 before what may be nan", 1, "the first place of a grid; it was seen to be above minus infinity"),
     ],
     "calculus/privacy_losses/distributions.py": [
         ("hides every warning", 2, "masses and losses on a grid; what is nan counts as delta = 1"),
-        ("cast to an integer", 1, "a place at or before the first loss above the level, between 0 and their number"),
+        ("cast to an integer", 2, "places at or before the first loss above the level and behind the last that counts, up to their number"),
     ],
     "calculus/sampled/fixed_size.py": [("cast to an integer", 1, "the smallest of three numbers, of which one is 256")],
     "calculus/sampled/fractional.py": [("cast to an integer", 1, "whole parts of orders that are at most 64")],

@@ -96,3 +96,20 @@ def test_one_target_is_needed() -> None:
     for given in ({}, {"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-5, "target": lethe.GDP(1.0)}):
         with pytest.raises(lethe.InputError, match="target alone"):
             lethe.plan(make_run(), **given)
+
+
+def test_a_tenth_of_a_tiny_delta_needs_hardly_more_noise() -> None:
+    # 1.071 and then 1.867 in version 0.2, where losses did not reach below 2e-12.
+    run = lethe.Run(
+        records=10**6,
+        batches=lethe.Poisson(size=1000),
+        steps=1000,
+        step_size=1.0,
+        clip_norm=1.0,
+        release="all",
+        neighbours="zero_out",
+    )
+    noise = [float(lethe.plan(run, epsilon=0.5, delta=delta).noise_multipliers[0]) for delta in (1e-11, 1e-12, 1e-13)]
+    assert noise == sorted(noise)
+    assert noise[1] / noise[0] < 1.06
+    assert noise[2] / noise[1] < 1.06

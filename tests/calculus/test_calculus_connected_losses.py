@@ -9,7 +9,14 @@ from dp_accounting.pld import pld_pmf
 from exact_losses import DIGITS, profile_on_grid
 from exact_numbers import Exact
 
-from lethe.calculus.privacy_losses.connected import connected_losses
+from lethe.calculus.privacy_losses.connected import connected_losses as connected_dots
+from lethe.calculus.privacy_losses.connected import even_dots
+from lethe.calculus.privacy_losses.distributions import Losses
+
+
+def connected_losses(above: np.ndarray, below: np.ndarray, interval: float) -> tuple[Losses, Losses]:
+    """Bounds at every place of the grid."""
+    return connected_dots(even_dots(above), even_dots(below), interval)
 
 
 def random_pair(seed: int, size: int) -> tuple[list[Exact], list[Exact]]:

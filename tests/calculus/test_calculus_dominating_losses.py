@@ -16,7 +16,7 @@ LEVELS = (0.0, 1e-4, 0.3, 0.3005, 0.99, 1.7, 3.0, 6.0, 40.0)
 
 def profile(guarantee: lethe.Guarantee, epsilon: float) -> float:
     """Delta by its definition, and the same in the other direction, which the mirror image must agree with."""
-    (losses,) = dominating_factor(guarantee, 1).losses(INTERVAL)
+    (losses,) = dominating_factor(guarantee, 1).losses(INTERVAL, 1e-16)
     assert isinstance(losses, Losses)
     places = (losses.lowest + np.arange(losses.masses.size)) * INTERVAL
     ahead = losses.infinite + float(losses.masses @ np.maximum(-np.expm1(epsilon - places), 0.0))
@@ -73,5 +73,5 @@ def test_of_several_bounds_the_convex_hull_counts() -> None:
 @pytest.mark.slow
 def test_losses_beyond_all_use_count_as_infinite() -> None:
     assert profile(lethe.GDP(60.0), 40.0) >= lethe.GDP(60.0).delta(40.0) * (1 - 1e-9)
-    (losses,) = dominating_factor(lethe.GDP(60.0), 1).losses(0.01)
+    (losses,) = dominating_factor(lethe.GDP(60.0), 1).losses(0.01, 1e-16)
     assert losses.infinite >= lethe.GDP(60.0).delta(500.0)

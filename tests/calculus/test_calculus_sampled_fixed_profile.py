@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.calculus.sampled.fixed_profile import fixed_size_delta, fixed_size_masses
+from lethe.calculus.sampled.fixed_profile import fixed_size_delta, fixed_size_losses
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 CASES = [(0.025, 3.0), (0.01, 1.0), (0.5, 2.0), (0.9, 5.0), (0.1, 40.0), (1e-4, 0.8)]
@@ -59,7 +59,8 @@ def profile_of(masses: np.ndarray, unbounded: float, interval: float, epsilon: f
 @pytest.mark.parametrize(("q", "z"), CASES)
 @pytest.mark.parametrize("interval", [1e-4, 1e-3, 0.02])
 def test_discretised_profile_is_never_below_the_exact_one(q: float, z: float, interval: float) -> None:
-    masses, unbounded = fixed_size_masses(q, z, interval)
+    (losses,) = fixed_size_losses(q, z, "replace_one", interval, 1e-23)
+    masses, unbounded = losses.masses, losses.infinite
     reach = (masses.size // 2) * interval
     rng = np.random.default_rng(7)
     levels = np.concatenate((rng.uniform(-1.2 * reach, 1.2 * reach, 30), np.round(rng.uniform(-reach, reach, 20) / interval) * interval))
@@ -74,7 +75,8 @@ def test_discretised_profile_is_never_below_the_exact_one(q: float, z: float, in
 
 def test_masses_are_those_of_connect_the_dots() -> None:
     q, z, interval = 0.1, 2.0, 1e-2
-    masses, unbounded = fixed_size_masses(q, z, interval)
+    (losses,) = fixed_size_losses(q, z, "replace_one", interval, 1e-23)
+    masses, unbounded = losses.masses, losses.infinite
     half = masses.size // 2
     places = np.arange(-half, half + 1)
     theirs = pld_pmf.create_pmf_pessimistic_connect_dots(interval, places, fixed_size_delta(q, z, places * interval)).to_dense_pmf()

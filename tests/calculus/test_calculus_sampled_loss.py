@@ -58,14 +58,14 @@ def test_millions_of_steps_are_just_above_the_exact_law(
     epsilons = [0.0, *(period / part for part in (100.0, 40.0, 25.0))]
     for epsilon, exact in zip(epsilons, exact_deltas(q, z, count, relation, epsilons, period), strict=True):
         # The quadrature and the grid of the sum cost a part in a hundred thousand, and 1e-10.
-        assert exact * (1 - 1e-5) - 1e-10 <= profile.delta(epsilon) <= exact * (1 + room) + profile.allowance + 1e-10
+        assert exact * (1 - 1e-5) - 1e-10 <= profile.delta(epsilon) <= exact * (1 + room) + 2e-15 * (count + 100) + 1e-10
 
 
 @pytest.mark.slow
 def test_twenty_million_steps_are_answered_by_their_losses() -> None:
     steps = SampledGaussian(sampling_probability=1e-6, noise=(4.0,), counts=(20_000_000,), relation="zero_out", design="poisson")
-    # The exact law above has delta 6.1e-8 at epsilon .004; the Rényi curve needs .03 for 1e-6.
-    assert steps.epsilon(1.1e-7) <= 0.004 < steps.renyi_curve().epsilon(1e-6) / 5
+    # The exact law above has delta 6.1e-8 at epsilon .004; the Rényi curve needs .018 for 1e-6.
+    assert steps.epsilon(1.1e-7) <= 0.004 < steps.renyi_curve().epsilon(1e-6) / 4
 
 
 @pytest.mark.sampled(3)
@@ -76,7 +76,7 @@ def test_mirror_images_are_the_other_direction_as_dp_accounting_has_it(q: float,
     interval = 1e-3
     factors = sampled_factors(q, np.array([z]), np.array([1.0]), relation, "poisson", 0.0)
     assert factors is not None
-    directions = factors[0].losses(interval)
+    directions = factors[0].losses(interval, 1e-23)
     neighbours = NeighboringRelation.REPLACE_ONE if relation == "replace_one" else NeighboringRelation.ADD_OR_REMOVE_ONE
     pair: Any = privacy_loss_distribution.from_gaussian_mechanism(
         z, value_discretization_interval=interval, sampling_prob=q, neighboring_relation=neighbours
@@ -95,10 +95,10 @@ def test_levels_are_lowered_to_the_smallest_of_their_bin_with_all_their_steps() 
     # Thirds of log 3 end at 1.44 and 2.08.
     assert levels.tolist() == [1.0, 1.5, 2.9]
     assert counts.tolist() == [5.0, 11.0, 5.0]
-    factors = sampled_factors(0.1, np.linspace(1.0, 2.0, 100), np.full(100, 2.0), "zero_out", "poisson", 0.7)
+    factors = sampled_factors(0.1, np.linspace(1.0, 2.0, 400), np.full(400, 2.0), "zero_out", "poisson", 0.7)
     assert factors is not None
-    assert len(factors) <= 33
-    assert sum(factor.count for factor in factors) == 201
+    assert len(factors) <= 129
+    assert sum(factor.count for factor in factors) == 801
 
 
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])

@@ -75,7 +75,7 @@ GRIDS: list[tuple[float, float, float]] = [
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z", "interval"), GRIDS)
 def test_losses_dominate_the_step_at_every_order_in_both_directions(q: float, z: float, interval: float, relation: Relation) -> None:
-    losses = poisson_losses(q, z, interval, relation)
+    losses = poisson_losses(q, z, relation, interval, 1e-23)
     ways: tuple[Way, ...] = ("removed", "added") if relation == "zero_out" else ("replaced",)
     with mpmath.workdps(DIGITS):
         h = mpmath.mpf(interval)
@@ -107,7 +107,7 @@ def test_losses_are_those_of_dp_accounting(q: float, z: float, interval: float, 
         z, value_discretization_interval=interval, sampling_prob=q, neighboring_relation=neighbours
     )
     theirs = (pair._pmf_remove,) if relation == "replace_one" else (pair._pmf_remove, pair._pmf_add)
-    losses = poisson_losses(q, z, interval, relation)
+    losses = poisson_losses(q, z, relation, interval, 1e-23)
     widest = losses[0].masses.size * interval
     for one, other in zip(losses, theirs, strict=True):
         for epsilon in np.concatenate((np.linspace(-widest, widest, 41), interval * np.array([-1.0, -0.3, 0.0, 0.5, 1.0, 2.0]))).tolist():
@@ -122,11 +122,11 @@ def test_losses_are_those_of_dp_accounting(q: float, z: float, interval: float, 
 @pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.5, 3.0), (0.999, 10.0)])
 def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_removed_one(q: float, z: float) -> None:
     interval = 1e-3
-    (replaced,) = poisson_losses(q, z, interval, "replace_one")
-    removed, added = poisson_losses(q, z, interval, "add_or_remove")
+    (replaced,) = poisson_losses(q, z, "replace_one", interval, 1e-23)
+    removed, added = poisson_losses(q, z, "add_or_remove", interval, 1e-23)
     assert all(
         np.array_equal(one.masses, other.masses)
-        for one, other in zip(poisson_losses(q, z, interval, "zero_out"), (removed, added), strict=True)
+        for one, other in zip(poisson_losses(q, z, "zero_out", interval, 1e-23), (removed, added), strict=True)
     )
     for one, other in ((replaced, replaced), (removed, added), (added, removed)):
         places = one.lowest + np.arange(one.masses.size)

@@ -9,7 +9,9 @@ $f_{i-1} - f_i$, and that at 0 is $1 - d_0 - g_0 - f_0$. No number close to 1 is
 **Rounding.** Masses are made from stored falls, whose differences are off by half a unit of themselves, and the sum of $p_i / s_i$ from
 i on telescopes to $g_{i-1}$: errors do not add up, however many masses there are. A chord is then off by what its own fall is,
 $\epsilon/2 + 4$ units, and by what the $s_i$ beyond are, $\epsilon/2 + 2$; for each of both $6 + \epsilon$ are allowed. At order 1 both
-divergences are one number, which the two sums of chords meet only up to that allowance; it is counted as infinite.
+divergences are one number, which the two sums of chords meet only up to twice that allowance: all masses but the one at 0 are raised by as
+much. So every error is relative to the divergence itself, however small it is, and none is an infinite loss. Each mass is at least that of
+a discrete pair that dominates exactly.
 
 Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1.
 """
@@ -20,6 +22,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.privacy_losses.distributions import Losses
@@ -27,51 +30,80 @@ from lethe.calculus.privacy_losses.distributions import Losses
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def connected_losses(above: FloatArray, below: FloatArray, interval: float) -> tuple[Losses, Losses]:
+class Dots(NamedTuple):
+    r"""Upper bounds of a hockey-stick divergence at $\epsilon = k_ih$.
+
+    Args:
+        places: $k_i$, whole numbers that grow from 0, shape (n,), n >= 2.
+        deltas: the bounds, shape (n,).
+    """
+
+    places: NDArray[np.int64]
+    deltas: FloatArray
+
+
+def even_dots(deltas: FloatArray) -> Dots:
+    """Bounds at 0, h, 2 h, ..."""
+    return Dots(np.arange(deltas.size), deltas)
+
+
+def connected_losses(above: Dots, below: Dots, interval: float) -> tuple[Losses, Losses]:
     r"""The losses, in both directions, of a discrete pair that dominates (P, Q) at every order.
 
     Args:
-        above: upper bounds of $H_{e^\epsilon}(P\|Q)$ at 0, h, 2 h, ..., shape (n,), n >= 2.
-        below: upper bounds of $H_{e^\epsilon}(Q\|P)$ at the same places, shape (m,), m >= 2.
+        above: upper bounds of $H_{e^\epsilon}(P\|Q)$.
+        below: upper bounds of $H_{e^\epsilon}(Q\|P)$.
         interval: $h > 0$.
     Returns:
         Losses of P against Q, and of Q against P. Each has mass 1 up to rounding, never less.
     Reference: module docstring.
     """
-    both = max(float(above.max()), float(below.max()))
+    both = max(float(above.deltas.max()), float(below.deltas.max()))
     up, down = _chords(above, both, interval), _chords(below, both, interval)
-    raised, apart = max(up.raised, down.raised), max(up.allowed, down.allowed)
+    raised, apart = max(up.raised, down.raised), 1.0 + max(up.allowed, down.allowed) / max(both, 5e-324)
     for chords in (up, down):
-        chords.falls[0] += (raised - chords.raised) / math.expm1(interval)
+        chords.falls[0] += (raised - chords.raised) / chords.width
     centre = max(1.0 - both - raised - up.falls[0] - down.falls[0], 0.0) + 4.0 * _EPS
-    return _one_way(up, down, centre, float(above[-1]) + apart, interval), _one_way(down, up, centre, float(below[-1]) + apart, interval)
+    return _one_way(up, down, centre, apart), _one_way(down, up, centre, apart)
 
 
 class _Chords(NamedTuple):
-    """How fast the chords fall, by how much the polygon was raised at order 1 to be convex, and what its rounding may be there."""
+    """How fast the chords fall up to each place, by how much the polygon was raised at order 1 to be convex, and its rounding there."""
 
+    places: NDArray[np.int64]
     falls: FloatArray
+    scales: FloatArray
+    infinite: float
+    width: float
     raised: float
     allowed: float
 
 
-def _chords(deltas: FloatArray, first: float, interval: float) -> _Chords:
+def _chords(dots: Dots, first: float, interval: float) -> _Chords:
     # Rounding may make the profile neither rise nor turn concave; to raise it is sound.
-    rising = np.maximum.accumulate(deltas[::-1])[::-1]
+    rising = np.maximum.accumulate(dots.deltas[::-1])[::-1]
     rising[0] = first
-    drops, levels = -np.diff(rising), interval * np.arange(rising.size - 1.0)
-    widths, allowed = np.exp(levels) * math.expm1(interval), _allowed(levels)
-    falls = drops / widths * (1.0 + allowed)
+    gaps = np.diff(dots.places)
+    drops, levels = -np.diff(rising), interval * dots.places.astype(np.float64)
+    orders, allowed = np.exp(levels), _EPS * (6.0 + levels)
+    widths = orders[:-1] * (np.expm1(interval * gaps) if np.any(gaps > 1) else math.expm1(interval))
+    falls = drops / widths * (1.0 + allowed[:-1])
     convex = np.maximum.accumulate(falls[::-1])[::-1]
-    return _Chords(convex, float((convex - falls) @ widths), 2.0 * float(drops @ allowed))
+    return _Chords(
+        places=dots.places[1:],
+        falls=convex,
+        scales=orders[1:] * (1.0 + allowed[1:]),
+        infinite=float(rising[-1]),
+        width=float(widths[0]),
+        raised=float((convex - falls) @ widths),
+        allowed=2.0 * float(drops @ allowed[:-1]),
+    )
 
 
-def _one_way(up: _Chords, down: _Chords, centre: float, infinite: float, interval: float) -> Losses:
-    levels = interval * np.arange(1.0, up.falls.size + 1.0)
-    above = -np.diff(up.falls, append=0.0) * np.exp(levels) * (1.0 + _allowed(levels))
-    below = -np.diff(down.falls, append=0.0) * (1.0 + 6.0 * _EPS)
-    return Losses(-below.size, np.concatenate((below[::-1], [centre], above)), infinite)
-
-
-def _allowed(levels: FloatArray) -> FloatArray:
-    return _EPS * (6.0 + levels)
+def _one_way(up: _Chords, down: _Chords, centre: float, apart: float) -> Losses:
+    lowest = -int(down.places[-1])
+    masses = np.zeros(int(up.places[-1]) - lowest + 1)
+    masses[-lowest - down.places] = -np.diff(down.falls, append=0.0) * (apart + 6.0 * _EPS)
+    masses[-lowest] = centre
+    masses[up.places - lowest] = -np.diff(up.falls, append=0.0) * up.scales * apart
+    return Losses(lowest, masses, up.infinite * apart)

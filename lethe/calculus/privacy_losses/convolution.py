@@ -1,93 +1,173 @@
-"""Convolutions of masses on a grid: where a power of them lies, and the product of two, cut where hardly any mass is left."""
+r"""Sums of independent discrete laws by Fourier transform, tilted exponentially so that their tails keep their digits.
+
+A transform is off by some units of rounding of the whole, which is more than a tail of $10^{-12}$ is after a thousand terms. So each law is
+multiplied by $e^{sx}$ and divided by $M(s) = \sum_x p_xe^{sx}$: the sum of the tilted laws is the tilted sum, and with
+$sK'(s) - K(s) = t$, $K = \log M$ of the sum, it lies where the sum has mass about $e^{-t}$. Reference: Esscher 1932.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from lethe.calculus.domains import FloatArray
 
+ComplexArray = NDArray[np.complex128]
+_EPS = float(np.finfo(np.float64).eps)
 # Orders tried, in units of the best one for a normal law of the same variance; for heavy tails smaller ones are better.
-_ORDERS = np.geomspace(1.0 / 128.0, 2.0, 15)
-_FIRST_TRIED = 12
+_RATIO, _FIRST_TRIED, _MOST_TRIED = 256.0 ** (1.0 / 14.0), 2, 200
+# What is lighter than e^-70 of the whole is lost in the transform.
+_LIGHT = 70.0
+_MOST_BLOCKS, _STEEPEST = 800, 30.0
 
 
-class Joined(NamedTuple):
-    """The convolution of two arrays of masses: masses at offset, offset + 1, ..., and the mass that was cut off above them."""
+class Law(NamedTuple):
+    """Independent copies of masses at the places `lowest`, `lowest` + 1, ..."""
 
-    offset: int
+    lowest: int
     masses: FloatArray
-    beyond: float
+    copies: int
 
 
-def power_ends(masses: FloatArray, count: int, tail: float) -> tuple[int, int]:
-    r"""The first and the last place of the `count`-fold convolution; beside them it has mass `tail` at most.
-
-    $$\Pr[S \ge a] \le e^{-sa}\,\Big(\sum_i p_i e^{si}\Big)^T\quad (s > 0)$$
-
-    and the same below with $s < 0$, half of the tail on either side. Every order $s$ gives a valid bound; that of the best one is taken,
-    which is found by walking downhill: $(T\log\sum_i p_i e^{si} + \log(2/\text{tail}))/s$ has one minimum, as the logarithm is convex.
+class Tilted(NamedTuple):
+    r"""Laws multiplied by $e^{sx}$ and made to weigh 1, with the logarithms of their masses.
 
     Args:
-        masses: shape (n,), at the places 0, 1, ..., some of them positive; what rounding has made negative counts as 0.
-        count: T >= 1.
+        laws: the masses, each law of which `log_scale` = $K(s)$ was divided out, for all copies together.
+        logs: their logarithms.
+        log_scale: $K(s)$, rounded up by what the masses may be off.
+    """
+
+    laws: tuple[Law, ...]
+    logs: tuple[FloatArray, ...]
+    log_scale: float
+
+
+def tilted(laws: Sequence[Law], slope: float) -> Tilted:
+    r"""The laws, tilted by $s$ = `slope` >= 0 a place. Masses that rounding made negative count as 0."""
+    parts, logs, scales = list[Law](), list[FloatArray](), list[float]()
+    for lowest, masses, count in laws:
+        with np.errstate(divide="ignore", under="ignore"):
+            exponents = np.log(np.maximum(masses, 0.0)) + slope * np.arange(float(lowest), lowest + masses.size)
+            top = float(exponents.max())
+            weights = np.exp(exponents - top)
+        total = float(weights.sum())
+        parts.append(Law(lowest, weights / total, count))
+        logs.append(exponents - (top + math.log(total)))
+        scale = top + math.log(total)
+        # Each exponent is off by some units of its two terms, which are no larger than this where there is any weight.
+        steepest = slope * max(-lowest, lowest + masses.size)
+        scales.append(count * (scale + 8.0 * _EPS * (2.0 * steepest + abs(top) + _LIGHT)))
+    return Tilted(tuple(parts), tuple(logs), math.fsum(scales))
+
+
+def steepness(laws: Sequence[Law], exponent: float) -> float:
+    r"""About the $s \ge 0$ a place with $sK'(s) - K(s) = t$ = `exponent`; less where no place of the sum is that rare.
+
+    It only chooses the tilt, and every tilt is sound; so the masses are pooled in blocks that grow away from loss 0.
+    """
+    pooled = [(*_pooled(law), law.copies) for law in laws]
+
+    def rarity(slope: float) -> float:
+        total = 0.0
+        for places, logs, count in pooled:
+            exponents = logs + slope * places
+            top = float(exponents.max())
+            weights = np.exp(exponents - top)
+            whole = float(weights.sum())
+            total += count * (slope * float(weights @ places) / whole - top - math.log(whole))
+        return total
+
+    low, high = 0.0, 1e-3
+    while rarity(high) < exponent:
+        low, high = high, 4.0 * high
+        if high > _STEEPEST:
+            return _STEEPEST
+    while low == 0.0 and rarity(0.25 * high) > exponent:
+        high *= 0.25
+    low = 0.25 * high
+    for _ in range(7):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if rarity(middle) < exponent else (low, middle)
+    return low
+
+
+def _pooled(law: Law) -> tuple[FloatArray, FloatArray]:
+    """Mean place and logarithm of the mass of each block."""
+    ends = np.unique(np.round(np.geomspace(1.0, max(-law.lowest, law.lowest + law.masses.size, 2), _MOST_BLOCKS)).astype(np.int64))
+    cuts = np.concatenate((-ends[::-1], [0], ends)) - law.lowest
+    cuts = np.concatenate(([0], cuts[(cuts > 0) & (cuts < law.masses.size)]))
+    masses = np.maximum(law.masses, 0.0)
+    sums = np.add.reduceat(masses, cuts)
+    means = np.add.reduceat(masses * np.arange(float(law.lowest), law.lowest + masses.size), cuts)
+    heavy = sums > 0.0
+    return means[heavy] / sums[heavy], np.log(sums[heavy])
+
+
+def sum_ends(parts: Tilted, tail: float) -> tuple[int, int]:
+    r"""The first and the last place of the sum, from its lowest one on; beside them it has mass `tail` at most.
+
+    $$\Pr[S \ge a] \le e^{-ua}\,\prod_j\Big(\sum_i p_{ji} e^{ui}\Big)^{T_j}\quad (u > 0)$$
+
+    and the same below with $u < 0$, half of the tail on either side. Every order $u$ gives a valid bound; that of the best one is taken,
+    which is found by walking downhill: $(\sum_jT_j\log\sum_i p_{ji} e^{ui} + \log(2/\text{tail}))/u$ has one minimum, as the logarithm is
+    convex.
+
+    Args:
+        parts: whose masses weigh 1.
         tail: in (0, 1).
 
     Reference: Chernoff 1952.
     """
-    places, share = np.arange(masses.size, dtype=np.float64), math.log(2.0 / tail)
-    mean = float(masses @ places) / float(masses.sum())
-    variance = float(masses @ np.square(places - mean)) / float(masses.sum())
-    best = math.sqrt(2.0 * share / (count * max(variance, 1e-12)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(np.maximum(masses, 0.0))
+    share, variance = math.log(2.0 / tail), 0.0
+    grids = [np.arange(float(law.masses.size)) for law in parts.laws]
+    for law, places in zip(parts.laws, grids, strict=True):
+        variance += law.copies * float(law.masses @ np.square(places - float(law.masses @ places)))
+    best = 2.0 * math.sqrt(2.0 * share / max(variance, 1e-12))
 
     def end(order: float) -> float:
-        exponents = logs + order * places
-        largest = float(exponents.max())
-        bound = (count * (largest + math.log(float(np.exp(exponents - largest).sum()))) + share) / order
-        return bound if math.isfinite(bound) else math.copysign(math.inf, order)
+        total = share
+        for law, logs, places in zip(parts.laws, parts.logs, grids, strict=True):
+            exponents = logs + order * places
+            largest = float(exponents.max())
+            total += law.copies * (largest + math.log(float(np.exp(exponents - largest).sum())))
+        return total / order if math.isfinite(total) else math.copysign(math.inf, order)
 
-    orders = (best * _ORDERS).tolist()
-    last, first = _least(lambda place: end(orders[place])), -_least(lambda place: -end(-orders[place]))
-    most = (masses.size - 1) * count
+    last, first = _least(lambda order: end(order), best), -_least(lambda order: -end(-order), best)
+    most = sum((law.masses.size - 1) * law.copies for law in parts.laws)
     return max(0, math.floor(first)) if first > -math.inf else 0, min(most, math.ceil(last)) if last < math.inf else most
 
 
-def _least(value: Callable[[int], float]) -> float:
-    """The smallest value at any place of `_ORDERS`, of values that fall and then rise."""
-    least = value(_FIRST_TRIED)
+def _least(value: Callable[[float], float], best: float) -> float:
+    """The smallest value at any of the orders, of values that fall and then rise."""
+    least = value(best * _RATIO**-_FIRST_TRIED)
     for way in (-1, 1):
-        place = _FIRST_TRIED + way
-        while 0 <= place < _ORDERS.size and (found := value(place)) < least:
-            least, place = found, place + way
+        power = way - _FIRST_TRIED
+        while abs(power) < _MOST_TRIED and ((found := value(best * _RATIO**power)) < least or found == least == math.inf):
+            least, power = found, power + way
     return least
 
 
-def joined(one: FloatArray, other: FloatArray, tail: float) -> Joined:
-    """The convolution, without the lowest and the highest places that together weigh `tail` at most.
-
-    Mass cut off below is moved up to the lowest place that is left, which is to the safe side for losses.
-
-    Args:
-        one, other: masses, of shapes (n,) and (m,).
-        tail: at most this much is cut off.
-    """
-    size = one.size + other.size - 1
-    length = fft.next_fast_len(size, real=True)
-    masses: FloatArray = fft.irfft(fft.rfft(one, length) * fft.rfft(other, length), length)[:size]
-    first, cut = min(_light(masses, tail / 2.0), masses.size - 1), _light(masses[::-1], tail / 2.0)
-    last = max(masses.size - cut, first + 1)
-    left = masses[first:last].copy()
-    left[0] += masses[:first].sum()
-    return Joined(first, left, float(masses[last:].sum()))
+def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:
+    """The masses of the sum at `size` places from the first one on; what lies beside them is added somewhere on them."""
+    length = fft.next_fast_len(max(size, *(law.masses.size for law in laws)), real=True)
+    spectrum = _power(fft.rfft(laws[0].masses, length), laws[0].copies)
+    for law in laws[1:]:
+        np.multiply(spectrum, _power(fft.rfft(law.masses, length), law.copies), out=spectrum)
+    masses: FloatArray = fft.irfft(spectrum, length)
+    return np.roll(masses, -(first % length))[:size]
 
 
-def _light(masses: FloatArray, most: float) -> int:
-    """How many of the first masses weigh `most` at most, all together."""
-    heavy = np.cumsum(masses) > most
-    return int(np.argmax(heavy)) if heavy.any() else masses.size
+def _power(values: ComplexArray, exponent: int) -> ComplexArray:
+    """By squaring, in place: faster than logarithms, and off by no more."""
+    result = values.copy() if exponent % 2 else np.ones_like(values)
+    while exponent := exponent // 2:
+        np.multiply(values, values, out=values)
+        if exponent % 2:
+            np.multiply(result, values, out=result)
+    return result

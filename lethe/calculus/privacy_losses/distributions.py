@@ -1,52 +1,60 @@
 r"""Privacy losses on a grid, rounded upwards, and their composition by convolution.
 
-The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms.
+The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms. With tilted losses (`convolution`),
+whose sum has masses $\tilde p_l = p_l e^{sl - K}$,
+$$\delta(\epsilon) = \delta_\infty + e^{K - s\epsilon}\sum_{l>\epsilon}\tilde p_l\,e^{-s(l-\epsilon)}(1 - e^{\epsilon-l}),$$
+and as the factors behind $\tilde p_l$ are at most 1, what a transform loses and what lies beside its grid costs no more than
+$e^{K - s\epsilon}$ times what it weighs. That is Chernoff's bound of $\delta$: the allowance is as small as delta is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy import fft
 
 from lethe.calculus.base import Profile
-from lethe.calculus.domains import FloatArray, require_nonnegative
-from lethe.calculus.privacy_losses.convolution import joined, power_ends
+from lethe.calculus.conversions import profile_epsilon
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative
+from lethe.calculus.privacy_losses.convolution import Law, Tilted, steepness, sum_ends, summed, tilted
 
 # A distribution has no more intervals than this; what lies beyond its last one counts as infinite.
 MOST_INTERVALS = 2**28
 # Beyond this privacy loss no epsilon of interest is left and exponentials overflow.
 LARGEST_LOSS = 500.0
-# Below this one, rounding of a one-step profile outweighs the profile.
-SMALLEST_LOSS = 1e-8
-# As many as a run may have. The allowance for so many is 4e-8; with more of them Rényi curves answer.
+# Below this one, squares and products of losses underflow.
+SMALLEST_LOSS = 1e-60
+# The mass beyond what counts as the width of one mechanism's losses, where the grid is chosen.
+USUAL_TAIL = 1e-23
+# As many as a run may have. The allowance for so many is 4e-8 of Chernoff's bound; with more of them Rényi curves answer.
 MOST_STEPS = 20_000_000
 _FINEST_INTERVAL = 1e-4
-_MOST_POINTS_TO_BUILD = 300_000
+# Of one factor, and of all together.
+_MOST_POINTS_TO_BUILD, _MOST_POINTS_OF_ALL = 300_000, 3_000_000
 _MOST_POINTS = 2_000_000
-# A composition that needs more points than this says little, and takes gigabytes.
-_MOST_POINTS_COMPOSED = 8_000_000
-# One hundred thousandth of an epsilon is what discretisation may cost where the number of points allows it.
-_DISCRETISATION = 1e-5
+# A composition that needs more points than this is tilted less, and then put on a coarser grid.
+_MOST_POINTS_COMPOSED, _LESS, _MOST_TRIES = 3_000_000, 0.8, 8
+# One hundred thousandth of an epsilon is what discretisation may cost where the number of points allows it, or a thousandth of a deviation.
+_DISCRETISATION, _DISCRETISATION_SHARE = 1e-5, 1e-3
 # What a T-fold convolution by Fourier transform loses of a profile: at most 3.5e-16 T over twenty cases of up to 2e7 steps against extended
 # precision, and a convolution of two less than 1e-14.
 _FOURIER_ERROR_A_STEP = 2e-15
-# Clamping rounding noise at 0 adds mass, a little a step. Once it has doubled, the answer is useless and the above was not measured.
-_MOST_MASS = 2.0
-# Mass that a self-composition may leave beside its grid; it is counted as an infinite loss.
-_TAIL = 1e-15
-# A composition whose finite losses weigh less says nothing: delta is 1 but for this.
-_LEAST_FINITE_MASS = 1e-9
+# Tilted mass that a composition may leave beside its grid.
+_TAIL = 1e-13
 # Larger than any finite loss, and finite, as differences with it must be.
 _BEYOND = 1e300
+# Terms whose factor is below e^-45 weigh less than the allowance.
+_FAINT = 45.0
 
 
 class Losses(NamedTuple):
-    """A privacy loss in one direction: masses at (lowest + i) h for the interval h of the grid, and the mass at infinity."""
+    """A privacy loss in one direction: masses at (lowest + i) h for the interval h of the grid, and the mass at infinity.
+
+    Formal guarantee of what makes them: a discrete pair that dominates the mechanism has no more mass at or above any loss.
+    """
 
     lowest: int
     masses: FloatArray
@@ -58,143 +66,193 @@ class Factor:
     """Equal mechanisms in a composition.
 
     Args:
-        width: how wide the losses of one are that count, > 0. With `deviation` it only chooses the grid, and every grid is sound.
+        width: tail -> how wide the losses of one are but for about this mass, > 0. With `deviation` it only chooses the grid: every grid is
+            sound.
         deviation: about the standard deviation of one's loss.
         count: how many there are.
-        losses: interval -> losses of a discrete pair that dominates one mechanism: both directions, or one if they are the same.
+        losses: interval, tail -> losses of a discrete pair that dominates one mechanism: both directions, or one if they are the same.
+            About the tail may be at infinity.
     """
 
-    width: float
+    width: Callable[[float], float]
     deviation: float
     count: int
-    losses: Callable[[float], tuple[Losses, ...]]
+    losses: Callable[[float, float], tuple[Losses, ...]]
+
+
+class _Level(NamedTuple):
+    r"""Down to which delta a tilt is used, and how rare the losses are that it brings to the middle: $t$ of `steepness`."""
+
+    floor: float
+    exponent: float
+
+
+# Of normal losses, delta falls from floor to floor within five deviations, above the middle of the tilted ones: with a tilt further up,
+# rare large losses would need more points. Below the last floor the last tilt is still sound.
+_LEVELS = (_Level(1e-3, 0.0), _Level(1e-13, 5.0), _Level(1e-33, 30.0), _Level(1e-63, 72.0))
+# Infinite losses of all steps together, as a share of the smallest delta of a level.
+_INFINITE_SHARE = 1e-6
+
+
+class _TiltedLosses(NamedTuple):
+    """Composed losses in one direction: tilted masses by s a place, from the place `lowest` on; the rest as in the module docstring."""
+
+    interval: float
+    lowest: int
+    masses: FloatArray
+    slope: float
+    log_scale: float
+    infinite: float
+    allowance: float
+
+    def delta(self, level: float) -> float:
+        """The delta at an epsilon, rounded up."""
+        size, place = self.masses.size, min(level / self.interval, _BEYOND)
+        near = int(min(max(place - self.lowest - 1.0, 0.0), float(size)))
+        most = size if self.slope == 0.0 else int(min(max(near + 2.0 + _FAINT / self.slope, 0.0), float(size)))
+        above = (np.arange(near, most) + self.lowest) * self.interval
+        first = int(np.searchsorted(above, level, side="right"))
+        beyond = level - above[first:]
+        factors = -np.expm1(beyond) * np.exp(self.slope / self.interval * beyond)
+        weighed = max(float(factors @ self.masses[near + first : most]), 0.0)
+        return self.infinite + self.chernoff(level) * (weighed + self.allowance)
+
+    def chernoff(self, level: float) -> float:
+        r"""$e^{K-s\epsilon}$, rounded up."""
+        place = min(level / self.interval, _BEYOND)
+        exponent = self.log_scale - self.slope * place * (1.0 - 1e-15)
+        rounding = 1e-15 * (abs(self.log_scale) + self.slope * self.masses.size)
+        return math.exp(min(exponent + rounding, 700.0))
+
+    def end(self, delta: float) -> float:
+        """An epsilon whose delta is at most this one but for the infinite losses, by Chernoff's bound; about right as a first guess."""
+        return self.interval * max(self.log_scale - math.log(delta), 0.0) / self.slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossProfile(Profile):
-    """The privacy profile of privacy losses in both directions, or in one if they are the same.
+    r"""The privacy profile of composed privacy losses: the larger one of both directions.
+
+    For $\delta$ from 1e-3 to 1e-13 one tilt serves, for smaller and larger ones others are composed when they are first asked for. Each is
+    a bound at every $\epsilon$, and they are put together so that $\delta(\epsilon)$ never rises.
 
     Args:
-        interval: h > 0, the distance of two losses.
-        directions: the losses.
-        allowance: for the floating point that made them.
+        factors: what is composed, at least one.
     """
 
-    interval: float
-    directions: tuple[Losses, ...]
-    allowance: float
+    factors: tuple[Factor, ...]
+    _composed: dict[int, tuple[_TiltedLosses, ...]] = field(init=False, repr=False, default_factory=dict[int, tuple[_TiltedLosses, ...]])
     kind: ClassVar[str] = "privacy_losses"
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta at `epsilon`, rounded up."""
-        level = min(require_nonnegative("epsilon", epsilon), _BEYOND)
-        with np.errstate(all="ignore"):
-            delta = float(np.max([self._exceeding(losses, level) for losses in self.directions]))
-        return 1.0 if math.isnan(delta) else min(max(delta, 0.0) + self.allowance, 1.0)
+        level = require_nonnegative("epsilon", epsilon)
+        value, most = self._bound(1, level), _LEVELS[0].floor
+        return self._lowered(value, level, 0.0) if value <= most else min(value, max(self._bound(0, level), most))
 
-    def _exceeding(self, losses: Losses, level: float) -> float:
-        r"""$\delta_\infty + \sum_{l > \epsilon} p_l\,(1 - e^{\epsilon - l})$."""
-        size = losses.masses.size
-        near = int(min(max(level / self.interval - losses.lowest - 1.0, 0.0), float(size)))
-        above = (np.arange(near, size) + losses.lowest) * self.interval
-        first = int(np.searchsorted(above, level, side="right"))
-        return losses.infinite + float(-np.expm1(level - above[first:]) @ losses.masses[near + first :])
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon at `delta`, rounded up."""
+        target = require_delta(delta)
+        if target >= _LEVELS[0].floor or target == 0.0:
+            return profile_epsilon(self.delta, target)
+        first = max((losses.end(target) for losses in self._at(1)), default=1.0)
+        return profile_epsilon(lambda epsilon: self._lowered(self._bound(1, epsilon), epsilon, target), target, high=max(first, 1e-300))
 
     def describe(self) -> str:
         """Always `composed privacy losses`."""
         return "composed privacy losses"
 
+    def _lowered(self, value: float, level: float, enough: float) -> float:
+        """The smaller of `value`, which the first tilt gives, and what those for smaller deltas give, as far as they are needed."""
+        for index in range(2, len(_LEVELS)):
+            if value >= _LEVELS[index - 1].floor or value <= enough:
+                break
+            value = min(value, self._bound(index, level))
+        return value
 
-def _mirrored_losses(losses: Losses, interval: float) -> Losses:
-    """The losses with the two distributions exchanged: mass p at l becomes mass $pe^{-l}$ at -l, and the rest is at infinity.
+    def _bound(self, index: int, level: float) -> float:
+        with np.errstate(all="ignore"):
+            deltas = [losses.delta(min(level, _BEYOND)) for losses in self._at(index)]
+        return min(max(deltas), 1.0) if deltas and not any(math.isnan(delta) for delta in deltas) else 1.0
 
-    Of a pair that dominates at every order, those below 1 too, the exchanged one dominates the exchanged mechanism.
-    """
-    places = losses.lowest + np.arange(losses.masses.size)
-    masses = (losses.masses * np.exp(-interval * places))[::-1]
-    return Losses(-int(places[-1]), masses, max(1.0 - float(masses.sum()), 0.0))
-
-
-def symmetric_losses(above: FloatArray, infinite: float, interval: float) -> Losses:
-    """The privacy losses of a pair that is its own mirror image, from its positive losses; the rest of the mass is at 0.
-
-    Args:
-        above: the masses at h, 2 h, ..., shape (n,).
-        infinite: the mass at infinity, in [0, 1].
-        interval: h > 0, the distance of two losses.
-    """
-    below = _mirrored_losses(Losses(1, above, infinite), interval).masses
-    centre = max(1.0 - float(above.sum()) - float(below.sum()) - infinite, 0.0)
-    return Losses(-above.size, np.concatenate((below, [centre], above)), infinite)
+    def _at(self, index: int) -> tuple[_TiltedLosses, ...]:
+        """The losses at one of `_LEVELS`; none where they do not fit in floating point."""
+        if index not in self._composed:
+            with np.errstate(all="ignore"):
+                self._composed[index] = _composed(self.factors, _LEVELS[index])
+        return self._composed[index]
 
 
 def compose_losses(factors: Sequence[Factor]) -> LossProfile | None:
-    """The profile of the adaptive composition, or None where it would not fit in floating point, or say nothing.
+    """The profile of the adaptive composition, or None where there are too many mechanisms.
 
     Args:
         factors: at least one.
     Reference: Doroshenko et al. 2022, arXiv:2207.04380; Zhu, Dong, Wang 2022, arXiv:2106.08567, Theorem 10.
     """
-    steps = sum(factor.count for factor in factors)
-    if steps > MOST_STEPS:
+    if sum(factor.count for factor in factors) > MOST_STEPS:
         return None
-    interval = _interval(factors)
-    composed: tuple[Losses, ...] | None = None
-    finite = 1.0
-    with np.errstate(all="ignore"):
-        for factor in factors:
-            powers = list[Losses]()
-            for one in factor.losses(interval):
-                power = self_composed(one, factor.count)
-                if power is None:
-                    return None
-                powers.append(power)
-            finite *= min(float(power.masses.sum()) for power in powers)
-            if not finite > _LEAST_FINITE_MASS:
-                return None
-            composed = tuple(powers) if composed is None else _joined_directions(composed, tuple(powers))
-    assert composed is not None  # at least one factor
-    return LossProfile(interval=interval, directions=composed, allowance=_FOURIER_ERROR_A_STEP * (steps + 100 * len(factors)))
+    return LossProfile(factors=tuple(factors))
 
 
-def _joined_directions(one: tuple[Losses, ...], other: tuple[Losses, ...]) -> tuple[Losses, ...]:
-    """The losses of two mechanisms, one after the other, in each direction."""
-    count = max(len(one), len(other))
-    pairs = zip(*(parts if len(parts) == count else parts * count for parts in (one, other)), strict=True)
-    found = list[Losses]()
-    for first, second in pairs:
-        offset, masses, beyond = joined(first.masses, second.masses, _TAIL)
-        infinite = first.infinite + second.infinite - first.infinite * second.infinite + beyond
-        found.append(Losses(first.lowest + second.lowest + offset, masses, infinite))
-    return tuple(found)
-
-
-def _interval(factors: Sequence[Factor]) -> float:
+def _interval(factors: Sequence[Factor], tail: float) -> float:
     """Length of a discretisation interval: as fine as is useful, as coarse as memory needs. Coarser is only more pessimistic."""
     spread = math.sqrt(math.fsum(factor.count * factor.deviation**2 for factor in factors))
-    width, steps = max(factor.width for factor in factors), sum(factor.count for factor in factors)
-    useful = min(_FINEST_INTERVAL, math.sqrt(8.0 * _DISCRETISATION * spread / steps), width / 200.0)
-    most = (1e-6 * width, width * len(factors) / _MOST_POINTS_TO_BUILD, (16.0 * spread + 2.0 * width) / _MOST_POINTS)
+    usual, width = (max(factor.width(mass) for factor in factors) for mass in (USUAL_TAIL, tail))
+    steps = sum(factor.count for factor in factors)
+    lost = min(_DISCRETISATION, _DISCRETISATION_SHARE * spread)
+    useful = min(_FINEST_INTERVAL, math.sqrt(8.0 * lost * spread / steps), usual / 200.0)
+    built = width / min(_MOST_POINTS_TO_BUILD, _MOST_POINTS_OF_ALL / len(factors))
+    most = (built, (16.0 * spread + 2.0 * width) / _MOST_POINTS)
     return max(useful, 1e-300, *most)
 
 
-def self_composed(one: Losses, count: int) -> Losses | None:
-    """A T-fold convolution, or None where it would say nothing."""
-    total = float(one.masses.sum())
-    if not math.isfinite(total):
-        return None
-    # What rounding has lost of the total mass counts as an infinite loss.
-    infinite = max(one.infinite, 1.0 - total, 0.0)
-    if not infinite < 1.0 or count * math.log(max(total, 1.0)) > math.log(_MOST_MASS):
-        return None
-    if count == 1:
-        return Losses(one.lowest, one.masses, infinite)
-    first, last = power_ends(one.masses, count, _TAIL)
-    size = last - first + 1
-    if size > _MOST_POINTS_COMPOSED:
-        return None
-    # What lies beside the grid wraps around: it is added somewhere on the grid, and counted as infinite once more.
-    length = fft.next_fast_len(max(size, one.masses.size), real=True)
-    powered = fft.irfft(fft.rfft(one.masses, length) ** count, length)
-    masses: FloatArray = np.roll(powered, -first)[:size]
-    return Losses(one.lowest * count + first, masses, _TAIL - math.expm1(count * math.log1p(-infinite)))
+def _composed(factors: Sequence[Factor], level: _Level) -> tuple[_TiltedLosses, ...]:
+    """The composition in each direction at a tilt; nothing where it does not fit in floating point."""
+    counts = [factor.count for factor in factors]
+    tail = _INFINITE_SHARE * level.floor / sum(counts)
+    interval = _interval(factors, tail)
+    for _ in range(_MOST_TRIES):
+        parts = [factor.losses(interval, tail) for factor in factors]
+        if not all(np.isfinite(one.masses).all() and one.masses.max() > 0.0 and one.infinite < 1.0 for part in parts for one in part):
+            return ()
+        ways = [[part[way % len(part)] for part in parts] for way in range(max(len(part) for part in parts))]
+        windows = [_window([Law(one.lowest, one.masses, count) for one, count in zip(way, counts, strict=True)], level) for way in ways]
+        most = max(window.size for window in windows)
+        if most <= _MOST_POINTS_COMPOSED:
+            return tuple(_tilted_losses(way, counts, interval, window) for way, window in zip(ways, windows, strict=True))
+        interval *= 1.1 * most / _MOST_POINTS_COMPOSED
+    return ()
+
+
+class _Window(NamedTuple):
+    """Tilted laws, by s a place, and where their sum lies."""
+
+    laws: Tilted
+    slope: float
+    first: int
+    size: int
+
+
+def _window(laws: Sequence[Law], level: _Level) -> _Window:
+    """At the tilt of the level; at a smaller one where the sum would have too many places."""
+    slope, tries = steepness(laws, level.exponent) if level.exponent > 0.0 else 0.0, 1
+    while True:
+        parts = tilted(laws, slope)
+        first, last = sum_ends(parts, _TAIL)
+        if last - first < _MOST_POINTS_COMPOSED or slope == 0.0 or tries == _MOST_TRIES:
+            return _Window(parts, slope, first, last - first + 1)
+        slope, tries = slope * _LESS, tries + 1
+
+
+def _tilted_losses(parts: Sequence[Losses], counts: Sequence[int], interval: float, window: _Window) -> _TiltedLosses:
+    infinite = -math.expm1(math.fsum(count * math.log1p(-part.infinite) for part, count in zip(parts, counts, strict=True)))
+    return _TiltedLosses(
+        interval=interval,
+        lowest=sum(part.lowest * count for part, count in zip(parts, counts, strict=True)) + window.first,
+        masses=summed(window.laws.laws, window.first, window.size),
+        slope=window.slope,
+        log_scale=window.laws.log_scale,
+        infinite=infinite * (1.0 + 1e-15 * len(parts)),
+        allowance=_FOURIER_ERROR_A_STEP * (sum(counts) + 100 * len(parts)) + _TAIL,
+    )

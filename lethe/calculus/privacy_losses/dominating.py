@@ -11,6 +11,7 @@ Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; Zhu, Dong, Wan
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee, Tightest, WithSlack
 from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses, symmetric_losses
+from lethe.calculus.privacy_losses.connected import Dots, connected_losses
+from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, MOST_INTERVALS, Factor, Losses
 from lethe.calculus.rounding import above, count_above, exp_above
 
-# What is left of delta beyond the last knot is counted as an infinite loss.
+# What is left of delta eight deviations of a Gaussian loss away.
 _TAIL = 1e-16
 _MOST_KNOTS = 300_000
 _MOST_EVALUATIONS = 10_000_000
@@ -33,16 +35,23 @@ _LEAST_KNOTS = 4_000
 
 def dominating_factor(guarantee: Guarantee, count: int) -> Factor:
     """`count` mechanisms with this guarantee, as a factor of a composition: one's whole profile up to `LARGEST_LOSS`."""
-    never = guarantee.delta(math.inf)
-    # Beyond it no more than 1e-16 of delta is left to lose.
-    widest = min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), _TAIL), LARGEST_LOSS)
     return Factor(
-        width=widest,
+        width=partial(_widest, guarantee),
         # A Gaussian pair at distance mu has losses up to about 8 mu, and mu is their standard deviation.
-        deviation=widest / 8.0,
+        deviation=_widest(guarantee, _TAIL) / 8.0,
         count=count,
-        losses=lambda interval: (dominating_losses(guarantee, interval, widest),),
+        losses=partial(_losses, guarantee),
     )
+
+
+def _losses(guarantee: Guarantee, interval: float, tail: float) -> tuple[Losses, ...]:
+    return (dominating_losses(guarantee, interval, _widest(guarantee, tail)),)
+
+
+def _widest(guarantee: Guarantee, tail: float) -> float:
+    """Beyond it no more than `tail` of delta is left to lose."""
+    never = guarantee.delta(math.inf)
+    return min(profile_epsilon(lambda epsilon: max(guarantee.delta(epsilon) - never, 0.0), tail), LARGEST_LOSS)
 
 
 def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> Losses:
@@ -52,8 +61,6 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> L
         guarantee: its `delta` must bound both directions, as the contract of a guarantee says.
         interval: losses are multiples of it, > 0.
         widest: the largest finite loss wanted; a smaller one is sound, because what is beyond counts as infinite.
-    Returns:
-        Losses of mass at most 1 up to rounding; more where the profile was not convex, which is on the safe side.
     """
     last = max(1, int(count_above(widest / interval, MOST_INTERVALS)))
     knots = np.unique(np.round(np.linspace(0, last, min(last, _knots(guarantee)) + 1)).astype(np.int64))
@@ -64,21 +71,9 @@ def dominating_losses(guarantee: Guarantee, interval: float, widest: float) -> L
     deltas[0] = min(deltas[0], float(by_symmetry.min()) * (1.0 + 1e-15))
     if not isinstance(guarantee, GDP):
         kept = _lower_hull(np.expm1(levels), deltas)
-        knots, levels, deltas = knots[kept], levels[kept], deltas[kept]
-    return symmetric_losses(_masses_above(knots, levels, deltas), float(deltas[-1]), interval)
-
-
-def _masses_above(knots: np.ndarray[tuple[int], np.dtype[np.int64]], levels: FloatArray, deltas: FloatArray) -> FloatArray:
-    r"""The masses at h, 2 h, ... of the loss whose divergence is the polygon through ($e^{\epsilon_i}, \delta_i$) and its mirror image.
-
-    At $\epsilon_i > 0$ it is $e^{\epsilon_i}$ times the change of slope there. A negative mass, where the polygon is not convex, becomes 0:
-    that only raises the divergence.
-    """
-    steps, falls = np.diff(levels), np.diff(deltas)
-    arriving, leaving = falls / np.expm1(-steps), np.append(falls[1:] / np.expm1(steps[1:]), 0.0)
-    masses = np.zeros(int(knots[-1]))
-    masses[knots[1:] - 1] = np.maximum(arriving + leaving, 0.0)
-    return masses
+        knots, deltas = knots[kept], deltas[kept]
+    dots = Dots(knots, deltas)
+    return connected_losses(dots, dots, interval)[0]
 
 
 def _lower_hull(across: FloatArray, values: FloatArray) -> list[int]:

@@ -38,13 +38,12 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS
+from lethe.calculus.privacy_losses.connected import connected_losses, even_dots
+from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
 from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled.renyi import Relation
 
 _EPS = float(np.finfo(np.float64).eps)
-# Beyond ten standard deviations a normal has 8e-24 of its mass.
-_REACH = 10.0
 
 
 def fixed_size_delta(probability: float, noise: float, epsilon: ArrayLike, relation: Relation = "replace_one") -> FloatArray:
@@ -99,40 +98,26 @@ def _zeroed(probability: float, noise: float, size: FloatArray) -> _Parts:
     return more, here + beyond, rounding
 
 
-def largest_loss(probability: float, noise: float) -> float:
-    """The privacy loss that a step exceeds with probability below 1e-23."""
+def fixed_size_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
+    """How wide the losses of one step are, but for a mass below `tail`, in (0, 1/2)."""
+    return 2.0 * _largest_loss(probability, noise, tail)
+
+
+def _largest_loss(probability: float, noise: float, tail: float) -> float:
     mu = 2.0 / noise
-    return float(log_mixture(probability, _REACH * mu + 0.5 * mu * mu))
+    return float(log_mixture(probability, -float(special.ndtri(tail)) * mu + 0.5 * mu * mu))
 
 
-def fixed_size_masses(probability: float, noise: float, interval: float, relation: Relation = "replace_one") -> tuple[FloatArray, float]:
-    r"""A privacy loss distribution on multiples of `interval` whose profile is nowhere below that of one step.
-
-    Connect the dots: the profile as a function of $e^\epsilon$ is convex, so the chords between its values on the grid are above it, and
-    the masses are their changes of slope: with $d_i = \delta(ih)$, $p_i = [(d_{i+1} - d_i) - e^h(d_i - d_{i-1})]/(e^h - 1)$. The
-    profile being symmetric, $p_{-i} = e^{-ih}p_i$, which spares the differences of numbers close to 1.
+def fixed_size_losses(probability: float, noise: float, relation: Relation, interval: float, tail: float) -> tuple[Losses]:
+    r"""The losses of a discrete pair on multiples of `interval` that dominates one step, the same in both directions.
 
     Args:
         probability: $q \in (0, 1)$.
         noise: $z > 0$.
-        interval: $h > 0$.
         relation: replace_one or zero_out.
-    Returns:
-        Masses at $-nh, \dots, nh$ and the mass at infinity.
-    Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1; and the module docstring.
+        interval: $h > 0$.
+        tail: at most about this mass is at infinity, in (0, 1/2).
     """
-    points = max(2, int(count_above(largest_loss(probability, noise) / interval, MOST_INTERVALS)))
-    places = np.arange(points + 1, dtype=np.float64)
-    deltas = fixed_size_delta(probability, noise, places * interval, relation)
-    # Rounding may not make the profile rise.
-    deltas = np.maximum.accumulate(deltas[::-1])[::-1]
-    drops = -np.diff(deltas)
-    positive = np.empty(points)
-    positive[:-1] = (math.exp(interval) * drops[:-1] - drops[1:]) / math.expm1(interval)
-    positive[-1] = drops[-1] / -math.expm1(-interval)
-    centre = 1.0 - deltas[0] - 2.0 * drops[0] / math.expm1(interval)
-    # A mass made negative by rounding becomes 0, which only adds mass.
-    positive = np.maximum(positive, 0.0)
-    masses = np.concatenate(((positive * np.exp(-places[1:] * interval))[::-1], [max(centre, 0.0)], positive))
-    # Each mass is rounded a few times, and a value of the profile is a sum of them.
-    return masses * (1.0 + 4.0 * _EPS * points), float(deltas[-1])
+    points = max(2, int(count_above(_largest_loss(probability, noise, tail) / interval, MOST_INTERVALS)))
+    dots = even_dots(fixed_size_delta(probability, noise, interval * np.arange(points + 1.0), relation))
+    return connected_losses(dots, dots, interval)[:1]

@@ -5,6 +5,7 @@ Noise levels $z$ are noise multipliers: the standard deviation of the noise on t
 Several bounds are computed and the smallest counts, since each of them holds by itself:
 
 - the Gaussian mechanism without sampling: tell the adversary which batches hold the record, and only Gaussian pairs are left;
+- with little noise, the number of batches that hold the record told alone: a mixture of Gaussian pairs;
 - the chance that the record is ever drawn, as $\delta$ at $\epsilon = 0$, when no other mechanism is composed with the steps;
 - a Rényi curve, which reaches every $\delta > 0$ (`sampled_renyi`);
 - a privacy loss distribution, discretised upwards, with an allowance for its floating point (`sampled_loss`).
@@ -19,14 +20,13 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 from lethe.calculus.base import freeze
 from lethe.calculus.composition.composition import compose_gdp
-from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee, NotPrivate, RDPCurve, Tightest
-from lethe.calculus.privacy_losses.distributions import LossProfile
-from lethe.calculus.rounding import raised, round_up
+from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest
+from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
 from lethe.calculus.upward_formatting import shown
@@ -38,6 +38,9 @@ _EPS = float(np.finfo(np.float64).eps)
 # A Renyi curve takes 40 to 150 microseconds a level.
 _MOST_RENYI_LEVELS = 20_000
 _LEVELS_AT_ONCE = 4096
+# With less noise than this, the losses of a step may be too wide for a grid, and Renyi curves say little.
+_LITTLE_NOISE = 0.2
+_MOST_COUNTS, _MOST_COUNTED = 1000, 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,6 @@ class SampledGaussian(Guarantee):
     levels_before_rounding: int = 0
     gaussian_mu: float = 0.0
     _bounds: list[Guarantee] = field(init=False, repr=False, compare=False, default_factory=list[Guarantee])
-    _profiles: list[LossProfile | None] = field(init=False, repr=False, compare=False, default_factory=list[LossProfile | None])
     kind: ClassVar[str] = "sampled_gaussian"
 
     def __post_init__(self) -> None:
@@ -97,17 +99,12 @@ class SampledGaussian(Guarantee):
     def epsilon(self, delta: float) -> float:
         r"""The smallest $\epsilon$ of the bounds at $\delta$; the first call builds them (seconds)."""
         target = require_delta(delta)
-        bounds, profile = self._built()
-        by_bounds = bounds.epsilon(target)
-        if profile is None or by_bounds == 0.0:
-            return by_bounds
-        return min(by_bounds, profile_epsilon(profile.delta, target, high=by_bounds if math.isfinite(by_bounds) else 1.0))
+        return self._built().epsilon(target)
 
     def delta(self, epsilon: float) -> float:
         r"""The smallest $\delta$ of the bounds at $\epsilon$; the first call builds them (seconds)."""
         level = require_nonnegative("epsilon", epsilon)
-        bounds, profile = self._built()
-        return bounds.delta(level) if profile is None else min(bounds.delta(level), profile.delta(level))
+        return self._built().delta(level)
 
     def describe(self) -> str:
         """The recipe in words, and which noise levels were rounded down."""
@@ -133,28 +130,42 @@ class SampledGaussian(Guarantee):
         # A sum of n terms, all positive, is off by at most n roundings.
         return RDPCurve(ORDERS, tuple(raised(values, 1e-12 + 2.0 * _EPS * noise.size).tolist()))
 
-    def _built(self) -> tuple[Guarantee, LossProfile | None]:
+    def _built(self) -> Guarantee:
         if not self._bounds:
-            bounds, profile = self._build()
-            self._profiles.append(profile)
-            self._bounds.append(bounds)
-        return self._bounds[0], self._profiles[0]
+            self._bounds.append(self._build())
+        return self._bounds[0]
 
-    def _build(self) -> tuple[Guarantee, LossProfile | None]:
+    def _build(self) -> Guarantee:
         unsampled = _unsampled(self.noise, self.counts, self.relation, self.gaussian_mu)
         probability = self.sampling_probability
         if probability in (0.0, 1.0):
-            return (unsampled if probability == 1.0 else GDP(self.gaussian_mu)), None
+            return unsampled if probability == 1.0 else GDP(self.gaussian_mu)
         bounds: tuple[Guarantee, ...] = (unsampled, self.renyi_curve())
         if self.gaussian_mu == 0.0:
             bounds = (*bounds, ApproxDP(0.0, _ever_drawn(probability, sum(self.counts))))
+        if min(self.noise) < _LITTLE_NOISE and sum(self.counts) <= _MOST_COUNTED:
+            bounds = (*bounds, _counted(probability, min(self.noise), sum(self.counts), self.relation, self.gaussian_mu))
         noise, counts = np.array(self.noise), np.array(self.counts, dtype=np.float64)
-        return Tightest(bounds), loss_profile(probability, noise, counts, self.relation, self.design, self.gaussian_mu)
+        losses = loss_profile(probability, noise, counts, self.relation, self.design, self.gaussian_mu)
+        return Tightest(bounds if losses is None else (*bounds, losses))
 
 
 def _ever_drawn(probability: float, steps: int) -> float:
     """The chance that a record is in any batch, rounded up: when it is in none, the outputs do not depend on it."""
     return min(round_up(-math.expm1(steps * math.log1p(-probability)), 8.0 * _EPS), 1.0)
+
+
+def _counted(probability: float, noise: float, steps: int, relation: Relation, gaussian_mu: float) -> GDPMixture:
+    """Tell the adversary how many batches hold the record: Gaussian pairs, as many as a binomial law says, all at the least noise."""
+    mean, room = (int(count) for count in count_above([steps * probability, 45.0 * math.sqrt(steps * probability) + 1000.0], steps))
+    first, last = max(mean - room - 1, 0), min(mean + room, steps)
+    # Each bin counts as its largest number; beyond `last` lies next to nothing, which counts as a record in every batch.
+    counts = np.unique(np.append(np.arange(first, last, 1 + (last - first) // _MOST_COUNTS), (last, steps))).astype(np.float64)
+    # As in `theorems.truncation`, the incomplete beta function is off by 1e-12. Tails that are raised only move weight to more batches.
+    tails = np.clip(special.bdtrc(counts[:-1], steps, probability) * (1.0 + 1e-11), 5e-324, 1.0)
+    weights = -np.diff(np.concatenate(([1.0], tails, [0.0]))) * (1.0 + 4.0 * _EPS)
+    mus = above(distance(relation) * np.sqrt(counts) / noise, 4.0 * _EPS)
+    return GDPMixture(tuple(above(np.hypot(mus, gaussian_mu), 2.0 * _EPS).tolist()), tuple(weights.tolist()))
 
 
 def _unsampled(noise: tuple[float, ...], counts: tuple[int, ...], relation: Relation, gaussian_mu: float) -> GDP:
@@ -178,7 +189,7 @@ def sampled_gaussian(sampling_probability: float, noise_multipliers: ArrayLike, 
     r"""The guarantee of T sampled Gaussian steps, all outputs released, from their noise multipliers.
 
     Equal levels are grouped. More than 20 000 distinct ones are rounded DOWN to at most as many, equally spaced in logarithm (less
-    noise, so sound), and `describe()` says so. The privacy loss distribution, one bound of several, takes 32 at most.
+    noise, so sound), and `describe()` says so. The privacy loss distribution, one bound of several, takes 128 at most.
 
     Args:
         sampling_probability: $q \in [0, 1]$: each record's chance to enter a batch, or the share of the records in one.

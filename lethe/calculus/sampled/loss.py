@@ -6,21 +6,29 @@ Both kinds of step by connecting the dots of their profiles: `sampled_poisson_pr
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.privacy_losses.distributions import LARGEST_LOSS, SMALLEST_LOSS, Factor, Losses, LossProfile, compose_losses
+from lethe.calculus.privacy_losses.distributions import (
+    LARGEST_LOSS,
+    SMALLEST_LOSS,
+    USUAL_TAIL,
+    Factor,
+    LossProfile,
+    compose_losses,
+)
 from lethe.calculus.privacy_losses.dominating import dominating_factor
-from lethe.calculus.sampled.fixed_profile import fixed_size_masses, largest_loss
-from lethe.calculus.sampled.poisson_profile import poisson_losses
+from lethe.calculus.sampled.fixed_profile import fixed_size_losses, fixed_size_width
+from lethe.calculus.sampled.poisson_profile import poisson_losses, poisson_width
 from lethe.calculus.sampled.renyi import Design, Relation
 
-MOST_LEVELS = 32
+MOST_LEVELS = 128
 # A Gaussian part smaller than this is counted as this large, for the same reason as SMALLEST_LOSS.
-_SMALLEST_MU = 1e-8
+_SMALLEST_MU = SMALLEST_LOSS
 
 
 def round_levels_down(noise: FloatArray, counts: FloatArray, most: int = MOST_LEVELS) -> tuple[FloatArray, FloatArray]:
@@ -60,7 +68,7 @@ def sampled_factors(
 
     Args:
         probability: $q \in (0, 1)$.
-        noise: $z > 0$, shape (levels,); more than 32 are rounded down to at most 32.
+        noise: $z > 0$, shape (levels,); more than 128 are rounded down to at most 128.
         counts: whole numbers of steps, shape (levels,).
         relation: replace_one, zero_out or add_or_remove.
         design: poisson or without_replacement.
@@ -69,31 +77,25 @@ def sampled_factors(
     """
     levels, steps = round_levels_down(noise, counts)
     factors = [_factor(probability, float(level), int(count), relation, design) for level, count in zip(levels, steps, strict=True)]
-    if not all(SMALLEST_LOSS < factor.width < LARGEST_LOSS for factor in factors):
+    if not all(SMALLEST_LOSS < factor.width(USUAL_TAIL) < LARGEST_LOSS for factor in factors):
         return None
     return factors if gaussian_mu == 0.0 else [*factors, dominating_factor(GDP(max(gaussian_mu, _SMALLEST_MU)), 1)]
 
 
 def _factor(probability: float, noise: float, count: int, relation: Relation, design: Design) -> Factor:
+    width, losses = (poisson_width, poisson_losses) if design == "poisson" else (fixed_size_width, fixed_size_losses)
     with np.errstate(all="ignore"):
-        width, deviation = _loss_scale(probability, noise, relation, design)
+        deviation = _deviation(probability, noise, relation, design)
     return Factor(
-        width=width,
+        width=partial(width, probability, noise, relation),
         deviation=deviation,
         count=count,
-        losses=lambda interval: _one_step(probability, noise, relation, design, interval),
+        losses=partial(losses, probability, noise, relation),
     )
 
 
-def _one_step(probability: float, noise: float, relation: Relation, design: Design, interval: float) -> tuple[Losses, ...]:
-    if design == "poisson":
-        return poisson_losses(probability, noise, interval, relation)
-    masses, infinite = fixed_size_masses(probability, noise, interval, relation)
-    return (Losses(-(masses.size // 2), masses, infinite),)
-
-
-def _loss_scale(probability: float, noise: float, relation: Relation, design: Design) -> tuple[float, float]:
-    """Width and standard deviation of one step's privacy loss: they choose the discretisation, whose soundness does not depend on them."""
+def _deviation(probability: float, noise: float, relation: Relation, design: Design) -> float:
+    """Standard deviation of one step's privacy loss: it chooses the discretisation, whose soundness does not depend on it."""
     fixed_size = design == "without_replacement"
     spread = 0.5 * noise if fixed_size else noise
     points = np.linspace(-10.0 * spread - 1.0, 10.0 * spread + 1.0, 4001)
@@ -103,5 +105,4 @@ def _loss_scale(probability: float, noise: float, relation: Relation, design: De
     density = (1.0 - probability) * np.exp(-0.5 * (points / spread) ** 2) + probability * np.exp(-0.5 * ((points - 1.0) / spread) ** 2)
     weights = density / density.sum()
     mean = float(weights @ loss)
-    width = 2.0 * largest_loss(probability, noise) if fixed_size else float(np.ptp(loss))
-    return width, math.sqrt(float(weights @ np.square(loss - mean)))
+    return math.sqrt(float(weights @ np.square(loss - mean)))

@@ -29,15 +29,13 @@ from scipy import special
 
 from lethe.calculus.domains import FloatArray
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.privacy_losses.connected import connected_losses
+from lethe.calculus.privacy_losses.connected import connected_losses, even_dots
 from lethe.calculus.privacy_losses.distributions import MOST_INTERVALS, Losses
 from lethe.calculus.rounding import count_above
 from lethe.calculus.sampled.fixed_profile import fixed_size_delta
 from lethe.calculus.sampled.renyi import Relation
 
 _EPS = float(np.finfo(np.float64).eps)
-# Beyond ten standard deviations a normal has 8e-24 of its mass.
-_REACH = 10.0
 # Beyond this an exponential overflows, and arsinh(e^l) is l + log 2 long before.
 _LARGE = 700.0
 
@@ -64,13 +62,15 @@ def added_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatA
     """
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         mu, log_rest = _distance(noise), math.log1p(-probability)
-        left = np.maximum(-np.expm1(epsilon + log_rest), 0.0) * np.exp(-epsilon) / probability
+        away = epsilon + log_rest
+        left = np.maximum(-np.expm1(away), 0.0) * np.exp(-epsilon) / probability
         # A larger kappa is a smaller epsilon. Its error is relative, but for that of the sum above and of epsilon itself.
         kappa = left * (1.0 + 8.0 * _EPS * (1.0 + epsilon)) - 8.0 * _EPS * log_rest * (1.0 - probability) / probability
         place = np.log(kappa) / mu + 0.5 * mu
         more, less = kappa * special.ndtr(place), special.ndtr(place - mu)
         rounding = 8.0 * _EPS * (4.0 + np.square(place) + np.square(place - mu))
-        return _scaled(more, less, rounding, probability, probability * np.exp(epsilon) * (1.0 + 2.0 * _EPS * epsilon))
+        delta = _scaled(more, less, rounding, probability, probability * np.exp(epsilon) * (1.0 + 2.0 * _EPS * epsilon))
+        return np.where(away > 4.0 * _EPS * (epsilon - log_rest), 0.0, delta)
 
 
 def replaced_delta(probability: float, noise: float, epsilon: FloatArray) -> FloatArray:
@@ -102,26 +102,38 @@ def _scaled(more: FloatArray, less: FloatArray, rounding: FloatArray, most: floa
     return np.clip(delta, 5e-324, most)
 
 
-def poisson_losses(probability: float, noise: float, interval: float, relation: Relation) -> tuple[Losses, ...]:
+def poisson_losses(probability: float, noise: float, relation: Relation, interval: float, tail: float) -> tuple[Losses, ...]:
     r"""The losses of a discrete pair on multiples of `interval` that dominates one step.
 
     Args:
         probability: $q \in (0, 1)$.
         noise: $z > 0$, relative to one record's gradient bound.
-        interval: $h > 0$.
         relation: replace_one doubles the distance: +1 on one data set, -1 on the other; zero_out and add_or_remove are one pair.
+        interval: $h > 0$.
+        tail: at most about this mass is at infinity, in (0, 1/2).
     Returns:
         Removing and adding, or one direction for replace_one, where both are the same.
     """
-    mu = 1.0 / noise
-    upward = float(log_mixture(probability, mu * (_REACH + 0.5 * mu)))
+    upward, downward = _largest_losses(probability, noise, relation, tail)
     if relation == "replace_one":
-        widest = upward - _log_mixture_below(probability, -mu * (_REACH + 1.5 * mu))
-        deltas = replaced_delta(probability, noise, _levels(widest, interval))
-        return connected_losses(deltas, deltas, interval)[:1]
-    downward = -_log_mixture_below(probability, -mu * (_REACH + 0.5 * mu))
-    above = removed_delta(probability, noise, _levels(upward, interval))
-    return connected_losses(above, added_delta(probability, noise, _levels(downward, interval)), interval)
+        dots = even_dots(replaced_delta(probability, noise, _levels(upward, interval)))
+        return connected_losses(dots, dots, interval)[:1]
+    above = even_dots(removed_delta(probability, noise, _levels(upward, interval)))
+    return connected_losses(above, even_dots(added_delta(probability, noise, _levels(downward, interval))), interval)
+
+
+def poisson_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
+    """How wide the losses of one step are, but for a mass of about `tail`; arguments as `poisson_losses`."""
+    return sum(_largest_losses(probability, noise, relation, tail))
+
+
+def _largest_losses(probability: float, noise: float, relation: Relation, tail: float) -> tuple[float, float]:
+    mu, reach = 1.0 / noise, -float(special.ndtri(tail))
+    upward = float(log_mixture(probability, mu * (reach + 0.5 * mu)))
+    if relation == "replace_one":
+        widest = upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu))
+        return widest, widest
+    return upward, -_log_mixture_below(probability, -mu * (reach + 0.5 * mu))
 
 
 def _log_mixture_below(weight: float, exponent: float) -> float:

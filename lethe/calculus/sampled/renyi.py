@@ -23,10 +23,12 @@ from lethe.errors import InputError
 Design = Literal["poisson", "without_replacement"]
 Relation = Literal["replace_one", "zero_out", "add_or_remove"]
 
-# Tenths up to 11, where the best order of a useful guarantee is; then ever sparser.
+# Tenths up to 11, where the best order of a useful guarantee is; then ever sparser. Between 64 and 512 divergences jump where a rare draw
+# begins to dominate, and small deltas are answered just below.
 ORDERS: tuple[float, ...] = tuple(
     [1.0 + k / 10 for k in range(1, 100)]
-    + [float(k) for k in [*range(11, 20), *range(20, 32, 2), *range(32, 64, 4), 64, 80, 96, 128, 257, 512, 1024, 2048]]
+    + [float(k) for k in [*range(11, 20), *range(20, 32, 2), *range(32, 64, 4), *range(64, 128, 16), *range(128, 256, 32)]]
+    + [256.0, 320.0, 512.0, 1024.0, 2048.0]
 )
 
 _Bound = Callable[[float, FloatArray, FloatArray], FloatArray]

@@ -24,8 +24,8 @@ from lethe.errors import InputError
 # Shares of the noise variance that hide the draw: even in the logit, because the best share may lie close to 0 or to 1.
 # The whole noise serves a window that hides no shift.
 _SHARES = (*(1.0 / (1.0 + np.exp(-np.linspace(-4.0, 7.0, 34)))).tolist(), 1.0)
-# The window and share with the smallest epsilon at this delta are also computed through privacy loss distributions.
-_SETTLED_AT = 1e-7
+# The windows and shares with the smallest epsilon at these deltas are also computed through privacy loss distributions.
+_SETTLED_AT = (1e-7, 1e-14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +128,9 @@ class WindowedGaussian(Guarantee):
     def _settled(self, totals: FloatArray) -> list[tuple[float, int]]:
         """(share, window) pairs worth a privacy loss distribution, which is tighter and slower; any pair is sound."""
         orders = np.array(ORDERS)
-        epsilons = totals + np.log1p(-1.0 / orders) - (math.log(_SETTLED_AT) + np.log(orders)) / (orders - 1.0)
+        epsilons = [totals + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0) for delta in _SETTLED_AT]
         found = list[tuple[float, int]]()
-        for values in (self._spreads(), epsilons.min(axis=2)):
+        for values in (self._spreads(), *(bounds.min(axis=2) for bounds in epsilons)):
             share, window = (int(index) for index in np.unravel_index(int(np.argmin(values)), values.shape))
             # A window that hides no shift is composition over all its steps, which is a theorem of its own.
             useful = math.isfinite(float(values.min())) and math.sqrt(_SHARES[share]) * min(self.noise) >= WEAKEST_NOISE

@@ -25,7 +25,7 @@ _SHARES = (0.5, 0.9, 0.1, 0.25, 0.35, 0.65, 0.75, 0.85, 0.95, 0.97, 0.985, 0.993
 _GROWTH = 1.08
 # The windows and shares best at these deltas by Renyi divergences, which see the tails, and best by the central limit theorem, which
 # sees the bulk, are the ones whose privacy losses are composed.
-_SETTLED_AT = (1e-5, 1e-9)
+_SETTLED_AT = (1e-5, 1e-9, 1e-14)
 # Less relative noise than this is none.
 _MOST_TOUCH = 1e50
 # And more noise than this counts as this.
