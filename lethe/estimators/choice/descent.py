@@ -42,7 +42,7 @@ def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | N
         loss: with the number of its classes.
         rows: D, the weights of one score.
     """
-    return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64))
+    return linear_precision(run, loss, torch.zeros((rows, loss.outputs), dtype=torch.float64), in_blocks=False)
 
 
 @torch.inference_mode()
@@ -66,7 +66,7 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     recorder = Recorder(drawn, seeded=draws.seeded)
     noise = step_noise(run, start.shape, draws.noise)
-    precision = linear_precision(drawn, records.loss, start)
+    precision = zero_start_precision(drawn, records.loss, shape[0]) if run.noise is None else None
     last = descend(
         start,
         _Gradients(records, run),  # pyright: ignore[reportArgumentType]

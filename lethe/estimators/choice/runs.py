@@ -175,8 +175,8 @@ def _with_noise(run: Run, budget: Budget, schedule: NoiseShape, facts: PublicFac
             chosen = allocate(run, target.epsilon_bound, target.delta_bound, schedule="joint", allow_large_delta=True).run
         else:
             chosen = plan(run, target=target, allow_large_delta=True)
-        if chosen.release == "last":
-            chosen = chosen.replace(precision=zero_start_precision(chosen.uncorrelated, facts.loss, facts.rows))
+        if chosen.release == "last" and chosen.noise is None:
+            chosen = chosen.replace(precision=zero_start_precision(chosen, facts.loss, facts.rows))
         found.append(chosen)
         return certified(chosen, budget.delta).guarantee
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.run.precision import Precision, parse_precision
 from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.clipping import METHODS, Clipper
 from lethe.train.core.recorder import Recorder
@@ -21,7 +22,7 @@ from lethe.train.model_state.untouched_state import UntouchedState
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
-PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random"}
+PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random", "precision"}
 """The names of what `taken_down` returns, but for "noise" and "moved"."""
 
 
@@ -41,12 +42,18 @@ class KeptNoise(Protocol):
         ...
 
 
+class Recursion(Protocol):
+    """What takes the steps; its precision follows from the start, which a training that goes on has no more."""
+
+    precision: Precision | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Training:
     """The parts of a training that are saved, and restored when it is resumed.
 
     Args:
-        named: the trained parameters.
+        named: the trained parameters, or the iterate that is kept beside them.
         clipper: of the model.
         stream: of the batches.
         recorder: of the steps.
@@ -56,9 +63,10 @@ class Training:
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
+        recursion: of `fit`; None: of a loop of one's own.
     """
 
-    named: Mapping[str, nn.Parameter]
+    named: Mapping[str, Tensor]
     clipper: Clipper
     stream: BatchStream
     recorder: Recorder
@@ -68,6 +76,7 @@ class Training:
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
+    recursion: Recursion | None = None
 
     @property
     def placement(self) -> Placement:
@@ -96,6 +105,7 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
         "stream": training.stream.state_dict(),
         "recorder": training.recorder.state_dict(),
         "random": _random_state(_device(training)),
+        "precision": _precision(training),
     }
     return state | ({"moved": {name: tensor.detach().cpu().clone() for name, tensor in moved.items()}} if moved else {})
 
@@ -161,6 +171,8 @@ def set_right(
     for name, parameter in _whole(training).items():
         parameter.copy_(found["trained"][name])
     training.untouched.restore(found.get("moved", {}))
+    if training.recursion is not None:
+        training.recursion.precision = parse_precision(found["precision"])
     if training.optimizer is not None:
         training.optimizer.load_state_dict(put_together(found["optimizer"]["state"], shards or {}))
     for name, part in also.items():
@@ -206,7 +218,12 @@ def put_together(state: Mapping[str, Any], shards: Mapping[int, Mapping[str, Ten
     return {**state, "state": {number: {**one, **shards.get(number, {})} for number, one in state["state"].items()}}
 
 
-def _whole(training: Training) -> dict[str, nn.Parameter]:
+def _precision(training: Training) -> dict[str, Any] | None:
+    found = None if training.recursion is None else training.recursion.precision
+    return None if found is None else found.to_document()
+
+
+def _whole(training: Training) -> dict[str, Tensor]:
     return {name: parameter for name, parameter in training.named.items() if not is_shard(parameter)}
 
 

@@ -22,15 +22,16 @@ from lethe.train.core.samplers import Batch
 from lethe.train.linear.links import Link
 
 _MOST_ROWS = 2.0**24
+_BLOCK = 256  # products of a score that are added at once
 _AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of another type: 8 MiB
 
 
-def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: float) -> float:
+def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: float, *, in_blocks: bool) -> float:
     r"""A bound on how far the computed mean gradient is from the exact one, in loss per parameter unit.
 
-    $$u\,\Big(M(D+8)N + R(k+16) + \big(D+2k+32\big)C\frac Kb + 2C\frac{K^2}b\Big),\qquad u = 2^{-53}$$
+    $$u\,\Big(M(p+8)N + R(k+16) + \big(D+2k+32\big)C\frac Kb + 2C\frac{K^2}b\Big),\qquad u = 2^{-53}$$
 
-    A score of D products is off by $\gamma_D\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then come the roundings of
+    A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then come the roundings of
     the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1). A batch of random
     size holds at most $K = b + 12\sqrt b + 100$ records but for a probability below $e^{-70}$. K users may have $2^{24}$ rows together,
     which then stands for one K of the last term.
@@ -40,12 +41,14 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
         loss: of the run, with the number of its classes.
         rows: D, the features of a record, the constant one included.
         parameter_norm: N, a bound on the norm of the parameters.
+        in_blocks: whether scores are added up block by block, as `LinearModel` does: $p = 256 + \lceil D/256\rceil$; else p = D.
     """
     size, bound = run.batch_size, run.record_bound
     most = float(size) if run.batches.exact_size else min(float(run.records), size + 12.0 * math.sqrt(size) + 100.0)
     summands = most if run.unit == "record" else _MOST_ROWS
     _, smoothness = descended_curvature(run) or (0.0, 0.0)
-    of_scores = smoothness * (rows + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
+    added = min(rows, _BLOCK + math.ceil(rows / _BLOCK)) if in_blocks else rows
+    of_scores = smoothness * (added + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
     of_sums = ((rows + 2 * loss.outputs + 32) * most + 2.0 * most * summands) * bound / size
     return 2.0**-53 * (of_scores + of_sums) * (1.0 + 2.0**-40)
 
@@ -126,7 +129,7 @@ class LinearModel:
         """The sum over the batch, shape (d, k), in loss per parameter unit; every record's share has norm at most clip_norm."""
         total = parameters.new_zeros(parameters.shape[::-1])  # by outputs: BLAS reads a tall table along its rows several times as fast
         for features, targets, norms in self._parts(batch):
-            scores = features @ parameters
+            scores = _product(features, parameters)
             if self._method == "envelope" and self._limit is not None:
                 residuals = self._link.envelope_residuals(scores, targets, self._limit / norms)
             else:
@@ -148,7 +151,7 @@ class LinearModel:
         """
         total = torch.zeros_like(lengths, dtype=torch.float64)
         for features, targets, _ in self._parts(slice(None)):
-            scores, slopes = features @ parameters, features @ direction
+            scores, slopes = _product(features, parameters), _product(features, direction)
             sums = [self._link.losses(scores - length * slopes, targets).clamp_(0.0, loss_clip).sum() for length in lengths]
             total += torch.stack(sums)
         return total
@@ -160,6 +163,17 @@ class LinearModel:
         for first in range(0, len(features), max(1, size)):
             part = slice(first, first + size)
             yield _Part(features[part].double(), targets[part], norms[part])
+
+
+def _product(features: Tensor, parameters: Tensor) -> Tensor:
+    """Scores, added up block by block, so that rounding is that of a few hundred products, however many features there are."""
+    if features.shape[1] <= _BLOCK:
+        return features @ parameters
+    blocks = zip(features.split(_BLOCK, dim=1), parameters.split(_BLOCK), strict=True)
+    scores = features.new_zeros(len(features), parameters.shape[1])
+    for some, weights in blocks:
+        scores.addmm_(some, weights)
+    return scores
 
 
 class _Part(NamedTuple):

@@ -117,11 +117,11 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     batch_generator, noise_generator = generators_of(options, start.device)
     recorder = Recorder(drawn, seeded=options.seeded(run))
     noise = step_noise(run, start.shape, noise_generator)
-    precision = linear_precision(drawn, ready.loss, start)
+    precision = linear_precision(drawn, ready.loss, start) if run.noise is None else None  # correlated noise releases all iterates
     batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(drawn, batch_generator))
     told = options.callbacks
     budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
-    told.begin(run, seeded=recorder.seeded, budget=budget)
+    told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
     def taken(step: int, iterate: torch.Tensor) -> None:
         finished(step)
@@ -157,20 +157,24 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     )
 
 
-def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor) -> Precision | None:
+def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor, *, in_blocks: bool = True) -> Precision | None:
     """The precision of the recorded run; None: every iterate is released, and rounding them costs nothing.
 
     Args:
         run: to be carried out, of noise drawn anew at each step.
         loss: of the run, with the number of its classes.
         start: shape (D, k), float64.
+        in_blocks: as `gradient_rounding`.
     Raises:
         InputError: the run says less than this training needs.
     """
     if run.release == "all":
         return None
-    rows = start.shape[0]
-    return precision_of(run, float(start.norm()), start.numel(), lambda norm: gradient_rounding(run, loss, rows, norm))
+
+    def error(norm: float) -> float:
+        return gradient_rounding(run, loss, start.shape[0], norm, in_blocks=in_blocks)
+
+    return precision_of(run, float(start.norm()), start.numel(), error)
 
 
 def recorded_after(

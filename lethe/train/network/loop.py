@@ -89,6 +89,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     untouched=untouched,
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
+                    recursion=update,
                     **kept_noise(ready.noise),
                 )
             )
@@ -97,7 +98,8 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             if budget is not None:
                 budget.pay_again(done)
             told = common.callbacks
-            told.begin(ready.asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
+            asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
+            told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
                 looking = alone if options.verify else None
                 for step, records, found in steps_of(clipper, calls, losses, stream, device, held, budget, looking, told, placement):

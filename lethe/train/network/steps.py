@@ -25,7 +25,7 @@ from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.core.together.small_tensors import largest_size
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
-from lethe.train.network.noise.shared import Noise, fresh_share_of, is_secure, noisy_dimension
+from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
@@ -136,7 +136,7 @@ class PlainDescent:
         self.pass_weights = self._averages[0].weights
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
-        if run.release == "last":
+        if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()))
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups

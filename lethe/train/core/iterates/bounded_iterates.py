@@ -2,7 +2,7 @@ r"""A bound on the norm of a run's iterates, kept by a projection, so that what 
 
 $$N \ge \|x_0\| + \sum_t \lambda_tC + (\sqrt d + 12)\sqrt{\textstyle\sum_t\tau_t^2}$$
 
-is public, and training goes beyond 2N with a probability below $e^{-70}$. The projection on that ball is a proximal step of its own: it
+is public, and training goes beyond it with a probability below $e^{-70}$. The projection on that ball is a proximal step of its own: it
 brings no two iterates further apart.
 """
 
@@ -30,7 +30,7 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
         run: planned.
         start_norm: of all trained parameters together.
         dimension: d, their number.
-        gradient_error: of Precision, from parameter_norm; 0 where the loss's curvature is declared of its computed gradients.
+        gradient_error: of Precision, from the norm that iterates are kept within; 0 where the loss's curvature is declared of its computed gradients.
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
     """
@@ -43,10 +43,10 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
             remedy="take a smaller start, smaller steps or less noise.",
         )
     if run.precision is None:
-        norm = math.ldexp(1.0, math.frexp(2.0 * _ABOVE_RADIUS * needed)[1])
-        return Precision(dtype="float64", parameter_norm=norm, gradient_error=gradient_error(norm))
+        radius = needed * (1.0 + 2.0**-20) or 1.0
+        return Precision(dtype="float64", parameter_norm=_ABOVE_RADIUS * radius, gradient_error=gradient_error(radius))
     said = run.precision
-    error = gradient_error(said.parameter_norm)
+    error = gradient_error(radius_of(said))
     if said.dtype != "float64" or said.parameter_norm < _ABOVE_RADIUS * start_norm or said.gradient_error < error:
         raise InputError(
             f"precision: got {said!r}; this training is in float64, with parameter_norm >= {_ABOVE_RADIUS * start_norm:.3g} and "
