@@ -66,6 +66,16 @@ class Budget:
         """
         return GDP(round_down(self.total_mu * math.sqrt(part), 4e-15))
 
+    def planned_share(self, records: int, *, units: float, least: float, most: float) -> GDP:
+        r"""`share` of the part that makes n times its $\mu$ so many units: $p = (u/(n\mu))^2$, within least and most.
+
+        Args:
+            records: n, public.
+            units: u.
+            least, most: of p.
+        """
+        return self.share(min(max((units / (records * self.total_mu)) ** 2, least), most))
+
     def with_spent(self, *statements: Statement) -> Budget:
         """A copy of which more has been spent."""
         return Budget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))

@@ -19,8 +19,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import enforced, fails, holds
 from lethe.errors import InputError
 from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.range_ends import RangeEndWarning
+from lethe.estimators.inputs.range_warnings import RangeEndWarning
 from lethe.mechanisms.base import Statement
 
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
@@ -95,8 +94,9 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
         # the run alone costs visibly less.
         run = certify(model.run_.replace(regulariser=None), model.delta_)
         norm = math.sqrt(mu_of(model.certificate_.guarantee) ** 2 - mu_of(run.guarantee) ** 2)
-        total = Budget(epsilon=1.0, delta=model.delta_).total_mu
-        assert norm == pytest.approx(total * math.sqrt(0.05), rel=1e-9)  # the documented twentieth
+        total = mu_of(fitted(mechanism=name, epsilon=1.0).certificate_.guarantee)
+        assert 0.05 < (norm / total) ** 2 < 0.15
+        assert norm == pytest.approx(30.0 / 400.0, rel=1e-9)  # documented: n mu is 30
 
 
 @pytest.mark.slow

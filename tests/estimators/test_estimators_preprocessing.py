@@ -31,7 +31,7 @@ from lethe.estimators import (
     split_budget,
 )
 from lethe.estimators.inputs.norms import released_norm
-from lethe.estimators.inputs.ranges import private_ranges, spread
+from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.preprocessing.components import noisy_mean
 from lethe.estimators.preprocessing.transformer import gaussian_cost
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
@@ -210,20 +210,9 @@ def test_the_mean_has_the_noise_that_its_sensitivity_needs(neighbours: Any, shar
     assert mu_of(statement.guarantee) == pytest.approx(0.5)
 
 
-def test_ties_are_spread_by_place_alone() -> None:
-    one, two = np.ones(1000), np.arange(1000.0)
-    np.testing.assert_allclose(spread(one) - one, spread(two) - two, atol=1e-12)
-    assert np.abs(spread(one) - one).max() <= 0.5e-3
-    gaps = np.diff(np.sort(spread(one)))
-    assert gaps.max() < 3.0 * 1e-3 / 1000.0  # as even as three distances allow
-    moved = np.ones(1000)
-    moved[7] = 5.0
-    assert (spread(moved) != spread(one)).sum() == 1
-
-
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_ranges_cost_their_share(neighbours: Any) -> None:
-    found = private_ranges(table(), tail=0.1, share=GDP(0.3), name="ranges", neighbours=neighbours, generator=None)
+    found = private_ranges(table(), tail=0.1, share=GDP(0.3), name="ranges", give="bounds", neighbours=neighbours, generator=None)
     assert 0.299 < mu_of(found.statement.guarantee) <= 0.3
     assert (found.low < found.high).all()
 
@@ -267,7 +256,7 @@ def test_bad_parameters_are_refused_in_fit(make: type[Any], bad: dict[str, Any])
     ids=["huge", "tiny", "zeros", "two", "wide"],
 )
 @pytest.mark.parametrize("transformer", ALL, ids=repr)
-@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
+@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_warnings.RangeEndWarning")
 def test_odd_tables_give_finite_numbers(transformer: PrivateTransformer, rows: np.ndarray) -> None:
     one = cloned(transformer).fit(rows)
     assert np.isfinite(one.transform(rows)).all()

@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from excused_checks import SEEDED
-from hypothesis import given
-from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
 from sklearn.pipeline import make_pipeline
 
-import lethe.estimators.inputs.norms
-import lethe.estimators.inputs.ranges
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import (
     HuberRegressor,
@@ -21,110 +18,149 @@ from lethe.estimators import (
     PrivateQuantileClipper,
     PrivateSearch,
     PrivateStandardScaler,
+    Ridge,
 )
-from lethe.estimators.inputs.norms import released_norm
-from lethe.estimators.inputs.range_ends import RangeEndWarning
-from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.budget import Budget
+from lethe.estimators.inputs.norms import private_norm, released_norm
+from lethe.estimators.inputs.range_warnings import RangeEndWarning, UndetectedRangeWarning
+from lethe.estimators.inputs.ranges import Ranges, private_ranges
+from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST
 
-# A search, and the exponential mechanism: .05 n mu / sqrt 2 of the ranges is 7 and 32, .25 n mu / 5 of the norms 10 and 45.
-FEW, MANY = (1000, GDP(0.2)), (1000, GDP(0.9))
-LARGEST = 1.7e308
-quiet = pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
+LARGE = 1.7e308
+quiet = pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_warnings.ReleasedRangeWarning")
 
 
-def ranges(column: np.ndarray, share: GDP, seed: int | None = 0) -> Any:
-    generator = None if seed is None else np.random.default_rng(seed)
+def ranges(column: np.ndarray, share: GDP, seed: int = 0) -> Ranges:
     table = column if column.ndim == 2 else column[:, None]
-    return private_ranges(table, tail=0.05, share=share, name="ranges", neighbours="replace_one", generator=generator)
+    settings: dict[str, Any] = {"tail": 0.05, "share": share, "name": "ranges", "give": "bounds", "neighbours": "replace_one"}
+    return private_ranges(table, generator=np.random.default_rng(seed), **settings)
 
 
-def norm(sizes: np.ndarray, share: GDP, seed: int | None = 0) -> float:
-    generator = None if seed is None else np.random.default_rng(seed)
-    return released_norm(sizes, quantile=0.75, share=GDP(share.mu / 5.0), neighbours="replace_one", generator=generator)[0]
-
-
-def looked_at(where: Any, values: np.ndarray, share: GDP) -> tuple[np.ndarray, float, float]:
-    """What a release of ranges or of a norm passes on to the quantile: numbers, record by record, and the range."""
-    seen: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RangeEndWarning)
-        inner = where.private_quantile
-        patch.setattr(where, "private_quantile", lambda values, **rest: seen.append((np.array(values), rest)) or inner(values, **rest))
-        ranges(values, share) if where is lethe.estimators.inputs.ranges else norm(np.abs(values), share)
-    points, rest = seen[0]
-    return points, rest["low"], rest["high"]
-
-
-numbers = st.floats(-LARGEST, LARGEST) | st.sampled_from([0.0, -1e12, 1e12, 1e6, -1e6, LARGEST, -LARGEST])
-
-
-@pytest.mark.slow
-@given(before=numbers, after=numbers, place=st.integers(0, 999), others=numbers)
-@pytest.mark.parametrize(("count", "share"), [FEW, pytest.param(*MANY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("where", [lethe.estimators.inputs.ranges, lethe.estimators.inputs.norms], ids=lambda where: where.__name__)
-def test_one_record_moves_one_number_within_a_public_range(
-    where: Any, count: int, share: GDP, before: float, after: float, place: int, others: float
-) -> None:
-    one = np.full(count, others)
-    two = one.copy()
-    one[place], two[place] = before, after
-    (first, *ends), (second, *others_ends) = (looked_at(where, values, share) for values in (one, two))
-    assert ends == others_ends
-    assert np.delete(first, place).tolist() == np.delete(second, place).tolist()
-    assert ((first >= ends[0]) & (first <= ends[1])).all()
-    assert len(set(np.delete(first, place).tolist())) == count - 1  # no ties, wherever the values lie
+def norm(sizes: np.ndarray, share: GDP, seed: int = 0) -> float:
+    generator = np.random.default_rng(seed)
+    return released_norm(sizes, quantile=0.75, share=share, neighbours="replace_one", generator=generator)[0]
 
 
 @quiet
-@pytest.mark.parametrize(("count", "share", "far", "near"), [(*FEW, 1e6, 1e-4), (*MANY, 1e12, 1e-9)])
-def test_a_release_sees_values_clipped_at_the_ends_and_no_more(count: int, share: GDP, far: float, near: float) -> None:
+@pytest.mark.parametrize("share", [GDP(0.1), GDP(0.9)])
+def test_a_release_sees_no_more_of_values_beyond_the_ends_than_that_they_are(share: GDP) -> None:
     rng = np.random.default_rng(1)
-    column = rng.standard_normal(count) * 10.0 ** rng.uniform(-20, 300, count)
-    clipped = np.clip(column, -far, far)
+    column = rng.standard_normal(1000) * 10.0 ** rng.uniform(-20, 300, 1000)
+    clipped = np.where(np.abs(column) > LARGEST, np.sign(column) * LARGEST * 4.0, column)
     assert (column != clipped).mean() > 0.8
     for seed in range(20):
         one, two = ranges(column, share, seed), ranges(clipped, share, seed)
         assert (one.low, one.high) == (two.low, two.high)
-        assert norm(np.abs(column), share, seed) == norm(np.clip(np.abs(column), near, far), share, seed)
         assert "fixed in the code" in next(finding for finding in one.statement.findings if finding.name == "public range").detail
+        assert norm(np.abs(column), share, seed) == norm(np.abs(clipped), share, seed)
     assert norm(np.where(np.abs(column) > 1e200, math.inf, np.abs(column)), share) == norm(np.abs(column), share)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("count", "share", "far"), [(*FEW, 1e6), (*MANY, 1e12)])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_what_is_beyond_an_end_is_released_at_it_with_a_warning(count: int, share: GDP, far: float, sign: float) -> None:
-    column = sign * np.linspace(10.0 * far, 20.0 * far, count)
+def test_what_is_beyond_an_end_is_released_at_it_with_a_warning(sign: float) -> None:
+    column = sign * np.linspace(10.0 * LARGEST, 20.0 * LARGEST, 1000)
     for seed in range(20):
-        with pytest.warns(RangeEndWarning, match="end of the public range, " + f"{sign * far:g}".replace("+", r"\+")):
-            found = ranges(column, share, seed)
-        # At the level where few values decide, a search may miss its last cell.
-        assert np.abs(np.log(np.abs([found.low[0], found.high[0]]) / far)).min() < 0.002
-        if far == 1e12:
-            assert np.abs(found.low + found.high)[0] / 2.0 == pytest.approx(far, rel=0.002)
+        with pytest.warns(RangeEndWarning, match=r"end of the public range, 1\.1e\+12\. Larger values"):
+            found = ranges(column, GDP(0.9), seed)
+        assert max(np.abs([found.low[0], found.high[0]])) == pytest.approx(LARGEST, rel=1e-3)
         with pytest.warns(RangeEndWarning, match="Larger ones"):
-            assert norm(np.abs(column), share, seed) == pytest.approx(far, rel=0.05 if far == 1e6 else 0.002)
+            assert norm(np.abs(column), GDP(0.2), seed) == pytest.approx(LARGEST, rel=1e-2)
 
 
 def test_tiny_norms_are_warned_of() -> None:
     for sizes in (np.zeros(1000), np.full(1000, 1e-12)):
-        with pytest.warns(RangeEndWarning, match="1e-09. Smaller ones"):
-            assert norm(sizes, MANY[1]) == pytest.approx(1e-9, rel=0.001)
+        with pytest.warns(RangeEndWarning, match=r"the 0\.75 quantile of the norms of the rows: at least half are below 9\.31e-10"):
+            assert norm(sizes, GDP(0.2)) == SMALLEST
+
+
+def test_too_few_records_are_warned_of_with_the_remedy() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.warns(UndetectedRangeWarning, match=r"60 records are too few .* Give public bounds, target_bound=\(low, high\); or more"):
+        model = LinearRegression(epsilon=0.3, feature_norm=1.0, delta=1e-6, **SEEDED).fit(X := rng.uniform(-1.0, 1.0, (60, 2)), X[:, 0])
+    assert np.abs(model.target_range_).max() <= 2.0 * SMALLEST  # predictions next to 0, whatever the noise
+    with pytest.warns(UndetectedRangeWarning, match=r"columns 0, 1, 2, counted from 0: 60 records .* bounds=\(low, high\)") as shown:
+        PrivateStandardScaler(epsilon=0.3, delta=1e-6, **SEEDED).fit(rng.standard_normal((60, 3)))
+    assert [one.filename for one in shown] == [__file__]
+    with pytest.warns(UndetectedRangeWarning, match=r"60 records .* feature_norm=R"):
+        LogisticRegression(epsilon=0.3, delta=1e-6, classes=[0, 1], **SEEDED).fit(X, (X[:, 0] > 0.0).astype(int))
+    with pytest.warns(UndetectedRangeWarning, match="may be several times too wide, or too narrow"):
+        ranges(np.full(200, 3.0), GDP(0.12))
+
+
+def test_targets_that_are_mostly_0_are_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1.0, 1.0, (1000, 2)), 5.0 * (rng.random(1000) < 0.05)
+    with pytest.warns(RangeEndWarning, match="others are too few to be told from the noise, so these count as 0"):
+        LinearRegression(epsilon=1.0, feature_norm=1.0, **SEEDED).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateStandardScaler(epsilon=1.0, **SEEDED).fit(y[:, None])
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [LinearRegression, Ridge])
+@pytest.mark.parametrize(("epsilon", "least"), [(0.3, -20.0), (1.0, -0.1), (3.0, -0.1)])
+def test_diabetes_is_learned_by_default(make: Any, epsilon: float, least: float) -> None:
+    """R squared was below 0 in 11 to 18 of 25 fits at epsilon 1, -6.7e5 at worst."""
+    X, y = load_diabetes(return_X_y=True)
+    scores = [make(epsilon=epsilon, random_state=seed, seed_noise=True).fit(X, y).score(X, y) for seed in range(25)]
+    assert min(scores) > least
+    assert epsilon < 1.0 or np.median(scores) > 0.3
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize("records", [200, 442, 1000, 4000])
+def test_a_range_of_targets_is_never_much_too_wide(records: int) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = rng.uniform(-1.0, 1.0, (records, 3)), rng.uniform(0.0, 1.0, records)
+        for epsilon in (0.3, 1.0, 3.0):
+            model = LinearRegression(epsilon=epsilon, feature_norm=1.0, delta=1e-6, random_state=seed, seed_noise=True).fit(X, y)
+            assert np.diff(model.target_range_)[0] <= 12.0
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 10.0])
+def test_ties_and_ten_columns_lose_none(epsilon: float) -> None:
+    """13 of 80 columns of 0 and 1 were erased, of 1000 x 10 normal ones 85 of 400."""
+    lost = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        columns = np.hstack([rng.standard_normal((1000, 5)), 1.0 * (rng.random((1000, 5)) < np.geomspace(0.05, 0.5, 5))])
+        after = PrivateStandardScaler(epsilon=epsilon, random_state=seed, seed_noise=True).fit_transform(columns)
+        lost += int(np.sum((after.std(axis=0) < 0.1) | (after.std(axis=0) > 10.0)))
+    assert lost <= 1
+
+
+@quiet
+def test_a_released_norm_is_never_much_too_large() -> None:
+    """It was 382 where 2 is right."""
+    for records in (200, 500, 1000):
+        for seed in range(20):
+            norms = np.linalg.norm(np.random.default_rng(seed).standard_normal((records, 4)), axis=1)
+            for epsilon in (0.3, 1.0, 3.0):
+                budget = Budget(epsilon=epsilon, delta=1e-5)
+                found, _ = private_norm(norms, budget, neighbours="replace_one", generator=np.random.default_rng(seed))
+                assert found <= 8.0
 
 
 def test_a_warning_names_the_columns_and_the_line_that_called_fit() -> None:
-    X = np.random.default_rng(0).uniform(1.0, 2.0, (1500, 3)) * [1e9, 1.0, 1e9]
-    with pytest.warns(RangeEndWarning, match=r"columns 0, 2, counted from 0: .* 1e\+06\. Values above") as said:
+    X = np.random.default_rng(0).uniform(1.0, 2.0, (1500, 3)) * [1e13, 1.0, 1e13]
+    with pytest.warns(RangeEndWarning, match=r"columns 0, 2, counted from 0: .* 1\.1e\+12\. Larger values") as said:
         PrivateStandardScaler(epsilon=2.0).fit(X)
     assert [one.filename for one in said] == [__file__]
 
 
 @pytest.mark.slow
-def test_nothing_is_said_of_usual_values_or_where_the_noise_decides() -> None:
+def test_nothing_is_said_of_usual_values() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(30):
-        PrivateStandardScaler(epsilon=1.0).fit(rng.standard_normal((2000, 3)) * [1e3, 1.0, 1e-3])
-        PrivateStandardScaler(epsilon=1.0).fit(np.full((60, 1), 1e9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(10):
+            PrivateStandardScaler(epsilon=1.0).fit(rng.standard_normal((2000, 3)) * [1e3, 1.0, 1e-3])
 
 
 @pytest.mark.slow
@@ -149,14 +185,14 @@ def test_a_search_shows_what_the_chosen_try_said_and_nothing_of_the_others() -> 
         epsilon=3.0,
         delta=1e-5,
         tries=4.0,
-        score_bound=1e9,
+        score_bound=1e13,
         random_state=0,
     )
     counts = []
     for _ in range(8):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            search.fit(X, 1e9 * (3.0 + X[:, 0]))
+            search.fit(X, 1e13 * (3.0 + X[:, 0]))
         counts.append([one.category for one in said])
     assert counts == [[RangeEndWarning]] * 8
 
@@ -174,12 +210,14 @@ def test_one_enormous_record_is_one_at_the_end(sign: float) -> None:
     X = rng.uniform(-1.0, 1.0, (400, 2))
     y = X @ [1.0, -1.0]
     for make, mechanism in ((LinearRegression, "adassp"), (HuberRegressor, "output_perturbation")):
-        models = [make(epsilon=3.0, mechanism=mechanism, **SEEDED).fit(X, with_one(y, value)) for value in (sign * LARGEST, sign * 1e13)]
+        models = [make(epsilon=3.0, mechanism=mechanism, **SEEDED).fit(X, with_one(y, value)) for value in (sign * LARGE, sign * 1e13)]
         assert models[0].target_range_ == models[1].target_range_
-        np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-12)  # a slope is cut, not the target: it rounds otherwise
-        norms = [models[0].fit(with_one(X, value), y).feature_norm_ for value in (sign * LARGEST, sign * 1e13)]
+        np.testing.assert_allclose(
+            models[0].coef_, models[1].coef_, rtol=1e-5
+        )  # a slope is cut, not the target: the solver rounds otherwise
+        norms = [models[0].fit(with_one(X, value), y).feature_norm_ for value in (sign * LARGE, sign * 1e13)]
         assert norms[0] == norms[1]
     for make, parameters in ((PrivateStandardScaler, {}), (PrivateQuantileClipper, {}), (PrivateQuantileClipper, {"norm_quantile": 0.7})):
         transformer = make(**parameters, **SEEDED)
-        far, end = (transformer.fit(with_one(X, value)).transform(X) for value in (sign * LARGEST, sign * 1e13))
+        far, end = (transformer.fit(with_one(X, value)).transform(X) for value in (sign * LARGE, sign * 1e13))
         np.testing.assert_array_equal(far, end)

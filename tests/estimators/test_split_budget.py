@@ -34,7 +34,7 @@ def model(mechanism: str, **parameters: Any) -> Any:
 
 
 # For a fifth of epsilon = 1 a range ends at the end of the public one by chance, one fit in some ten thousand, and fit says so.
-@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
+@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_warnings.RangeEndWarning")
 @pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -47,7 +47,7 @@ def test_the_total_is_met_with_every_mechanism(mechanism: str, total: float, sha
     assert 0.5 * total < cost <= total
 
 
-@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_ends.RangeEndWarning")
+@pytest.mark.filterwarnings("ignore::lethe.estimators.inputs.range_warnings.RangeEndWarning")
 @pytest.mark.parametrize("released", ["target_bound", "feature_norm"])
 def test_released_bounds_are_within_the_share_too(released: str) -> None:
     steps = split_budget([PrivateStandardScaler(), model("adassp", **{released: "auto"})], 2.0, DELTA, shares=[0.3, 0.7])

@@ -22,7 +22,8 @@ from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
 from lethe.mechanisms.base import Statement, joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
-from lethe.mechanisms.quantiles import quantile
+from lethe.mechanisms.quantiles import histogram, located, quantile
+from lethe.mechanisms.quantiles.counted import ColumnsInMemory
 from lethe.mechanisms.selection import selection
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
 from lethe.run.losses import Logistic
@@ -39,18 +40,12 @@ RELEASES: dict[str, Callable[..., Statement]] = {
     ),
     "output_perturbation": lambda **g: output_perturbation.output_perturbation(ROWS, LABELS, target=TARGET, **LINEAR, **g).statement,
     "private_quantile": lambda **g: quantile.private_quantile(ROWS[:, 0], quantile=0.5, low=-2.0, high=2.0, target=TARGET, **g).statement,
-    "searched_quantiles": lambda **g: (
-        quantile.searched_quantiles(
-            lambda points: np.array([np.count_nonzero(ROWS[:, 0] <= point) for point in points]),
-            quantiles=[0.5],
-            low=-2.0,
-            high=2.0,
-            target=TARGET,
-            neighbours="replace_one",
-            records=len(ROWS),
-            **g,
-        )[0].statement
+    "located_quantiles": lambda **g: (
+        located.located_quantiles(ColumnsInMemory(ROWS), tails=(0.1, 0.1), target=GDP(1.0), neighbours="replace_one", **g).statement
     ),
+    "noisy_counts": lambda **g: histogram.noisy_counts(
+        np.ones((3, 4)), noise_std=1.0, neighbours="replace_one", records=4, name="counts", **g
+    )[1],
     "second_moment": lambda **g: covariance.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
     "standardise": lambda **g: standardise.standardise(ROWS, low=-1.0, high=1.0, target=TARGET, **g).statement,
     "channel_moments": lambda **g: channel_moments.channel_moments(ROWS, channels=3, norm=1.0, target=TARGET, **g).statement,

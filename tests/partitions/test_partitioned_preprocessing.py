@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +18,13 @@ from lethe.estimators import (
     PrivateQuantileClipper,
     PrivateStandardScaler,
     PrivateWhitening,
-    Ridge,
     privacy_of,
 )
-from lethe.estimators.inputs.ranges import private_ranges, ranges_cost
+from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
-from lethe.mechanisms.quantiles.quantile import private_quantile, searched_quantiles
+from lethe.mechanisms.quantiles.counted import ColumnsInMemory
 from lethe.partitions import PartitionedTable, array_table
 from lethe.partitions.table import ExaminedTable
 
@@ -95,105 +94,30 @@ def examined(blocks: int, features: Any = None) -> ExaminedTable:
     return table.examined(_features)[0]
 
 
-def test_columns_are_gathered_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_of_a_table_in_blocks_are_three_passes() -> None:
     features, _, _ = records()
-    settings: dict[str, Any] = {"tail": 0.05, "share": GDP(1.0), "name": "ranges", "neighbours": "replace_one"}
+    settings: dict[str, Any] = {"tail": 0.05, "share": GDP(1.0), "name": "ranges", "give": "bounds", "neighbours": "replace_one"}
     expected = private_ranges(features, generator=np.random.default_rng(3), **settings)
-    monkeypatch.setattr(gathered, "MOST_GATHERED", 2 * len(features))
     table = examined(7)
     found = private_ranges(BlockColumns(table), generator=np.random.default_rng(3), **settings)
     np.testing.assert_array_equal([found.low, found.high], [expected.low, expected.high])
-    assert table.passes == 1 + 3  # of two, two, and one of the five columns
+    assert found.statement == expected.statement
+    assert table.passes == 1 + 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-def test_quantiles_of_counts_are_the_searched_ones_of_the_values(neighbours: Any) -> None:
-    features, _, _ = records()
-    norms = np.linalg.norm(features.astype(np.float64), axis=1)
-    settings: dict[str, Any] = {"low": 1e-4, "high": 1e6, "target": GDP(0.2), "neighbours": neighbours, "spacing": "logarithmic"}
-    for seed in range(5):
-        expected = private_quantile(norms, quantile=0.75, records=1500, method="search", generator=np.random.default_rng(seed), **settings)
-        sizes: Any = BlockSizes(examined(7), Norms())
-        (found,) = searched_quantiles(
-            lambda points, sizes=sizes: sizes.at_most(points, 1e-4, 1e6),
-            quantiles=[0.75],
-            records=1500,
-            generator=np.random.default_rng(seed),
-            **settings,
-        )
-        assert found == expected
-        assert sizes.table.passes == 1 + 8
-    # Of several lists the noise is drawn one after the other.
-    both = searched_quantiles(
-        lambda points: np.array([np.count_nonzero(np.log(norms) <= point) for point in points]),
-        quantiles=[0.25, 0.75],
-        records=1500,
-        generator=np.random.default_rng(1),
-        **settings,
-    )
-    stream = np.random.default_rng(1)
-    for one, level in zip(both, (0.25, 0.75), strict=True):
-        assert one == private_quantile(norms, quantile=level, records=1500, method="search", generator=stream, **settings)
-
-
-@pytest.mark.slow
-def test_very_many_records_are_counted_and_cost_what_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, labels, amounts = records()
-    monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
-    settings = {"epsilon": 8.0, "delta": 1e-5, "random_state": 5}
+def test_norms_too_many_to_gather_are_counted_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels, _ = records()
+    settings: dict[str, Any] = {"mechanism": "objective_perturbation", "epsilon": 8.0, "delta": 1e-5, "random_state": 5, "seed_noise": True}
     table = array_table(features, labels, blocks=3, workers=1)
-    model = LogisticRegression(mechanism="objective_perturbation", **settings).fit(table, None)
-    true = float(np.quantile(np.linalg.norm(features, axis=1), 0.75))
-    assert 0.85 * true < model.feature_norm_ < 1.15 * true  # cells of a factor of 1.094
-    assert model.epsilon_ <= 8.0
-    assert "comparisons with Gaussian noise" in str(model.statement_.findings)
-    regression = Ridge(mechanism="adassp", **settings).fit(array_table(features, amounts, blocks=3, workers=1), None)
-    low, high = np.quantile(amounts, [0.05, 0.95])
-    middle, half = (low + high) / 2.0, 0.75 * (high - low)
-    assert regression.target_range_[0] == pytest.approx(middle - half, abs=half)
-    assert regression.target_range_[1] == pytest.approx(middle + half, abs=half)
-    scaler = PrivateStandardScaler(**settings).fit(array_table(features, blocks=3, workers=1))
-    assert ((scaler.low_ < -1.0) & (scaler.high_ > 1.0)).all()
-    assert scaler.epsilon_ <= 8.0
-
-
-def test_the_cost_of_counted_ranges_is_known_before() -> None:
-    share = GDP(0.7)
-    table = BlockColumns(examined(3))
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patched:
-        patched.setattr(gathered, "MOST_GATHERED", 1000)
-        found = private_ranges(table, tail=0.05, share=share, name="ranges", neighbours="replace_one", generator=None)
-    planned: Any = ranges_cost(1500, 5, tail=0.05, share=share, counted=True)
-    stated: Any = found.statement.guarantee
-    assert planned.mu == pytest.approx(stated.mu, rel=1e-12)
-    assert 0.999 * share.mu < stated.mu <= share.mu * (1.0 + 1e-12)
-
-
-def test_the_noise_of_counts_is_what_the_statement_says() -> None:
-    """A count 10 below the rank is turned by noise of 10, so by 10/sigma standard deviations; sigma 1 % too small would be seen."""
-    settings: dict[str, Any] = {"quantiles": [0.5], "low": 0.0, "high": 1.0, "target": GDP(0.5), "records": 101}
-    for neighbours, moved in (("replace_one", 1.0), ("zero_out", 0.5)):
-        turn = 10.0 / (moved * math.sqrt(8.0) / 0.5)
-        for share, found in ((0.995, 1.0), (1.005, 0.0)):
-            (one,) = searched_quantiles(
-                lambda points: np.array([40.5]), neighbours=neighbours, generator=Constant(share * turn), **settings
-            )
-            assert one.value == pytest.approx(found, abs=1.0 / 256.0)
-            stated: Any = one.statement.planned
-            assert stated.mu == pytest.approx(0.5, rel=1e-9)
-
-
-class Constant(np.random.Generator):
-    """Draws one number again and again."""
-
-    def __init__(self, number: float) -> None:
-        super().__init__(np.random.PCG64(0))
-        self.number = number
-
-    def standard_normal(self, size: Any = None, *rest: Any, **more: Any) -> Any:
-        return np.full(size, self.number)
+    expected = LogisticRegression(**settings).fit(table, None)
+    monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
+    found = LogisticRegression(**settings).fit(table, None)
+    assert found.feature_norm_ == expected.feature_norm_
+    assert found.statement_.guarantee == expected.statement_.guarantee
+    counted = BlockSizes(examined(7), Norms())
+    edges = np.array([[0.0, 0.5, 1.0, 2.0]])
+    np.testing.assert_array_equal(counted.counts(edges), ColumnsInMemory(row_norms(features)).counts(edges))
+    assert counted.shape == (len(features), 1)
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])

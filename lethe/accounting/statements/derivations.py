@@ -27,6 +27,7 @@ from lethe.mechanisms.channel_moments import channel_sensitivity
 from lethe.mechanisms.covariance import moment_sensitivity
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 from lethe.mechanisms.minimisers.output_perturbation import output_guarantee
+from lethe.mechanisms.quantiles.histogram import histogram_guarantee
 from lethe.mechanisms.quantiles.searched import searched_guarantee
 from lethe.mechanisms.selection.bounded_range import guarantee_for
 from lethe.mechanisms.selection.privacy import selection_guarantee
@@ -145,6 +146,10 @@ def _channel_moments(
     return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight, channels=channels), noise_std)
 
 
+def _histograms(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
+    return histogram_guarantee(require_count("columns", columns), noise_std, neighbours)
+
+
 def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:
     return gaussian_guarantee(require_swap(neighbours) * norm, noise_std)
 
@@ -207,6 +212,7 @@ _RULES: dict[str, Callable[..., Guarantee]] = {
     "adassp": _adassp,
     "second moments": _second_moments,
     "channel moments": _channel_moments,
+    "histograms": _histograms,
     "mean of rows": _mean,
     "means and scales": _scales,
     "largest eigenvalue": _eigenvalue,

@@ -21,7 +21,7 @@ from lethe.estimators.heavy_tailed.linear import clipped_to
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.quantiles.counted import CountedSizes, UnseenColumns
+from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.run.run import Neighbours
 
 _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside
@@ -71,7 +71,7 @@ def part_of(whole: GDP, parts: int) -> GDP:
 
 def released_curvature(
     features: Array | MomentsInBlocks,
-    norms: Array | CountedSizes,
+    norms: Array | CountedColumns,
     share: GDP,
     *,
     neighbours: Neighbours,
@@ -124,7 +124,7 @@ def released_curvature(
     )
 
 
-def released_centre(table: Array | UnseenColumns, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
+def released_centre(table: Array | CountedColumns, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None) -> Fact:
     r"""A point in the middle of the columns, shape (d,), halfway between two released quantiles of each.
 
     Args:
@@ -134,13 +134,13 @@ def released_centre(table: Array | UnseenColumns, share: GDP, *, neighbours: Nei
         generator: None where privacy matters.
     """
     name = f"middle of the columns (their {_TAIL:g} and {1.0 - _TAIL:g} quantiles)"
-    found = private_ranges(table, tail=_TAIL, share=share, name=name, neighbours=neighbours, generator=generator)
+    found = private_ranges(table, tail=_TAIL, share=share, name=name, give="centre", neighbours=neighbours, generator=generator)
     why = f"centre: {name}, released from {table.shape[0]} records"
     return Fact(value=(found.low + found.high) / 2.0, statements=(found.statement,), why=why)
 
 
 def released_size(
-    sizes: Array | CountedSizes, quantile: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
+    sizes: Array | CountedColumns, quantile: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Fact:
     """A quantile of the records' sizes: where to clip in practice. A moment would follow the outliers that clipping is to stop.
 
@@ -151,6 +151,10 @@ def released_size(
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
-    value, statement = released_norm(sizes, quantile=quantile, share=share, neighbours=neighbours, generator=generator)
-    name = f"the {quantile:g} quantile of the gradients' norms at the start"
-    return Fact(value=value, statements=(replace(statement, name=name),), why=f"{name}: {value:.4g}, released from {len(sizes)} records")
+    what, give = "the gradients' norms at the start", "moment"
+    value, statement = released_norm(
+        sizes, quantile=quantile, share=share, neighbours=neighbours, generator=generator, what=what, give=give
+    )
+    name = f"the {quantile:g} quantile of {what}"
+    why = f"{name}: {value:.4g}, released from {sizes.shape[0]} records"
+    return Fact(value=value, statements=(replace(statement, name=name),), why=why)

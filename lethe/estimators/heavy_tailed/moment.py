@@ -14,7 +14,7 @@ from lethe.heavy_tailed import private_moment
 from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
 from lethe.mechanisms.base import Array, Statement
-from lethe.mechanisms.quantiles.counted import CountedSizes
+from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)
@@ -33,7 +33,7 @@ def refuse_many(records: int) -> None:
 
 
 def released_moment(
-    sizes: Array | CountedSizes, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
+    sizes: Array | CountedColumns, order: float, share: GDP, *, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Fact:
     r"""A bound of $(E u^k)^{1/k}$, with the smallest of four failure probabilities that there are records enough for, a public choice.
 
@@ -47,10 +47,10 @@ def released_moment(
         InputError: there are too few records for the largest of these probabilities.
     """
     if not isinstance(sizes, np.ndarray):
-        raise _too_many(len(sizes))
+        raise _too_many(sizes.shape[0])
     rho = 0.5 * share.mu * share.mu
     noise_std = noise_for(1.0, rho / COMPARISONS)
-    failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= len(sizes)), _FAILURES[-1])
+    failure = next((chance for chance in _FAILURES if blocks_for(chance, noise_std) <= sizes.shape[0]), _FAILURES[-1])
     found = private_moment(sizes, order=order, rho=rho, failure=failure, generator=generator)
     name = f"moment of order {order:g} (median of {found.blocks} blocks)"
     detail = f"one record is in one block and moves a count by 1; {COMPARISONS} counts with noise of standard deviation {noise_std:.6g}"
@@ -62,7 +62,7 @@ def released_moment(
         citations=(),
         seeded=generator is not None,
         derivation=phases_derivation([found.phase]),
-        records=len(sizes),
+        records=sizes.shape[0],
     )
     end = {
         None: "",

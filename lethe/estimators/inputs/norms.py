@@ -3,50 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
-from lethe.certificates.findings import enforced
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.range_ends import end_is_informative, public_sizes, warn_of_end
-from lethe.estimators.inputs.ranges import spread
+from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_tiny, warn_of_undetected
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
-from lethe.mechanisms.quantiles.counted import CountedSizes
-from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_cost, searched_quantiles
-from lethe.mechanisms.quantiles.searched import COMPARISONS
+from lethe.mechanisms.quantiles.counted import ColumnsInMemory, CountedColumns
+from lethe.mechanisms.quantiles.located import located_cost, located_quantiles
 from lethe.run.run import Neighbours
 
 _QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets less noise do
-NORM_SHARE = 0.05  # of the total squared mu
-_WIDTH = 1e-3  # of what ties are spread over, of a norm
+# Of the total squared mu: as much as makes n mu 30, within these bounds.
+_UNITS, _LEAST, _MOST = 30.0, 0.05, 0.15
 
 
-def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours, counted: bool = False) -> Statement:
+def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
     """What `private_norm` of so many rows will cost, before it looks at one.
 
     Args:
         records: n.
         budget: the total.
         neighbours: replace_one or zero_out.
-        counted: whether they are too many to gather.
     """
-    guarantee = quantile_cost(_QUANTILE, records, budget.share(NORM_SHARE), "search" if counted else "auto")
-    return planned_statement("feature norm", guarantee, neighbours=neighbours)
+    return planned_statement("feature norm", located_cost(1, _share(records, budget), neighbours), neighbours=neighbours)
+
+
+def _share(records: int, budget: Budget) -> GDP:
+    return budget.planned_share(records, units=_UNITS, least=_LEAST, most=_MOST)
 
 
 def private_norm(
-    norms: Array | CountedSizes,
+    norms: Array | CountedColumns,
     budget: Budget,
     *,
     neighbours: Neighbours,
     generator: np.random.Generator | None,
     columns: int = 1,
 ) -> tuple[float, Statement]:
-    """The 0.75 quantile of the rows' norms, released for a twentieth of the budget (in squared mu), and what it costs.
+    """The 0.75 quantile of the rows' norms, released for 5 to 15 % of the budget (in squared mu), and what it costs.
 
     Args:
         norms: of the rows, shape (n,); n is public.
@@ -55,51 +53,45 @@ def private_norm(
         generator: None where privacy matters.
         columns: d, public; with two or more, a released norm that says that they are not scaled is warned of.
     """
-    share = budget.share(NORM_SHARE)
+    share = _share(norms.shape[0], budget)
     return released_norm(norms, quantile=_QUANTILE, share=share, neighbours=neighbours, generator=generator, columns=columns)
 
 
 def released_norm(
-    norms: Array | CountedSizes,
+    norms: Array | CountedColumns,
     *,
     quantile: float,
     share: GDP,
     neighbours: Neighbours,
     generator: np.random.Generator | None,
     columns: int = 1,
+    what: str = "the norms of the rows",
+    give: str = "feature_norm=R",
 ) -> tuple[float, Statement]:
-    """A quantile of the rows' norms, and what it costs.
+    """A quantile of the rows' norms, and what it costs; the smallest size where nothing could be told, with a warning.
 
     Args:
-        norms: of the rows, shape (n,); n is public. Ties are spread by a thousandth: all rows may have the same norm,
-            or one beyond the public range. Of norms that can only be counted the quantile is searched for.
+        norms: of the rows, shape (n,); or of a table in blocks, that count them.
         quantile: in (0, 1).
         share: what it may cost.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
         columns: as `private_norm`.
+        what: these norms are of.
+        give: the parameter that needs no release.
     """
-    count = len(norms)
-    counted = not isinstance(norms, np.ndarray)
-    low, high = public_sizes(quantile, count, share, searched=counted)
-    least, most = low * (1.0 - _WIDTH / 2.0), high * (1.0 + _WIDTH / 2.0)
-    settings: dict[str, Any] = {"low": least, "high": most, "target": share, "neighbours": neighbours, "records": count}
-    settings |= {"spacing": "logarithmic", "generator": generator}
-    if isinstance(norms, np.ndarray):
-        found = private_quantile(np.clip(norms, low, high) * (1.0 + spread(np.zeros(count), width=_WIDTH)), quantile=quantile, **settings)
+    counted = ColumnsInMemory(norms) if isinstance(norms, np.ndarray) else norms
+    name = f"the {quantile:g} quantile of {what}"
+    tails = (min(1.0 - quantile, 0.8 * quantile), 1.0 - quantile)  # only the upper one is used; the lower one says where to look closer
+    located = located_quantiles(counted, tails=tails, signed=False, target=share, neighbours=neighbours, name=name, generator=generator)
+    value = float(located.high[0])
+    so = f"{value:.3g} is taken: of longer ones nothing is left but the direction"
+    if located.undetected[0]:
+        warn_of_undetected(name, counted.shape[0], so=so, give=give)
+    elif located.tiny[0]:
+        warn_of_tiny(name, so=so)
+    elif located.beyond[0]:
+        warn_of_end(name, beyond="Larger ones")
     else:
-        (found,) = searched_quantiles(lambda points: norms.at_most(points, low, high), quantiles=[quantile], **settings)
-    if end_is_informative(quantile, count, share):
-        ratio = (most / least) ** (0.5**COMPARISONS) if found.method == "search" else 1.0 + _WIDTH
-        for end, beyond, there in ((low, "Smaller ones", found.value <= least * ratio), (high, "Larger ones", found.value >= most / ratio)):
-            if there:
-                warn_of_end(f"the {quantile:g} quantile of the norms", end, beyond=beyond)
-                break
-        else:
-            warn_if_unscaled(found.value, columns)
-    statement, public = found.statement, f"[{low:g}, {high:g}] for every data set of {count} records, fixed in the code"
-    return min(max(found.value, low), high), replace(
-        statement,
-        name=f"feature norm ({statement.name} of the rows' norms)",
-        findings=enforced(statement.findings, {"public range": public}),
-    )
+        warn_if_unscaled(value, columns)
+    return value, replace(located.statement, name=f"feature norm ({name})")

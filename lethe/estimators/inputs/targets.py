@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 
 from lethe.calculus.domains import as_number, outside
+from lethe.calculus.guarantees import GDP
 from lethe.estimators.budget import Budget
-from lethe.estimators.inputs.ranges import private_ranges, ranges_cost
+from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, Statement
-from lethe.mechanisms.quantiles.counted import UnseenColumns
+from lethe.mechanisms.quantiles.counted import CountedColumns
+from lethe.mechanisms.quantiles.located import located_cost
 from lethe.run.run import Neighbours
 
-TARGET_SHARE = 0.05  # of the total squared mu
+# Of the total squared mu: as much as makes n mu 50, within these bounds. A larger part is worth its price where records are few: a range
+# that is twice too wide doubles all noise.
+_UNITS, _LEAST, _MOST = 50.0, 0.05, 0.3
 _TAIL = 0.05
 _WIDER = 1.5  # than the range of the middle nine tenths: of normal targets a hundredth is truncated, of even ones none
 _NAME = "range of the targets (their 0.05 and 0.95 quantiles)"
@@ -64,23 +68,25 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     return _around(low, high, centred=centred)
 
 
-def range_cost(records: int, budget: Budget, *, neighbours: Neighbours, counted: bool = False) -> Statement:
+def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
     """What `released_range` of so many targets will cost, before it looks at one.
 
     Args:
         records: n.
         budget: the total.
         neighbours: replace_one or zero_out.
-        counted: whether they are too many to gather.
     """
-    guarantee = ranges_cost(records, 1, tail=_TAIL, share=budget.share(TARGET_SHARE), counted=counted)
-    return planned_statement(_NAME, guarantee, neighbours=neighbours)
+    return planned_statement(_NAME, located_cost(1, _share(records, budget), neighbours), neighbours=neighbours)
+
+
+def _share(records: int, budget: Budget) -> GDP:
+    return budget.planned_share(records, units=_UNITS, least=_LEAST, most=_MOST)
 
 
 def released_range(
-    targets: Array | UnseenColumns, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
+    targets: Array | CountedColumns, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> TargetRange:
-    """One and a half times the range between the 0.05 and 0.95 quantiles, released for a twentieth of the budget (in squared mu).
+    """One and a half times the range between the 0.05 and 0.95 quantiles, released for 5 to 30 % of the budget (in squared mu).
 
     Args:
         targets: shape (n,), or the one column of a table in blocks that they are.
@@ -90,10 +96,12 @@ def released_range(
         generator: None where privacy matters.
     """
     found = private_ranges(
-        targets[:, None] if isinstance(targets, np.ndarray) else targets,
+        targets,
         tail=_TAIL,
-        share=budget.share(TARGET_SHARE),
+        share=_share(targets.shape[0], budget),
         name=_NAME,
+        give="target_bound=(low, high)",
+        of_target=True,
         neighbours=neighbours,
         generator=generator,
     )

@@ -24,7 +24,7 @@ from lethe.estimators.inputs.validation import bounded_weights, declared_norm, d
 from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
 from lethe.estimators.models.whitening_choice import chosen_whitening
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
-from lethe.estimators.partitioned.gathered import BlockSizes, Norms, many_records
+from lethe.estimators.partitioned.gathered import BlockSizes, Norms
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
@@ -145,8 +145,7 @@ class PrivateLinearModel(PrivateEstimator):
         if range_cost is not None:
             budget = budget.with_spent(range_cost)
         if radius is None:
-            counted = in_blocks and many_records(rows)
-            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours, counted=counted))
+            budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
         whole = budget
         whitening = chosen_whitening(
             self.whiten,

@@ -15,7 +15,7 @@ from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import declared_switch, table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.models.narrowed_range import PlannedNarrowing, narrowed_range, planned_narrowing
-from lethe.estimators.partitioned.gathered import BlockColumns, many_columns
+from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
@@ -34,7 +34,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
-            range between two private quantiles, paid for with a twentieth of the budget.
+            range between two private quantiles, paid for with 5 % of the budget (in squared mu), or up to 30 % where records are few.
         narrow_range: whether a range that was given is first narrowed by the private mean and second moment of the targets, for a
             hundredth of the budget (in squared mu); it stays as it is where they fill it. "auto": where mechanism = "auto" may choose,
             the table is in memory, and each row is a record. Of so few records that noise would hide all, nothing is released either way.
@@ -132,7 +132,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if narrowing is not None:
             cost, known = narrowing.cost, None
         elif known is None:
-            cost = range_cost(records, budget, neighbours=self.neighbours, counted=blocks is not None and many_columns(records, 1))
+            cost = range_cost(records, budget, neighbours=self.neighbours)
         else:
             cost = None
         # A range that is to be released stands for itself by one of half width 1, in whose units the plan is the same for all.

@@ -1,4 +1,4 @@
-"""Numbers of single records for a private quantile: gathered by the driver where they are few enough to sort, else counted."""
+"""Numbers of single records for a private quantile: gathered by the driver where they are few enough, else counted in their blocks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from lethe.estimators.inputs.ranges import coordinate
 from lethe.estimators.inputs.readable import readable
 from lethe.estimators.inputs.records import row_norms
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.ranks import coordinates
-from lethe.mechanisms.quantiles.searched import COMPARISONS
+from lethe.mechanisms.quantiles.counted import ColumnsInMemory, counts_between
 from lethe.partitions.block import Block
 from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.table import ExaminedTable
 
-MOST_GATHERED = 2**23  # 64 MiB, and ten times that while they are ranked
+MOST_GATHERED = 2**23  # 64 MiB
 
 Sizes = Callable[[Block], Array]
 
@@ -34,21 +32,18 @@ class BlockSizes:
     def __init__(self, table: ExaminedTable | ConsecutiveRecords, of: Sizes) -> None:
         self.table, self.of = table, of
 
-    def __len__(self) -> int:
-        return self.table.shape[0]
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n, and 1."""
+        return self.table.shape[0], 1
 
     def found(self) -> Array | BlockSizes:
         """All of them, shape (n,), in one pass, where they are few; else this, of which counts are asked."""
-        return self if many_records(len(self)) else _gathered(self.table, self.of)
+        return self if many_records(self.shape[0]) else _gathered(self.table, self.of)
 
-    def at_most(self, points: Array, low: float, high: float) -> Array:
-        """One pass; see `CountedSizes`.
-
-        Args:
-            points: logarithms, shape (k,).
-            low, high: the range of the sizes.
-        """
-        return self.table.sum(_sizes_at_most, self.of, points, low, high)[0]
+    def counts(self, edges: Array) -> Array:
+        """One pass; see `CountedColumns`."""
+        return self.table.sum(_sizes_between, self.of, edges)[0]
 
 
 class BlockColumns:
@@ -61,40 +56,20 @@ class BlockColumns:
 
     def __init__(self, table: ExaminedTable | ConsecutiveRecords, *, target: bool = False) -> None:
         self.table, self.target = table, target
-        self._kept, self._from = np.empty((0, 0)), 0
 
     @property
     def shape(self) -> tuple[int, int]:
         """Records and columns."""
         return self.table.shape[0], 1 if self.target else self.table.shape[1]
 
-    @property
-    def many(self) -> bool:
-        """Whether gathering them takes more passes than counting."""
-        return many_columns(*self.shape)
-
-    def column(self, place: int) -> Array:
-        """One of them, gathered with as many others as fit; a pass each time none of those is asked for."""
-        if not self._from <= place < self._from + len(self._kept):
-            records, columns = self.shape
-            self._kept = np.empty((0, 0))  # not both at once
-            stop = min(place + max(1, MOST_GATHERED // records), columns)
-            self._kept, self._from = _gathered(self.table, _Columns(place, stop, target=self.target)), place
-        return self._kept[place - self._from].astype(np.float64)
-
-    def at_most(self, points: Array, far: float) -> Array:
-        """One pass; see `UnseenColumns`."""
-        return self.table.sum(_columns_at_most, _Columns(0, self.shape[1], target=self.target), points, far)[0]
+    def counts(self, edges: Array) -> Array:
+        """One pass; see `CountedColumns`."""
+        return self.table.sum(_columns_between, edges, self.target)[0]
 
 
 def many_records(records: int) -> bool:
     """Whether so many records are counted, not gathered; a public fact."""
     return records > MOST_GATHERED
-
-
-def many_columns(records: int, columns: int) -> bool:
-    """The same of columns; a public fact."""
-    return many_records(records) or -(-columns // (MOST_GATHERED // records)) > COMPARISONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +91,6 @@ class Norms:
         return row_norms(rows if self.low is None else np.clip(rows, self.low, self.high))
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Some of the columns, one after the other.
-
-    Args:
-        start, stop: which ones.
-        target: whether it is the target.
-    """
-
-    start: int
-    stop: int
-    target: bool
-
-    def __call__(self, block: Block) -> np.ndarray[Any, Any]:
-        """Shape (stop - start, m)."""
-        if not self.target:
-            # Of whole rows, whose other entries `readable` looks at as well.
-            return np.ascontiguousarray(readable(block.features)[:, self.start : self.stop].T) if len(block) else block.features[:, :0].T
-        assert block.targets is not None
-        return block.targets.astype(np.float64)[None, :]
-
-
 def _gathered(table: ExaminedTable | ConsecutiveRecords, function: Callable[[Block], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """What a function gives of the records of each block, side by side along the last axis: one pass."""
     values: np.ndarray[Any, Any] | None = None
@@ -155,15 +108,14 @@ def _gathered(table: ExaminedTable | ConsecutiveRecords, function: Callable[[Blo
     return values
 
 
-def _sizes_at_most(block: Block, of: Sizes, points: Array, low: float, high: float) -> tuple[Array]:
-    found = coordinates(of(block), low, high, "logarithmic")
-    return (np.array([np.count_nonzero(found <= point) for point in points], dtype=np.float64),)
+def _sizes_between(block: Block, of: Sizes, edges: Array) -> tuple[Array]:
+    return (counts_between(of(block), edges[0])[None],)
 
 
-def _columns_at_most(block: Block, columns: _Columns, points: Array, far: float) -> tuple[Array]:
-    counts = np.zeros(points.shape)
-    if len(block):
-        for place, (values, own) in enumerate(zip(columns(block), points, strict=True)):
-            found = coordinate(np.clip(values.astype(np.float64), -far, far))
-            counts[place] = [np.count_nonzero(found <= point) for point in own]
-    return (counts,)
+def _columns_between(block: Block, edges: Array, target: bool) -> tuple[Array]:
+    if not len(block):
+        return (np.zeros((edges.shape[0], edges.shape[1] + 1)),)
+    if target:
+        assert block.targets is not None
+        return (ColumnsInMemory(block.targets).counts(edges),)
+    return (ColumnsInMemory(readable(block.features)).counts(edges),)

@@ -80,7 +80,7 @@ def ordered_bounds(name: str, low: Any, other: str, high: Any, columns: int, *, 
 
 
 def released_bounds(
-    table: Any, *, tail: float, wider: float, share: GDP, neighbours: Neighbours, generator: np.random.Generator | None
+    table: Any, *, tail: float, wider: float, share: GDP, give: str, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> Bounds:
     """The range between two quantiles of every column, made `wider` times as wide around its middle.
 
@@ -89,6 +89,7 @@ def released_bounds(
         tail: in (0, 1/2).
         wider: at least 1.
         share: what it may cost.
+        give: the parameter that needs no release, for a warning.
         neighbours: replace_one or zero_out.
         generator: None where privacy matters.
     """
@@ -97,6 +98,7 @@ def released_bounds(
         tail=tail,
         share=share,
         name=f"ranges of {table.shape[1]} columns (their {tail:g} and {1.0 - tail:g} quantiles)",
+        give=give,
         neighbours=neighbours,
         generator=generator,
     )

@@ -69,6 +69,7 @@ class PrivateQuantileClipper(OneToOneFeatureMixin, PrivateTransformer):
                 tail=tail,
                 wider=1.0,
                 share=share[0],
+                give="by a PublicScaler in its place",
                 neighbours=self.neighbours,
                 generator=start.generator,
             )

@@ -43,7 +43,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
         """Release bounds where they are not given, then means and scales.
 
         Args:
-            X: records, shape (n, d); or a table in blocks, of which means and scales are one pass, and bounds up to 8 more.
+            X: records, shape (n, d); or a table in blocks, of which means and scales are one pass, and bounds three more.
             y: not used; of a table in blocks it may be the name of a column that is no feature.
         Raises:
             InputError, ValueError: data or parameters that cannot be used; nothing is released then.
@@ -60,6 +60,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, PrivateTransformer):
                 tail=_TAIL,
                 wider=_WIDER,
                 share=budget.share(_BOUNDS_SHARE),
+                give="bounds=(low, high)",
                 neighbours=self.neighbours,
                 generator=start.generator,
             )

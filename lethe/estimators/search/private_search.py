@@ -28,7 +28,7 @@ from lethe.calculus.domains import as_number, outside, require_positive
 from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
-from lethe.estimators.inputs.range_ends import RangeEndWarning, withheld
+from lethe.estimators.inputs.range_warnings import withheld
 from lethe.estimators.inputs.validation import FEWEST_RECORDS, table_and_targets, table_for_prediction
 from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
 from lethe.estimators.private_estimator import PrivateEstimator
@@ -53,7 +53,7 @@ class _Tried:
 
     model: Any
     score: float
-    ends: list[str]
+    ends: list[tuple[str, type[Warning]]]
 
 
 class _Given(NamedTuple):
@@ -189,8 +189,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         why = [f"chosen by its score: {self.best_params_}", f"trained by {trained}"]
         self._state([statement], budget, records, why=why, public=public)
         self._charge_model()
-        for text in choice.result.ends:
-            warnings.warn(text, RangeEndWarning, stacklevel=2)
+        for text, category in choice.result.ends:
+            warnings.warn(text, category, stacklevel=2)
         return self
 
     def _in_memory(self, X: Any, y: Any, labelled: bool) -> _Given:

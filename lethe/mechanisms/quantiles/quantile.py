@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,10 +16,10 @@ from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import Array, Statement, target_mu
+from lethe.mechanisms.base import Statement, target_mu
 from lethe.mechanisms.quantiles.exponential import quantile_law
 from lethe.mechanisms.quantiles.ranks import Spacing, rank_sensitivity, ranked
-from lethe.mechanisms.quantiles.searched import grid, search_counts, search_noise_std, search_quantile
+from lethe.mechanisms.quantiles.searched import search_noise_std, search_quantile
 from lethe.mechanisms.selection.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records
 from lethe.run.run import Neighbours
@@ -135,44 +134,6 @@ def private_quantile(
         coordinate = search_quantile(ranks, target_mu(target), source)
     stated = _Stated(quantile=quantile, low=low, high=high, target=target, neighbours=neighbours, records=count)
     return Quantile(value=ranks.value(coordinate), method=used, statement=stated.statement(used, seeded=generator is not None))
-
-
-def searched_quantiles(
-    at_most: Callable[[Array], ArrayLike],
-    *,
-    quantiles: Sequence[float],
-    low: float,
-    high: float,
-    target: Guarantee,
-    neighbours: Neighbours,
-    records: int,
-    spacing: Spacing = "linear",
-    generator: np.random.Generator | None = None,
-) -> list[Quantile]:
-    """`private_quantile` by "search" of several lists of n values, of which only counts are asked, such as sums over blocks of a table.
-
-    It is for values that are too many to sort. Every record is present in every list.
-
-    Args:
-        at_most: of one point for each list, in the coordinate of the range, shape (k,), to how many of its n values, clipped to the range,
-            are at most that, shape (k,); it is called 8 times.
-        quantiles: p of each list, in (0, 1).
-        low, high, neighbours, spacing, generator: as there, the same for all lists.
-        target: the guarantee wanted of each quantile.
-        records: n.
-    Raises:
-        InputError: an argument is outside its range.
-    """
-    sides = [ranked([], quantile=one, low=low, high=high, neighbours=neighbours, spacing=spacing) for one in quantiles]
-    mu, source, count = target_mu(target), noise_generator(generator), public_records(records, records, neighbours)
-    # What all of them ask of the noise, which differs only with p, and only where a record is zeroed out.
-    noise_std = search_noise_std(max(side.sensitivity for side in sides), mu)
-    found = search_counts(at_most, grid(sides[0].low, sides[0].high), [one * count for one in quantiles], noise_std, source)
-    stated = [_Stated(quantile=one, low=low, high=high, target=target, neighbours=neighbours, records=count) for one in quantiles]
-    return [
-        Quantile(value=side.value(point), method="search", statement=one.statement("search", seeded=generator is not None))
-        for side, point, one in zip(sides, found, stated, strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

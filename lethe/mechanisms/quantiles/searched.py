@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, NotPrivate
@@ -62,32 +60,12 @@ def search_quantile(ranks: RankedValues, mu: float, generator: np.random.Generat
         InputError: mu is outside its range.
     Reference: Smith 2011 and Huang, Liang, Yi 2021, arXiv:2106.00463 (noisy bisection); Dong, Roth, Su 2019, arXiv:1905.02383, Cor. 3.3.
     """
-    (found,) = search_counts(
-        lambda points: np.searchsorted(ranks.points, points, side="right"),
-        grid(ranks.low, ranks.high),
-        [ranks.rank],
-        search_noise_std(ranks.sensitivity, mu),
-        generator,
-    )
-    return found
-
-
-def search_counts(
-    at_most: Callable[[Array], ArrayLike], points: Array, ranks: Sequence[float], noise_std: float, generator: np.random.Generator
-) -> list[float]:
-    """`search_quantile` of several lists of values at once, of which only counts are asked: 8 times, each time one of every list.
-
-    Args:
-        at_most: of one point for each list, shape (k,), to how many of its values are at most that, shape (k,).
-        points: the grid, ascending, shape (g,).
-        ranks: $p m$ of each list.
-        noise_std: of each comparison, in ranks.
-        generator: for the noise.
-    """
-    noises = noise_std * generator.standard_normal((len(ranks), COMPARISONS))
-    left, right = np.full(len(ranks), 0), np.full(len(ranks), points.size - 1)
-    for noise in noises.T:
-        middles = (left + right) // 2
-        down = np.asarray(at_most(points[middles])) - np.asarray(ranks) + noise >= 0.0
-        left, right = np.where(down, left, middles), np.where(down, middles, right)
-    return (0.5 * (points[left] + points[right])).tolist()
+    points, noise_std = grid(ranks.low, ranks.high), search_noise_std(ranks.sensitivity, mu)
+    left, right = 0, points.size - 1
+    for noise in noise_std * generator.standard_normal(COMPARISONS):
+        middle = (left + right) // 2
+        if np.searchsorted(ranks.points, points[middle], side="right") - ranks.rank + noise >= 0.0:
+            right = middle
+        else:
+            left = middle
+    return float(0.5 * (points[left] + points[right]))

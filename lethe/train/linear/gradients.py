@@ -31,10 +31,10 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
     $$u\,\Big(M(p+8)N + R(k+16) + \big(D+2k+32\big)C\frac Kb + 2C\frac{K^2}b\Big),\qquad u = 2^{-53}$$
 
-    A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then come the roundings of
-    the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1). A batch of random
-    size holds at most $K = b + 12\sqrt b + 100$ records but for a probability below $e^{-70}$. K users may have $2^{24}$ rows together,
-    which then stands for one K of the last term.
+    A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then
+    come the roundings of the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1).
+    A batch of random size holds at most $K = b + 12\sqrt b + 100$ records but for a probability below $e^{-70}$. K users may have
+    $2^{24}$ rows together, which then stands for one K of the last term.
 
     Args:
         run: to be carried out.

@@ -30,7 +30,8 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
         run: planned.
         start_norm: of all trained parameters together.
         dimension: d, their number.
-        gradient_error: of Precision, from the norm that iterates are kept within; 0 where the loss's curvature is declared of its computed gradients.
+        gradient_error: of Precision, from the norm that iterates are kept within; 0 where the loss's curvature is declared of its computed
+            gradients.
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
     """

@@ -1,0 +1,170 @@
+r"""Quantiles of columns whose unit is unknown, from three noisy histograms: of sizes over powers of two, then of values, twice.
+
+1. *Sizes.* $|v|$ is counted over the bins $[2^k, 2^{k+1})$, $k = -30..39$; smaller ones are in a bin of their own, larger ones in the last.
+   It takes half of the squared $\mu$. Where no bins stand out of the noise nothing is detected; else S is the power of two that few records
+   are above.
+2. *Values.* v is counted over 16 to 128 bins of equal width in $[-S, S]$ (of sizes $[0, S]$), and beyond them: a quarter.
+3. *Again.* Where the quantiles lie within a quarter of those bins, values are counted over as many bins between the quantiles alone; else
+   once more over the same bins, and both are averaged: a quarter.
+
+A range comes out too narrow rather than too wide, where noise is large: see `lethe.mechanisms.quantiles.read_off`.
+
+Formal guarantee: each histogram is Gaussian (`lethe.mechanisms.quantiles.histogram`), its bins follow from those before, and adaptive
+composition adds the squares of $\mu$. All else is post-processing. Ties need no care: a count is a count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.rounding import round_down
+from lethe.certificates.findings import holds
+from lethe.mechanisms.base import Array, Statement, joint
+from lethe.mechanisms.quantiles.counted import CountedColumns
+from lethe.mechanisms.quantiles.histogram import histogram_guarantee, histogram_noise_std, noisy_counts
+from lethe.mechanisms.quantiles.read_off import SIZE, Flags, bin_of_largest, two_quantiles
+from lethe.run.run import Neighbours
+
+SMALLEST, LARGEST = 2.0**-30, 2.0**40  # sizes that are told apart
+_SIZES = np.array([2.0**power for power in range(-30, 41)])
+_SHARES = (0.5, 0.25, 0.25)  # of the squared mu
+_ZOOMED = 0.25  # of the bins, in which the quantiles lie
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocatedQuantiles:
+    """Two released quantiles of each of d columns.
+
+    Args:
+        low: shape (d,).
+        high: shape (d,), above low.
+        undetected: of which columns nothing could be told from the noise, shape (d,); their range is that of the smallest size.
+        tiny: of which columns half or more are below the smallest size, and no others could be told from the noise, shape (d,).
+        beyond: of which columns values may be beyond the largest size, shape (d,).
+        statement: what they cost.
+    """
+
+    low: Array
+    high: Array
+    undetected: Flags
+    tiny: Flags
+    beyond: Flags
+    statement: Statement
+
+
+def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee:
+    """The guarantee of `located_quantiles`, before it looks at a record.
+
+    Args:
+        columns: d.
+        target: what all columns may cost together.
+        neighbours: replace_one or zero_out.
+    """
+    return joined([(histogram_guarantee(columns, noise_std, neighbours), 1) for noise_std in _noises(columns, target, neighbours)])
+
+
+def located_quantiles(
+    columns: CountedColumns,
+    *,
+    tails: tuple[float, float],
+    signed: bool = True,
+    guesses: bool = False,
+    target: GDP,
+    neighbours: Neighbours,
+    name: str = "quantiles",
+    generator: np.random.Generator | None = None,
+) -> LocatedQuantiles:
+    """Release two quantiles of every column; every record is present, their number n is public.
+
+    Args:
+        columns: n values each.
+        tails: the shares of records below the lower one and above the upper one, each in (0, 1), together less than 1.
+        signed: whether values may be below 0.
+        guesses: whether sizes that are only likely are taken where most records are not next to 0: for columns, of which a wrong one spoils
+            no other.
+        target: what all of them may cost together.
+        neighbours: replace_one or zero_out.
+        name: of the release.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+    """
+    records, width = columns.shape
+    noises = _noises(width, target, neighbours)
+    statements = list[Statement]()
+
+    def released(counts: Array, noise_std: float) -> Array:
+        part = f"{name}, histogram {len(statements) + 1} of {len(_SHARES)}"
+        noisy, statement = noisy_counts(counts, noise_std=noise_std, neighbours=neighbours, records=records, name=part, generator=generator)
+        statements.append(statement)
+        return noisy
+
+    edges = np.concatenate([-_SIZES[::-1], _SIZES]) if signed else _SIZES
+    sizes = released(_folded(columns.counts(np.tile(edges, (width, 1))), signed=signed), noises[0])
+    tail = min(tails) if signed else tails[1]
+    largest = [bin_of_largest(one, noises[0], records, tail, guesses=guesses) for one in sizes]
+    detected = np.array([one is not None for one in largest])
+    tiny = ~detected & (sizes[:, 0] > np.maximum(SIZE * noises[0], records / 2.0))
+
+    reach = np.array([SMALLEST if one is None else _SIZES[one] for one in largest])
+    bins = _bins(records * target.mu / math.sqrt(width))
+    grids: Array = np.linspace(-reach if signed else np.zeros(width), reach, bins + 1, axis=1)
+    counts = released(columns.counts(_reaching(grids)), noises[1])
+    estimates = [two_quantiles(*one, noises[1], records, tails) for one in zip(counts, grids, strict=True)]
+
+    steps = grids[:, 1] - grids[:, 0]
+    again = grids.copy()
+    zoomed = np.array([high - low <= _ZOOMED * bins * step for (low, high), step in zip(estimates, steps, strict=True)])
+    for column in np.flatnonzero(zoomed):
+        (low, high), half = estimates[column], steps[column] / 2.0
+        again[column] = np.linspace(max(low - half, grids[column, 0]), min(high + half, grids[column, -1]), bins + 1)
+    last = released(columns.counts(_reaching(again)), noises[2])
+    ends = np.empty((width, 2))
+    for column in range(width):
+        if zoomed[column]:
+            ends[column] = two_quantiles(last[column], again[column], noises[2], records, tails)
+        else:
+            both = (counts[column] + last[column]) / 2.0
+            ends[column] = two_quantiles(both, grids[column], noises[2] / math.sqrt(2.0), records, tails)
+    ends[~detected] = (-SMALLEST if signed else 0.0), SMALLEST
+    return LocatedQuantiles(
+        low=ends[:, 0],
+        high=ends[:, 1],
+        undetected=~detected & ~tiny,
+        tiny=tiny,
+        beyond=reach >= LARGEST,
+        statement=_stated(statements, name, signed=signed),
+    )
+
+
+def _stated(statements: list[Statement], name: str, *, signed: bool) -> Statement:
+    whole = joint(statements, name=name)
+    sizes = f"sizes from {SMALLEST:.3g} to {LARGEST:.3g}{', of either sign' if signed else ''}, fixed in the code for every data set"
+    return replace(whole, findings=(holds("public range", sizes, evidence="enforced"), *whole.findings))
+
+
+def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:
+    parts = [GDP(round_down(target.mu * math.sqrt(share), 1e-14)) for share in _SHARES]
+    return [histogram_noise_std(columns, part, neighbours) for part in parts]
+
+
+def _bins(units: float) -> int:
+    """How many of equal width: 16 to 128, by the public number of records in units of the noise of one column."""
+    return int(2 ** min(max(math.floor(math.log2(max(units, 1.0) / 12.5)) + 1, 4), 7))
+
+
+def _reaching(grids: Array) -> Array:
+    """Edges at the largest size are at infinity: what is beyond counts as if it were there."""
+    return np.where(np.abs(grids) >= LARGEST, np.copysign(np.inf, grids), grids)
+
+
+def _folded(counts: Array, *, signed: bool) -> Array:
+    """Counts of sizes, smallest first, shape (d, 71), from those of values or of sizes; what is beyond the largest size is in the last."""
+    last = _SIZES.size
+    if signed:
+        negative, positive = counts[:, :last][:, ::-1], counts[:, last + 1 :]
+        counts = np.concatenate([counts[:, last : last + 1], negative + positive], axis=1)
+    return np.concatenate([counts[:, : last - 1], counts[:, last - 1 : last + 1].sum(axis=1, keepdims=True)], axis=1)
