@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import Measurable, Sizes
-from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
+from lethe.train.clipping.rules.parts import Rows, added, added_up, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
@@ -29,6 +29,10 @@ _FRESH = 2**20
 
 # From so many positions on, records whose gradients are not kept are formed once more for the sum, see `Cancelling`.
 _FEW = 16
+
+# From so many positions on, records are formed one by one to be added in float64; of fewer, the product is taken in float64, which costs
+# twice as much as in float32.
+_FORMED_FOR_SUM = 24
 
 # A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
 _BLOCK = 512
@@ -255,14 +259,22 @@ class OuterProducts(Cancelling):
         return zip(self.inputs.split(size), self.gradients.split(size), strict=True)
 
     def _sum(self, weights: Tensor) -> Tensor:
-        if self.inputs.shape[2] <= self.gradients.shape[2]:
-            inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
-        else:
-            inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
-        columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
-        if not self._thin() or len(rows) <= _PIECE:
-            return columns.mT @ rows
-        return _formed(columns[None], rows[None])[0]
+        positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
+        if positions >= _FORMED_FOR_SUM:
+            return self._ordered(added_up(self._in_turn(weights))).contiguous()
+        total = self.gradients.new_zeros((wide_out, wide_in), dtype=torch.float64)
+        size = max(1, at_once(_FRESH, self.inputs) // max(1, positions * (wide_in + wide_out)))
+        for x, g, chosen in zip(self.inputs.split(size), self.gradients.split(size), weights.split(size), strict=True):
+            inputs, gradients = silenced(x, chosen).double(), scaled(g.double(), chosen)
+            total.addmm_(gradients.flatten(0, 1).mT, inputs.flatten(0, 1))
+        return total
+
+    def _in_turn(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Weights and formed gradients, a few records at a time; each lot is to be used before the next."""
+        size = max(1, at_once(_FRESH, self.inputs) // max(1, self.numbers))
+        memory = scratch(self._shape(min(size, len(self.inputs))), self.gradients)
+        for x, g, chosen in zip(self.inputs.split(size), self.gradients.split(size), weights.split(size), strict=True):
+            yield chosen, self._form(x, g, out=memory[: len(x)])
 
     def per_record(self) -> Tensor:
         """See Part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -31,6 +31,9 @@ _TOGETHER, _WIDEST, _LONGER, _VANISHED = 2**14, 2**17, 1.01, 1e-12
 # Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
 # are taken in float64: 128 MiB.
 _ANEW, _ANEW_ON_GPU = 2**18, 2**24
+
+# Numbers that are copied to float64 at a time to be added: 2^17 are 1 MiB, which stays in a core's cache.
+_WIDENED, _WIDENED_ON_GPU = 2**17, 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,8 +171,23 @@ def lengths_at_most(one: Tensor, other: Tensor) -> tuple[NDArray[np.float64], fl
 
 
 def weighed(weights: Tensor, formed: Tensor) -> Tensor:
-    """`tensordot(weights, formed, dims=1)`, of formed tensors of the records, without what that asks first."""
-    return (rounded(weights, formed.dtype)[None] @ formed.flatten(1)).view(formed.shape[1:])
+    r"""$\sum_i w_i G_i$ of the records' formed tensors, in float64, to which products of float32 numbers are exact."""
+    factors, flat = rounded(weights, torch.float64), formed.unsqueeze(-1).flatten(1)
+    total = flat.new_empty(flat.shape[1], dtype=torch.float64)
+    size = max(1, (_WIDENED if on_cpu(flat) else _WIDENED_ON_GPU) // max(1, len(flat)))
+    for columns, part in zip(flat.split(size, dim=1), total.split(size), strict=True):
+        torch.mv(columns.double().mT, factors, out=part)
+    return total.view(formed.shape[1:])
+
+
+def added_up(terms: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """The sum of `weighed` over one lot of records or more, each with its weights; a record of weight 0 adds nothing."""
+    total: Tensor | None = None
+    for weights, formed in terms:
+        found = weighed(weights, silenced(formed, weights))
+        total = found if total is None else total.add_(found)
+    assert total is not None
+    return total
 
 
 def places_of(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -193,7 +211,7 @@ class Part(ABC):
     """The gradients of the records in one parameter, in whatever form."""
 
     dtype: torch.dtype = torch.float32
-    """Of what `weighted_sum` gives."""
+    """Of the gradients."""
     whole: bool = True
     """False after `settle` where only norms, slack and the weighted sum may still be asked for."""
 
@@ -203,7 +221,11 @@ class Part(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """The weighted sum, of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if not finite."""
+        """The weighted sum, of the parameter's shape, float64; `weights` has shape (B,).
+
+        Two records are never added in less than float64, so that rounding cannot make one record count for more, see docs/precision.md.
+        A record of weight 0 adds nothing, even if not finite.
+        """
 
     @abstractmethod
     def per_record(self) -> Tensor:
@@ -250,7 +272,7 @@ class Rows(Part):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part."""
-        return torch.tensordot(rounded(weights, self.gradients.dtype), silenced(self.gradients, weights), dims=1)
+        return weighed(weights, silenced(self.gradients, weights))
 
     def per_record(self) -> Tensor:
         """See Part."""

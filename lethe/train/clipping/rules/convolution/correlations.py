@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
-from lethe.train.clipping.rules.parts import lengths_of, scaled, silenced, squares_of
+from lethe.train.clipping.rules.parts import added_up, lengths_of, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
 
@@ -87,14 +87,15 @@ class Correlations(Cancelling):
         return self._squares_in_turn()
 
     def _squares_in_turn(self) -> Tensor:
-        size = max(1, _FRESH // max(1, self.numbers))
+        return torch.cat([squares_of(formed) for formed in self._formed_in_turn(max(1, _FRESH // max(1, self.numbers)))])
+
+    def _formed_in_turn(self, size: int) -> Iterator[Tensor]:
+        """Formed gradients, so many records at a time; each lot is to be used before the next."""
         memory = scratch(self._shape(min(size, len(self.uses[0].inputs))), self.uses[0].gradients)
-        found = []
         for chunk in _chunks(self.uses, size):
             formed = memory[: len(chunk[0].inputs)]
             self._form(formed, chunk)
-            found.append(squares_of(formed))
-        return torch.cat(found)
+            yield formed
 
     def lengths(self) -> Tensor:
         """See Part."""
@@ -163,8 +164,8 @@ class Correlations(Cancelling):
         return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
-        terms = [self._gradient(silenced(use.inputs, weights), scaled(use.gradients, weights), self.geometry.groups) for use in self.uses]
-        return terms[0] if len(terms) == 1 else torch.stack(terms).sum(0)
+        size = max(1, _FRESH // max(1, self.numbers))
+        return self._ordered(added_up(zip(weights.split(size), self._formed_in_turn(size), strict=True))).contiguous()
 
     def per_record(self) -> Tensor:
         """See Part."""
