@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import Measurable, Sizes
-from lethe.train.clipping.rules.parts import Rows, added, added_up, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
+from lethe.train.clipping.rules.parts import (
+    FORMED_FOR_SUM,
+    Rows,
+    added,
+    added_up,
+    lengths_at_most,
+    lengths_of,
+    products_added,
+    squares_of,
+    taken,
+)
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
@@ -29,10 +39,6 @@ _FRESH = 2**20
 
 # From so many positions on, records whose gradients are not kept are formed once more for the sum, see `Cancelling`.
 _FEW = 16
-
-# From so many positions on, records are formed one by one to be added in float64; of fewer, the product is taken in float64, which costs
-# twice as much as in float32.
-_FORMED_FOR_SUM = 24
 
 # A matrix product on a CPU is summed in blocks of no more products than this; in ours, 384.
 _BLOCK = 512
@@ -260,14 +266,10 @@ class OuterProducts(Cancelling):
 
     def _sum(self, weights: Tensor) -> Tensor:
         positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
-        if positions >= _FORMED_FOR_SUM:
+        if positions >= FORMED_FOR_SUM:
             return self._ordered(added_up(self._in_turn(weights))).contiguous()
-        total = self.gradients.new_zeros((wide_out, wide_in), dtype=torch.float64)
         size = max(1, at_once(_FRESH, self.inputs) // max(1, positions * (wide_in + wide_out)))
-        for x, g, chosen in zip(self.inputs.split(size), self.gradients.split(size), weights.split(size), strict=True):
-            inputs, gradients = silenced(x, chosen).double(), scaled(g.double(), chosen)
-            total.addmm_(gradients.flatten(0, 1).mT, inputs.flatten(0, 1))
-        return total
+        return products_added(zip(weights.split(size), self.gradients.split(size), self.inputs.split(size), strict=True))
 
     def _in_turn(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Weights and formed gradients, a few records at a time; each lot is to be used before the next."""

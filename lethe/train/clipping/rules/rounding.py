@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measurable, Measured, Sizes, lost, measure, uncertain
-from lethe.train.clipping.rules.parts import added_up, none_is_zero, silenced, squares_of, weighed
+from lethe.train.clipping.rules.parts import added_up, none_is_zero, squares_of, weighed
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
@@ -190,7 +190,7 @@ class Cancelling(Measurable):
         # As where a check asks of a few.
         if not none_is_zero(weights) and on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
             return self._ordered(weighed(weights[used], self._kept[used])).contiguous()
-        return self._ordered(weighed(weights, silenced(self._kept, weights))).contiguous()
+        return self._ordered(weighed(weights, self._kept)).contiguous()
 
     def _require_unwritten(self) -> None:
         """Refuse factors that were written to since `begin`.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
-from lethe.train.clipping.rules.parts import added_up, lengths_of, squares_of
+from lethe.train.clipping.rules.parts import FORMED_FOR_SUM, added_up, lengths_of, products_added, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
 
@@ -32,6 +32,9 @@ _KEEPING, _TURNING = 4, 2
 # Inputs are unfolded in pieces of this many numbers. For one thread they stay in its core's cache; several threads are woken anew for
 # each piece, which where they share their cores with others costs more than what leaves the cache: 2^22 float32 are 16 MiB.
 _UNFOLDED, _UNFOLDED_TOGETHER = 2**18, 2**22
+
+# Windows that are multiplied in float64 at a time: 2^21 numbers are 16 MiB. Each lot reads and writes the whole sum.
+_TOGETHER = 2**21
 
 # What equal terms may lose in a matrix product, in eps: it is summed in blocks, and 47 were measured.
 _BLOCKED = 48
@@ -164,8 +167,19 @@ class Correlations(Cancelling):
         return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
+        places = sum(use.gradients.shape[2:].numel() for use in self.uses)
+        if self.geometry.groups == 1 and places < FORMED_FOR_SUM:
+            return self._ordered(products_added(self._unfolded(weights))).contiguous()
         size = max(1, _FRESH // max(1, self.numbers))
         return self._ordered(added_up(zip(weights.split(size), self._formed_in_turn(size), strict=True))).contiguous()
+
+    def _unfolded(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Weights, gradients and windows of inputs, some records of one use at a time."""
+        for inputs, gradients in self.uses:
+            places = gradients.shape[2:]
+            size = max(1, _TOGETHER // max(1, places.numel() * self._shape(1)[2]))
+            for chosen, g, x in zip(weights.split(size), gradients.split(size), inputs.split(size), strict=True):
+                yield chosen, g.flatten(2).mT, windows(x, self.geometry, places)
 
     def per_record(self) -> Tensor:
         """See Part."""
