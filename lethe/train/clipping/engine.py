@@ -300,9 +300,7 @@ class Clipper:
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew.
 
-        Two records are never added in less than float64, nor micro-batches: so one record moves the sums as they are computed by at most
-        C, or 2 C where it is replaced, however many others there are (docs/theory.md, section 18). Noise is to be added before anything
-        is rounded to the parameters' type.
+        Noise is to be added before they are rounded to the parameters' type.
         """
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         return self._sums.take(trained)

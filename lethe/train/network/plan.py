@@ -12,8 +12,10 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
+from lethe.train.clipping.records.sum_error import within
 from lethe.train.clipping.unfollowed import PER_LAYER
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
+from lethe.train.distributed.workers import Workers
 from lethe.train.network.optimisers import certified_release
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
@@ -85,8 +87,9 @@ def clipper_of(
     budgeted: bool = False,
     way: str = PER_LAYER,
     gradient_memory: int | None = None,
+    physical_size: int | None = None,
 ) -> Clipper:
-    r"""The clipper that keeps each record's part of a sum within the run's clip norm.
+    r"""The clipper that keeps what one record changes in a sum, as it is computed, within what the run's clip norm says.
 
     Args:
         model: what to train.
@@ -96,6 +99,7 @@ def clipper_of(
         way: how gradients of records are formed, see Clipper.
         budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
         gradient_memory: see Clipper.
+        physical_size: the most records of a micro-batch; None: all of a batch.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
         HypothesisError: clipping of this kind is not what the run's certificate would suppose.
@@ -123,7 +127,8 @@ def clipper_of(
     norms = None if groups is None else tuple(group.clip_norm for group in groups)
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
-    clip_norm = run.clip_norm if groups is None else tuple(groups)
+    clip_norm = as_groups(run.clip_norm if groups is None else groups)
+    clip_norm = within(clip_norm, run, physical_size, processes=Workers.current().world_size, device=_device_of(model))
     clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way, gradient_memory=gradient_memory)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
@@ -132,6 +137,11 @@ def clipper_of(
             remedy="use method clip, or certify with release: all.",
         )
     return clipper
+
+
+def _device_of(model: object) -> torch.device:
+    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
+    return next((parameter.device for parameter in parameters if parameter.requires_grad), torch.device("cpu"))
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

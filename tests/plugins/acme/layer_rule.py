@@ -30,4 +30,4 @@ class ScaleGradients(LayerGradients):
 
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
         rows = self.per_record("weight")
-        return {"weight": weights.to(rows.dtype) @ rows}
+        return {"weight": weights.double() @ rows.double()}

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.groups import Group, Method, clip_weights, group_of
 from lethe.train.clipping.records.joined import Owned, apart, joined
-from lethe.train.clipping.rules.parts import Part, asked_once
+from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.rules.precision import full_precision
+from lethe.train.core.together.weighing import asked_once
 
 
 class ClippedSums:

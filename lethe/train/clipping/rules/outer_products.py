@@ -12,20 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import Measurable, Sizes
-from lethe.train.clipping.rules.parts import (
-    FORMED_FOR_SUM,
-    Rows,
-    added,
-    added_up,
-    lengths_at_most,
-    lengths_of,
-    products_added,
-    squares_of,
-    taken,
-)
+from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
+from lethe.train.core.together.weighing import FORMED_FOR_SUM, added_up, products_added
 
 # Numbers of formed gradients that are kept of few positions, at most: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -266,7 +257,8 @@ class OuterProducts(Cancelling):
 
     def _sum(self, weights: Tensor) -> Tensor:
         positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
-        if positions >= FORMED_FOR_SUM:
+        # Terms of float64 may cancel further than float64 could add those of several records.
+        if positions >= FORMED_FOR_SUM or (positions > 1 and self.dtype == torch.float64):
             return self._ordered(added_up(self._in_turn(weights))).contiguous()
         size = max(1, at_once(_FRESH, self.inputs) // max(1, positions * (wide_in + wide_out)))
         return products_added(zip(weights.split(size), self.gradients.split(size), self.inputs.split(size), strict=True))

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measurable, Measured, Sizes, lost, measure, uncertain
-from lethe.train.clipping.rules.parts import added_up, none_is_zero, squares_of, weighed
+from lethe.train.clipping.rules.parts import squares_of
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
 from lethe.train.core.tensors import on_cpu
+from lethe.train.core.together.weighing import added_up, none_is_zero, weighed
 
 # The same of terms that do not cancel, in units of eps times their sum's norm. Equal terms may all be rounded the same way: 47 were
 # measured (384 terms), and half of what is here is in the allowance that all norms get, which such parts have no other use for.

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import uncertain
-from lethe.train.clipping.rules.parts import Part, scaled, squares_of
+from lethe.train.clipping.rules.parts import Part, squares_of
+from lethe.train.core.together.weighing import scaled
 
 # Numbers that are copied to float64 at a time to be added: 2^22 are 32 MiB.
 _WIDENED = 2**22

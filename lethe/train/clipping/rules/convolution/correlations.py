@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
-from lethe.train.clipping.rules.parts import FORMED_FOR_SUM, added_up, lengths_of, products_added, squares_of
+from lethe.train.clipping.rules.parts import lengths_of, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
+from lethe.train.core.together.weighing import FORMED_FOR_SUM, added_up, products_added
 
 # Numbers that may be held besides the activations, at most: 2^25 float32 are 128 MiB.
 _HELD = 2**25
@@ -168,7 +169,8 @@ class Correlations(Cancelling):
 
     def _sum(self, weights: Tensor) -> Tensor:
         places = sum(use.gradients.shape[2:].numel() for use in self.uses)
-        if self.geometry.groups == 1 and places < FORMED_FOR_SUM:
+        # Terms of float64 may cancel further than float64 could add those of several records.
+        if self.geometry.groups == 1 and places < FORMED_FOR_SUM and (places == 1 or self.dtype == torch.float32):
             return self._ordered(products_added(self._unfolded(weights))).contiguous()
         size = max(1, _FRESH // max(1, self.numbers))
         return self._ordered(added_up(zip(weights.split(size), self._formed_in_turn(size), strict=True))).contiguous()
