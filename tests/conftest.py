@@ -55,8 +55,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("a") as file:
         for report in failed:
-            told = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
-            file.write("\n".join([report.nodeid, *told, "", ""]))
+            lines = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            file.write("\n".join([report.nodeid, *lines, "", ""]))
     terminalreporter.write_line(f"what hypothesis found is in {path}")
 
 

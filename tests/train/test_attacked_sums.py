@@ -149,6 +149,6 @@ def test_one_batch_moves_by_no_more_than_is_counted(kind: str, memory: int | Non
 @pytest.mark.parametrize("door", DOORS)
 def test_two_processes_move_by_no_more_than_is_counted(processes: Processes, door: str) -> None:
     run = run_of(2 * 256 * 32, "all")
-    given = (torch.float32, run, 32, {"physical_size": 32}, 2)
-    ends = [processes.run(2, trained, door, "product", sign, *given)[0] for sign in (1.0, -1.0)]
+    rest = (torch.float32, run, 32, {"physical_size": 32}, 2)
+    ends = [processes.run(2, trained, door, "product", sign, *rest)[0] for sign in (1.0, -1.0)]
     assert 0.99 < moved(ends, run) <= COUNTED

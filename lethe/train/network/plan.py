@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
-from lethe.train.clipping.records.sum_error import within
+from lethe.train.clipping.records.sum_error import margin_of
 from lethe.train.clipping.unfollowed import PER_LAYER
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
@@ -127,9 +128,11 @@ def clipper_of(
     norms = None if groups is None else tuple(group.clip_norm for group in groups)
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
-    clip_norm = as_groups(run.clip_norm if groups is None else groups)
-    clip_norm = within(clip_norm, run, physical_size, processes=Workers.current().world_size, device=_device_of(model))
-    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way, gradient_memory=gradient_memory)
+    clip_norm = run.clip_norm if groups is None else tuple(groups)
+    options: dict[str, Any] = {"verify": verify, "way": way, "gradient_memory": gradient_memory}
+    part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
+    margin = margin_of(run, part, processes=Workers.current().world_size, device=_device_of(model))
+    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, margin=margin, **options)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",

@@ -16,8 +16,8 @@ from lethe.train.clipping.groups import Group
 # could matter is taken out of the product (measuring.py), so that T L is at most this many clip norms in the product.
 _TERMS, _TERMS_ON_GPU = 67, 4200
 
-# Additions over the parts of a shared weight, and over the uses of a layer.
-_OTHERS = 64
+# Additions over the parts of a shared weight and the uses of a layer; and processes at the least, so that a training can go on in more.
+_OTHERS, _PROCESSES = 64, 2**10
 
 _MOST, _PRINTED = 0.5, 1e-3  # shares of the clip norm: what is refused, and from which on people are told
 
@@ -33,40 +33,44 @@ def largest_batch(run: Run) -> int:
 def sum_error(records: int, part: int, *, processes: int, device: torch.device) -> float:
     r"""A bound on twice the rounding error of a sum, over the clip norm.
 
-    $$2uK\,(67P + \lceil K/P\rceil + W + 64),\qquad u = 2^{-53}$$
+    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,(67P + \lceil K/P\rceil + W + 64),\qquad u = 2^{-53}$$
 
-    See docs/theory.md, section 14.
+    Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 14.
 
     Args:
         records: K, of a batch.
         part: P, of a micro-batch at most.
-        processes: W.
+        processes: W; 1024 if there are fewer.
         device: where the sum is made; a GPU takes fewer records out of products, and has 4200 for 67.
     """
     terms = _TERMS if device.type == "cpu" else _TERMS_ON_GPU
-    return 2.0**-52 * records * (terms * part + math.ceil(records / part) + processes + _OTHERS) * (1 + 2.0**-30)
+    first_order = 2.0**-52 * records * (terms * part + math.ceil(records / part) + max(processes, _PROCESSES) + _OTHERS)
+    return first_order / (1.0 - 2.0 * first_order) * (1 + 2.0**-50) if first_order < _MOST else math.inf
 
 
-def within(groups: tuple[Group, ...], run: Run, physical_size: int | None, *, processes: int, device: torch.device) -> tuple[Group, ...]:
-    """The groups to which records are clipped so that sums, as they are computed, move by no more than these groups say.
+def margin_of(run: Run, part: int | None, *, processes: int, device: torch.device) -> float:
+    """The share of the clip norm by which records are clipped shorter, so that sums as they are computed move by no more than it says.
 
     Args:
-        groups: whose norms are counted.
         run: that is carried out.
-        physical_size: the most records of a micro-batch; None: all of a batch.
+        part: the most records of a micro-batch; None: all of a batch.
         processes: that train together.
         device: where the sums are made.
     Raises:
         InputError: half of the clip norm would be lost.
     """
     records = largest_batch(run)
-    given = physical_size if isinstance(physical_size, int) and physical_size > 0 else records  # what is no size is refused by the stream
-    part = min(records, given)
+    part = records if part is None else min(records, part)
     share = sum_error(records, part, processes=processes, device=device)
-    told = f"a sum of up to {records} gradients in parts of {part} may be off by {share:.2g} of the clip norm"
+    message = f"a sum of up to {records} gradients in parts of {part} may be off by {share:.2g} of the clip norm"
     remedy = f"give physical_size, {math.ceil(math.sqrt(records / 64))} or so: sums of smaller parts are more exact."
     if not share <= _MOST:
-        raise InputError(f"clip_norm: {told}.", source="records, batches and physical_size", remedy=remedy)
+        raise InputError(f"clip_norm: {message}.", source="records, batches and physical_size", remedy=remedy)
     if share > _PRINTED:
-        warnings.warn(f"{told}: records are clipped to so much less, which the certificate needs. {remedy}", stacklevel=2)
-    return tuple(replace(group, clip_norm=group.clip_norm * (1.0 - share)) for group in groups)
+        warnings.warn(f"{message}: records are clipped to so much less, which the certificate needs. {remedy}", stacklevel=2)
+    return share
+
+
+def shorter(groups: tuple[Group, ...], margin: float) -> tuple[Group, ...]:
+    """The groups with norms that are smaller by this share."""
+    return tuple(replace(group, clip_norm=group.clip_norm * (1.0 - margin)) for group in groups)
