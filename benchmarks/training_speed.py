@@ -149,10 +149,10 @@ def _lethe(model: nn.Module, inputs: Tensor, targets: Tensor, *, noise_multiplie
             outputs = model(inputs)
         clipper.backward(loss(outputs, targets))
         sums = clipper.take()
+        noise.add_to([sums[parameter] for parameter in parameters], noise_multiplier * CLIP_NORM)
         with torch.no_grad():
             for parameter in parameters:
-                parameter.add_(sums[parameter], alpha=-unit)
-        noise.add_to(parameters, noise_multiplier * CLIP_NORM * unit)
+                parameter.add_(sums.pop(parameter).to(parameter.dtype), alpha=-unit)
 
     return step
 

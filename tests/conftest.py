@@ -1,6 +1,7 @@
-"""How hypothesis runs: no deadlines (machines are shared), the same examples in CI every time, fresh ones everywhere else.
+"""How hypothesis runs: no deadlines (machines are shared), the same examples by day every time, fresh ones by night.
 
 A hundred examples of each test; 25 in `make check` and `make test`, which ask for the profile `day` (how_many.py: of tests with their own).
+What the night finds is written to `.hypothesis/found.txt`, with the line that draws it again; who mends it keeps the value as a test.
 
 Where keys are: no test signs with, or makes, a key of whoever runs it. And which cases wait for the night.
 """
@@ -22,8 +23,8 @@ from typer.main import get_command
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
-settings.register_profile("lethe", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True)
-settings.register_profile("day", settings.get_profile("lethe"), max_examples=25)
+settings.register_profile("lethe", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("day", settings.get_profile("lethe"), max_examples=25, derandomize=True)
 settings.load_profile("lethe")
 
 
@@ -43,6 +44,20 @@ def _verbs_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "_get_command", cache(get_command))
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write down what failed on examples that nobody draws again by chance."""
+    failed = [report for report in terminalreporter.getreports("failed") if "@reproduce_failure" in report.longreprtext]
+    if settings().derandomize or not failed:
+        return
+    path = terminalreporter.config.rootpath / ".hypothesis" / "found.txt"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        for report in failed:
+            lines = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+            file.write("\n".join([report.nodeid, *lines, "", ""]))
+    terminalreporter.write_line(f"what hypothesis found is in {path}")
 
 
 @pytest.hookimpl(wrapper=True)

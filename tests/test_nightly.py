@@ -67,3 +67,28 @@ def test_one_case_in_k_is_run_by_day_and_all_by_night(tmp_path: Path) -> None:
     assert "5/11 tests collected" in printed
     # In another process, and on another day, the same ones.
     assert [line.partition("::")[2] for line in printed.splitlines() if "::" in line] == CHOSEN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["day", "lethe"])
+def test_the_day_draws_the_same_every_time_and_the_night_writes_down_what_it_finds(profile: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(
+        "from hypothesis import given, strategies as st\n@given(st.integers(0, 2**64))\ndef test_some(number):\n"
+        "    open('drawn.txt', 'a').write(f'{number} ')\n    assert number < 2**40\n"
+    )
+
+    def drawn() -> str:
+        (tmp_path / "drawn.txt").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
+        alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "1"}
+        subprocess.run([*command, f"--hypothesis-profile={profile}"], cwd=tmp_path, env=alone, capture_output=True, text=True)
+        return (tmp_path / "drawn.txt").read_text()
+
+    first, found = drawn(), tmp_path / ".hypothesis" / "found.txt"
+    assert (drawn() == first) == (profile == "day")
+    assert found.exists() == (profile == "lethe")
+    if profile == "lethe":
+        assert "test_it.py::test_some" in found.read_text()
+        assert "@reproduce_failure(" in found.read_text()

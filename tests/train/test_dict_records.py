@@ -224,11 +224,12 @@ def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physi
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         fitted = fit(WithLoss(), None, by_name(), run, seed=5, physical_size=physical_size)
-    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-12, atol=1e-13)
+    # Records are clipped to some 1e-11 less, a margin for sums in float64 (sum_error.py).
+    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-11, atol=1e-12)
     assert fitted.report.gradients == "record by record"
     assert [one.category for one in said] == ([] if physical_size == 1 else [RecordByRecordWarning])
     by_record = fit(WithLoss("none"), None, by_name(), run, seed=5, physical_size=physical_size)
-    torch.testing.assert_close(flat(by_record.model), expected, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(flat(by_record.model), expected, rtol=1e-11, atol=1e-12)
     assert by_record.checked == ("checked" if physical_size != 1 else fitted.checked)
 
 

@@ -338,7 +338,7 @@ class Tagger(nn.Module):
 
 
 def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
-    """What a policy of precision makes of gathered parameters: sums are float32, and no record's is longer than C."""
+    """What a policy of precision makes of gathered parameters: sums are float64, and no record's is longer than C."""
     torch.manual_seed(0)
     model, tokens, targets = Tagger().bfloat16(), torch.randint(20, (6, 9)), torch.randint(CLASSES, (6,))
     for record in range(6):
@@ -347,5 +347,5 @@ def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
             losses = CROSS_ENTROPY(100 * model(tokens).float(), targets)
         clipper.backward(losses, torch.arange(6) == record)
         sums = clipper.take().values()
-        assert all(total.dtype == torch.float32 for total in sums)
+        assert all(total.dtype == torch.float64 for total in sums)
         assert 0.99e-3 < float(torch.cat([total.double().reshape(-1) for total in sums]).norm()) <= 1e-3

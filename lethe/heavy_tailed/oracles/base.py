@@ -60,6 +60,7 @@ def require_rows(rows: object) -> Array:
 
 
 def finite_rows(rows: Array) -> Array:
-    """The rows, with those that hold a nan or an infinity set to 0."""
+    """The rows in float64, in which they are clipped and added, with those that hold a nan or an infinity set to 0."""
+    rows = rows.astype(np.float64, copy=False)
     good: NDArray[np.bool_] = np.all(np.isfinite(rows), axis=1)
     return rows if bool(good.all()) else np.where(good[:, None], rows, 0.0)

@@ -41,8 +41,15 @@ class _LayerPart(Part):
         return self._layer.squared_norms()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """See Part."""
-        return self._layer.weighted_sums(weights)[self._name]
+        """See Part; record by record where the rule adds in less than float64."""
+        total = self._layer.weighted_sums(weights)[self._name]
+        if total.dtype == torch.float64:
+            return total
+        total = torch.zeros_like(total, dtype=torch.float64)
+        for record in range(len(weights)):
+            alone = torch.zeros_like(weights).index_copy_(0, torch.tensor([record], device=weights.device), weights[record : record + 1])
+            total.add_(self._layer.weighted_sums(alone)[self._name])
+        return total
 
     def per_record(self) -> Tensor:
         """See Part."""

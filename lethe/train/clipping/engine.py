@@ -21,6 +21,7 @@ from lethe.train.clipping.decisions import Decisions
 from lethe.train.clipping.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clipping.hooks import Recording
 from lethe.train.clipping.records.alone import Alone
+from lethe.train.clipping.records.sum_error import shorter
 from lethe.train.clipping.records.sums import ClippedSums
 from lethe.train.clipping.schedule import Depth
 from lethe.train.clipping.survey import Survey, Surveys
@@ -60,6 +61,7 @@ class Clipper:
             plain autograd, which is slower, and right for models that the rules cannot follow.
         gradient_memory: how many bytes the formed gradients of a batch's records may take at a time; 0: none is kept, each is formed twice.
             None: 8 MiB (on a GPU 64), and twice the inputs and output gradients of layers that the backward pass has let go of by then.
+        margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
 
     Attributes:
         groups: of parameters.
@@ -85,6 +87,7 @@ class Clipper:
         verify: bool = True,
         way: str = PER_LAYER,
         gradient_memory: int | None = None,
+        margin: float = 0.0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
@@ -96,7 +99,7 @@ class Clipper:
         self.groups = as_groups(clip_norm)
         self.way = way
         self.method = METHODS[method]
-        self._sums = ClippedSums(self.groups, self.method)
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
         self._decisions = Decisions()
         self._check = SelfCheck(model, self._decisions, verify=verify, backward=partial(backward, keep=True))
         self._alone, self._doubts, self._layered = Alone(model, verify=verify), 0, False
@@ -298,7 +301,7 @@ class Clipper:
                 self._sums.add(parts, losses.detach(), found.names, counted=counted, unsteady=unsteady)
 
     def take(self) -> dict[nn.Parameter, Tensor]:
-        """The sums since the last `take`, float32 or better, for every trained parameter, 0 where nothing came; starts anew."""
+        """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         return self._sums.take(trained)
 

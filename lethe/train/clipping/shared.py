@@ -94,7 +94,11 @@ class Shared(Cancelling):
         return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
-        return torch.stack([part.weighted_sum(weights) for part in self.parts]).sum(0)
+        first, *others = self.parts
+        total = first.weighted_sum(weights)
+        for part in others:
+            total.add_(part.weighted_sum(weights))
+        return total
 
     def per_record(self) -> Tensor:
         """See Part."""

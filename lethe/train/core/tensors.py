@@ -119,12 +119,13 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
-    """This process's part of a gradient, as the gradient of its parameter: sharded as that is.
+    """This process's part of a gradient, as the gradient of its parameter: sharded as that is, and rounded to its type.
 
     Args:
         parameter: whole or sharded.
         part: of the shape of `local(parameter)`.
     """
+    part = part.to(parameter.dtype)
     if not is_shard(parameter):
         return part
     from torch.distributed.tensor import DTensor

@@ -150,8 +150,7 @@ class Shards(Placement):
         self._scatter(named)
         self._collected = {}
         for name in self._dimensions:
-            own = local(self.named[name])
-            named[name] = named[name].to(own.dtype).view(own.shape)
+            named[name] = named[name].view(local(self.named[name]).shape)
         return {parameter: named[name] for name, parameter in self.named.items()}
 
     def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,8 +13,10 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clipping import METHODS, Clipper, Group
 from lethe.train.clipping.groups import as_groups
+from lethe.train.clipping.records.sum_error import margin_of
 from lethe.train.clipping.unfollowed import PER_LAYER
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
+from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
 
@@ -84,8 +87,9 @@ def clipper_of(
     budgeted: bool = False,
     way: str = PER_LAYER,
     gradient_memory: int | None = None,
+    physical_size: int | None = None,
 ) -> Clipper:
-    r"""The clipper that keeps each record's part of a sum within the run's clip norm.
+    r"""The clipper that keeps what one record changes in a sum, as it is computed, within what the run's clip norm says.
 
     Args:
         model: what to train.
@@ -95,6 +99,7 @@ def clipper_of(
         way: how gradients of records are formed, see Clipper.
         budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
         gradient_memory: see Clipper.
+        physical_size: the most records of a micro-batch; None: all of a batch.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
         HypothesisError: clipping of this kind is not what the run's certificate would suppose.
@@ -123,7 +128,10 @@ def clipper_of(
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
     clip_norm = run.clip_norm if groups is None else tuple(groups)
-    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, verify=verify, way=way, gradient_memory=gradient_memory)
+    options: dict[str, Any] = {"verify": verify, "way": way, "gradient_memory": gradient_memory}
+    part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
+    margin = margin_of(run, part, processes=Workers.current().world_size, device=_device_of(model))
+    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, margin=margin, **options)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
@@ -131,6 +139,11 @@ def clipper_of(
             remedy="use method clip, or certify with release: all.",
         )
     return clipper
+
+
+def _device_of(model: object) -> torch.device:
+    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
+    return next((parameter.device for parameter in parameters if parameter.requires_grad), torch.device("cpu"))
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

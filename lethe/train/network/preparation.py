@@ -84,7 +84,7 @@ def prepared_network(
     given: dict[str, Any] = {"groups": options.clip_groups, "verify": options.verify, "gradient_memory": options.gradient_memory}
     if isinstance(model, nn.Module):
         reshard(model)
-    clipper = clipper_of(model, run, budgeted=not own_loop, way=way, **given)
+    clipper = clipper_of(model, run, budgeted=not own_loop, way=way, physical_size=options.physical_size, **given)
     named = trained_parameters(model)
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:

@@ -147,10 +147,9 @@ class PlainDescent:
         """Take the step."""
         tensors = [local(tensor.detach()) for tensor in self.iterate.values()]
         moves = [sums[parameter] for parameter in self._named.values()]
-        if self.precision is not None:
-            moves = [move.double() for move in moves]
         if self.pass_weights is None:
             executed = self._noisy(step, moves)
+            moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
             torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
         else:
             executed = self._noisy.planned(step)

@@ -32,4 +32,4 @@ class ScaleGradients(LayerGradients):
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
         rows = self.per_record("weight")
         rows = torch.where(weights[:, None] == 0, 0.0, rows)  # a record of weight 0 may hold NaN
-        return {"weight": weights.to(rows.dtype) @ rows}
+        return {"weight": weights.double() @ rows.double()}

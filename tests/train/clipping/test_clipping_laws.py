@@ -19,6 +19,11 @@ from lethe.train.clipping import METHODS, Clipper, Group
 # and by as many more where gradients are not formed: 7.9e-6 at most in thousands of examples.
 ALLOWED = {torch.float64: 1e-10, torch.float32: 1e-5}
 
+# The forward pass rounds too, and a layer may make much of that: two positions that nearly agree, normalised. How much is told by a
+# nudge of every input and parameter by one unit of rounding, up or down at random, in float64. The model's operations, some ten one
+# after another, round as often.
+NUDGES, OPERATIONS = 3, 16
+
 LONG = 6  # the longest lead, and so the longest sequence
 
 
@@ -139,26 +144,53 @@ def clipped(model: nn.Module, given: Tensor, clipper: Clipper, sizes: int) -> Te
     return torch.cat([tensor.double().flatten() for tensor in clipper.take().values()])
 
 
+def nudged(model: nn.Module, batch: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """Every record's gradients of the model in float64, at numbers that were rounded once more."""
+    once = torch.finfo(dtype).eps
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in moved.parameters():
+            parameter.mul_(1 + once * torch.empty_like(parameter).uniform_(-1, 1).sign())
+    given = batch * (1 + once * torch.empty_like(batch).uniform_(-1, 1).sign()) if batch.is_floating_point() else batch
+    return list(gradients_of_records(moved, given).values())
+
+
 def check(name: str, data: st.DataObject) -> None:
     """One layer, once: groups, a method, micro-batches and the self-check as they are drawn."""
     dtype = data.draw(st.sampled_from([torch.float64, torch.float32]))
     model, batch = drawn(data, name, dtype)
-    exact = copy.deepcopy(model).double()
-    gradients = list(gradients_of_records(exact, batch.double() if batch.is_floating_point() else batch).values())
+    cut = data.draw(st.integers(0, len(list(model.parameters())) - 1))
+    options = {"method": data.draw(st.sampled_from(sorted(METHODS))), "verify": data.draw(st.booleans())}
+    compare(model, batch, dtype, cut=cut, sizes=data.draw(st.integers(1, len(batch))), **options)
+
+
+def compare(model: nn.Module, batch: Tensor, dtype: torch.dtype, *, cut: int, method: str, verify: bool, sizes: int) -> None:
+    """The sums of two groups, or of one, beside those of single records."""
+    exact, wide = copy.deepcopy(model).double(), batch.double() if batch.is_floating_point() else batch
+    gradients = list(gradients_of_records(exact, wide).values())
+    others = [nudged(exact, wide, dtype) for _ in range(NUDGES)]
     names = [key for key, _ in model.named_parameters()]
-    cut = data.draw(st.integers(0, len(names) - 1))
     bound = float(norms_of(dict(enumerate(gradients))).median()) + 1e-3  # pyright: ignore[reportArgumentType]
     groups = [Group(parameters=tuple(names[part]), clip_norm=bound) for part in (slice(cut), slice(cut, None)) if names[part]]
-    method = data.draw(st.sampled_from(sorted(METHODS)))
-    clipper = Clipper(model, clip_norm=groups, method=method, verify=data.draw(st.booleans()))
-    told = clipped(model, batch, clipper, data.draw(st.integers(1, len(batch))))
+    told = clipped(model, batch, Clipper(model, clip_norm=groups, method=method, verify=verify), sizes)
     expected: list[Tensor] = []
+    allowed = ALLOWED[dtype] * len(batch) * len(groups) * bound
     for part in (slice(cut), slice(cut, None)):
         norms = norms_of(dict(enumerate(gradients[part]))) if gradients[part] else torch.zeros(len(batch))  # pyright: ignore
         factors = torch.where(norms > 0, METHODS[method].factor(bound, norms), 0.0).double()
         expected += [torch.tensordot(factors, rows, dims=1).flatten() for rows in gradients[part]]
-    scale = len(batch) * len(groups) * bound
-    assert float((told - torch.cat(expected)).norm()) <= ALLOWED[dtype] * scale
+        for nudge in others if gradients[part] else []:
+            # A clipped gradient moves by no more than its factor times what the gradient moves by, whichever the method.
+            moved = norms_of(dict(enumerate(one - other for one, other in zip(nudge[part], gradients[part], strict=True))))  # pyright: ignore
+            allowed += OPERATIONS / NUDGES * float((factors * moved).sum())
+    assert float((told - torch.cat(expected)).norm()) <= allowed
+
+
+def test_two_positions_that_nearly_agree_are_off_by_what_their_normalisation_makes_of_rounding() -> None:
+    """.7944 and .7985, in float32: plain autograd's gradient of this record is off by 1.3e-4, and so is the sum."""
+    torch.manual_seed(75)
+    batch = torch.randn(2, 4, 2)
+    compare(nn.InstanceNorm1d(4, affine=True), batch, torch.float32, cut=1, method="automatic", verify=False, sizes=1)
 
 
 @pytest.mark.sampled(4)

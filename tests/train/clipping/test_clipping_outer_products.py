@@ -44,7 +44,7 @@ def test_pieces_of_the_batch_make_the_same_norms(monkeypatch) -> None:
             pieces = OuterProducts(part.inputs, part.gradients)
             torch.testing.assert_close(pieces.squared_norms(), whole, rtol=1e-6, atol=0)
             weights = torch.rand(7)
-            torch.testing.assert_close(pieces.weighted_sum(weights), part.weighted_sum(weights))
+            torch.testing.assert_close(pieces.weighted_sum(weights).float(), part.weighted_sum(weights).float())
 
 
 def test_positions_that_cancel_hide_no_norm() -> None:
@@ -132,7 +132,7 @@ def test_positions_without_a_gradient_are_let_go_of() -> None:
     inputs, gradients = silent()
     part, formed = OuterProducts(inputs, gradients), torch.einsum("btp,btd->bpd", gradients, inputs)
     torch.testing.assert_close(part.squared_norms().float(), formed.square().sum((1, 2)))
-    torch.testing.assert_close(part.weighted_sum(torch.arange(5.0)), torch.einsum("b,bpd->pd", torch.arange(5.0), formed))
+    torch.testing.assert_close(part.weighted_sum(torch.arange(5.0)).float(), torch.einsum("b,bpd->pd", torch.arange(5.0), formed))
     assert part.inputs.shape[1] == 3  # the first is always kept
     nothing = OuterProducts(inputs, torch.zeros_like(gradients))
     assert not nothing.squared_norms().any()
@@ -270,6 +270,6 @@ def test_records_of_weight_zero_are_not_formed_again(monkeypatch: pytest.MonkeyP
     torch.manual_seed(0)
     inputs, gradients = torch.randn(5, 64, 6), torch.randn(5, 64, 4)
     part, weights = OuterProducts(inputs, gradients), torch.tensor([0.0, 2.0, 0.0, 0.0, 1.0])
-    torch.testing.assert_close(part.weighted_sum(weights), torch.einsum("b,btp,btd->pd", weights, gradients, inputs))
+    torch.testing.assert_close(part.weighted_sum(weights).float(), torch.einsum("b,btp,btd->pd", weights, gradients, inputs))
     assert asked == [1, 4]
     assert not part.weighted_sum(torch.zeros(5)).any()

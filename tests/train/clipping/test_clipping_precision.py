@@ -58,7 +58,7 @@ def length(model: nn.Module, given: Tensor, size: float, *, clip_norm: float, me
         output = model(given)
     clipper.backward((output.flatten(1).float() * size).sum(1))
     sums = clipper.take()
-    assert all(tensor.dtype == torch.float32 for tensor in sums.values())
+    assert all(tensor.dtype == torch.float64 for tensor in sums.values())
     return float(torch.cat([tensor.double().flatten() for tensor in sums.values()]).norm()) / clip_norm
 
 

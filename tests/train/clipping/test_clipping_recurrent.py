@@ -144,7 +144,7 @@ def test_dropout_between_layers_is_replayed_from_the_kept_state(kind: str, lengt
     sums = RecurrentGradients(layer, [use], names_of(layer)).weighted_sums(torch.ones(3, dtype=dtype))
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5
     for name, parameter in layer.named_parameters():
-        torch.testing.assert_close(sums[name], parameter.grad, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(sums[name].to(dtype), parameter.grad, rtol=tolerance, atol=tolerance)
 
 
 def test_dropout_that_was_not_kept_is_refused_and_none_is_needed_in_one_layer() -> None:

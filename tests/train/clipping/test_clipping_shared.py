@@ -71,7 +71,7 @@ def test_a_tied_table_is_measured_by_cross_terms_or_formed_where_there_is_memory
     with Workspace(limit=memory).open():
         torch.testing.assert_close(both.squared_norms().float(), formed.square().sum((1, 2)))
         assert (both._kept is None) == (memory == 0)
-        torch.testing.assert_close(both.weighted_sum(torch.arange(4.0)), torch.einsum("b,bpd->pd", torch.arange(4.0), formed))
+        torch.testing.assert_close(both.weighted_sum(torch.arange(4.0)).float(), torch.einsum("b,bpd->pd", torch.arange(4.0), formed))
         some = torch.tensor([3, 0])
         torch.testing.assert_close(both.formed(some, torch.float64).float(), formed[some])
 

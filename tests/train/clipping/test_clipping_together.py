@@ -14,9 +14,10 @@ from lethe.train.clipping.records.joined import apart, joined
 from lethe.train.clipping.records.lots import Lot
 from lethe.train.clipping.rules import measuring
 from lethe.train.clipping.rules.outer_products import OuterProducts, Shares
-from lethe.train.clipping.rules.parts import Part, Rows, asked_once, scaled, silenced
+from lethe.train.clipping.rules.parts import Part, Rows
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import Workspace
+from lethe.train.core.together.weighing import asked_once, scaled, silenced
 
 BATCH = 5
 

@@ -95,7 +95,7 @@ class _ByTheRules:
         for record, weight in weights.items():
             asked[record] = weight
         with torch.no_grad():
-            return part.weighted_sum(asked).reshape(parameter.shape)
+            return part.weighted_sum(asked).reshape(parameter.shape).to(part.dtype)
 
     def formed(self, parameter: nn.Parameter, records: Iterable[int]) -> list[Tensor]:
         """Each record's gradient."""

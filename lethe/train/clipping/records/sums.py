@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clipping.groups import Group, Method, clip_weights, group_of
 from lethe.train.clipping.records.joined import Owned, apart, joined
-from lethe.train.clipping.rules.parts import Part, asked_once
+from lethe.train.clipping.rules.parts import Part
 from lethe.train.clipping.rules.precision import full_precision
-from lethe.train.clipping.rules.rule import wide
+from lethe.train.core.together.weighing import asked_once
 
 
 class ClippedSums:
@@ -99,7 +99,7 @@ class ClippedSums:
             raise
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """The sums for every trained parameter, float32 or better, 0 where nothing came; starts anew.
+        """The sums for every trained parameter, float64, 0 where nothing came; starts anew.
 
         Raises:
             InputError: a parameter with a sum is not among them.
@@ -111,7 +111,10 @@ class ClippedSums:
                 remedy="freeze, unfreeze or replace parameters between take and the next recording only.",
             )
         sums, self._sums = self._sums, {}
-        return {parameter: sums[parameter] if parameter in sums else torch.zeros_like(wide(parameter.detach())) for parameter in trained}
+        return {
+            parameter: sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
+            for parameter in trained
+        }
 
     def _weighed(self, owned: list[list[Owned]], squares: list[Tensor], kept: Tensor) -> dict[nn.Parameter, Tensor]:
         """The sums with the kept records of this batch added, of its parameters."""

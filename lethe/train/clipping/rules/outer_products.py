@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import Measurable, Sizes
-from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, scaled, silenced, squares_of, taken
+from lethe.train.clipping.rules.parts import Rows, added, lengths_at_most, lengths_of, squares_of, taken
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import at_once, borrowed, freed, scratch
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
+from lethe.train.core.together.weighing import FORMED_FOR_SUM, added_up, products_added
 
 # Numbers of formed gradients that are kept of few positions, at most: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -255,14 +256,19 @@ class OuterProducts(Cancelling):
         return zip(self.inputs.split(size), self.gradients.split(size), strict=True)
 
     def _sum(self, weights: Tensor) -> Tensor:
-        if self.inputs.shape[2] <= self.gradients.shape[2]:
-            inputs, gradients = scaled(self.inputs, weights), silenced(self.gradients, weights)
-        else:
-            inputs, gradients = silenced(self.inputs, weights), scaled(self.gradients, weights)
-        columns, rows = gradients.flatten(0, 1), inputs.flatten(0, 1)
-        if not self._thin() or len(rows) <= _PIECE:
-            return columns.mT @ rows
-        return _formed(columns[None], rows[None])[0]
+        positions, wide_in, wide_out = self.inputs.shape[1], self.inputs.shape[2], self.gradients.shape[2]
+        # Terms of float64 may cancel further than float64 could add those of several records.
+        if positions >= FORMED_FOR_SUM or (positions > 1 and self.dtype == torch.float64):
+            return self._ordered(added_up(self._in_turn(weights))).contiguous()
+        size = max(1, at_once(_FRESH, self.inputs) // max(1, positions * (wide_in + wide_out)))
+        return products_added(zip(weights.split(size), self.gradients.split(size), self.inputs.split(size), strict=True))
+
+    def _in_turn(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Weights and formed gradients, a few records at a time; each lot is to be used before the next."""
+        size = max(1, at_once(_FRESH, self.inputs) // max(1, self.numbers))
+        memory = scratch(self._shape(min(size, len(self.inputs))), self.gradients)
+        for x, g, chosen in zip(self.inputs.split(size), self.gradients.split(size), weights.split(size), strict=True):
+            yield chosen, self._form(x, g, out=memory[: len(x)])
 
     def per_record(self) -> Tensor:
         """See Part."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -17,6 +14,7 @@ from torch import Tensor, nn
 from lethe.train.clipping.rules.rule import LayerGradients, Use
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.core.tensors import on_cpu
+from lethe.train.core.together.weighing import weighed
 
 # Squares are summed in their own arithmetic over this many numbers at most: by eight partial sums or more, of 32 squares each.
 _BLOCK = 256
@@ -31,70 +29,6 @@ _TOGETHER, _WIDEST, _LONGER, _VANISHED = 2**14, 2**17, 1.01, 1e-12
 # Numbers that are copied at a time where sums are taken anew: 2^18 float32 are 1 MiB, and in float64 2 MiB. And on a GPU, where all sums
 # are taken in float64: 128 MiB.
 _ANEW, _ANEW_ON_GPU = 2**18, 2**24
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """Weights that nobody writes to, what is known of them, and what they are in other types."""
-
-    weights: Tensor
-    none_is_zero: bool
-    rounded: dict[torch.dtype, Tensor] = field(default_factory=dict)
-
-
-_ASKED: ContextVar[_Asked | None] = ContextVar("lethe_weights_asked_once", default=None)
-
-
-def scaled(tensor: Tensor, weights: Tensor) -> Tensor:
-    """Record i times $w_i$, shape of `tensor`; exactly 0 where $w_i = 0$, even if record i is not finite."""
-    factors = _along_records(rounded(weights, tensor.dtype), tensor)
-    if none_is_zero(weights):
-        return tensor * factors
-    dropped, products = factors == 0, tensor * factors
-    return products.masked_fill_(dropped, 0) if _may_hold(dropped) else products
-
-
-def silenced(tensor: Tensor, weights: Tensor) -> Tensor:
-    """The tensor with 0 in the records of weight 0, for the other factor of a product with scaled records."""
-    if none_is_zero(weights):
-        return tensor
-    dropped = weights == 0
-    return tensor.masked_fill(_along_records(dropped, tensor), 0) if _may_hold(dropped) else tensor
-
-
-def _may_hold(dropped: Tensor) -> bool:
-    """Whether one may be true: of a GPU that is not asked."""
-    return not on_cpu(dropped) or bool(dropped.any())
-
-
-@contextmanager
-def asked_once(weights: Tensor) -> Generator[None]:
-    """Within: of this very tensor, which nobody may write to, is known whether some weights are 0, and it is rounded once to each type."""
-    token = _ASKED.set(_Asked(weights, bool(weights.all())))
-    try:
-        yield
-    finally:
-        _ASKED.reset(token)
-
-
-def none_is_zero(weights: Tensor) -> bool:
-    """Whether it is known that no record has weight 0."""
-    asked = _ASKED.get()
-    return asked is not None and asked.weights is weights and asked.none_is_zero
-
-
-def rounded(weights: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weights in another type; nobody may write to them."""
-    asked = _ASKED.get()
-    if asked is None or asked.weights is not weights:
-        return weights.to(dtype)
-    if dtype not in asked.rounded:
-        asked.rounded[dtype] = weights.to(dtype)
-    return asked.rounded[dtype]
-
-
-def _along_records(values: Tensor, tensor: Tensor) -> Tensor:
-    return values.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def taken(tensor: Tensor, rows: Tensor) -> Tensor:
@@ -167,11 +101,6 @@ def lengths_at_most(one: Tensor, other: Tensor) -> tuple[NDArray[np.float64], fl
     return _LONGER**2 * np.einsum("bs,bs->b", x, g, dtype=np.float64) + pieces * _VANISHED * 2 * longest, longest
 
 
-def weighed(weights: Tensor, formed: Tensor) -> Tensor:
-    """`tensordot(weights, formed, dims=1)`, of formed tensors of the records, without what that asks first."""
-    return (rounded(weights, formed.dtype)[None] @ formed.flatten(1)).view(formed.shape[1:])
-
-
 def places_of(masks: Sequence[Tensor], parts: int) -> tuple[list[Tensor], list[Tensor]]:
     """Where the first mask is true and where the second, if there is one, part by part; a GPU is asked once for all."""
     device, told = masks[0].device, list(masks) if on_cpu(masks[0]) else list(torch.stack(tuple(masks)).cpu())
@@ -193,7 +122,7 @@ class Part(ABC):
     """The gradients of the records in one parameter, in whatever form."""
 
     dtype: torch.dtype = torch.float32
-    """Of what `weighted_sum` gives."""
+    """Of the gradients."""
     whole: bool = True
     """False after `settle` where only norms, slack and the weighted sum may still be asked for."""
 
@@ -203,7 +132,11 @@ class Part(ABC):
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """The weighted sum, of the parameter's shape; `weights` has shape (B,). A record of weight 0 adds nothing, even if not finite."""
+        """The weighted sum, of the parameter's shape, float64; `weights` has shape (B,).
+
+        Two records are never added in less than float64, so that rounding cannot make one record count for more, see docs/precision.md.
+        A record of weight 0 adds nothing, even if not finite.
+        """
 
     @abstractmethod
     def per_record(self) -> Tensor:
@@ -250,7 +183,7 @@ class Rows(Part):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part."""
-        return torch.tensordot(rounded(weights, self.gradients.dtype), silenced(self.gradients, weights), dims=1)
+        return weighed(weights, self.gradients)
 
     def per_record(self) -> Tensor:
         """See Part."""

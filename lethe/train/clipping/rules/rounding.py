@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import HELD, ROOM, SHARE_FORMED, Measurable, Measured, Sizes, lost, measure, uncertain
-from lethe.train.clipping.rules.parts import none_is_zero, silenced, squares_of, weighed
+from lethe.train.clipping.rules.parts import squares_of
 from lethe.train.clipping.rules.precision import full_precision
 from lethe.train.clipping.unfollowed import UnfollowedError
 from lethe.train.clipping.workspace import at_once
 from lethe.train.core.tensors import on_cpu
+from lethe.train.core.together.weighing import added_up, none_is_zero, weighed
 
 # The same of terms that do not cancel, in units of eps times their sum's norm. Equal terms may all be rounded the same way: 47 were
 # measured (384 terms), and half of what is here is in the allowance that all norms get, which such parts have no other use for.
@@ -48,7 +49,7 @@ class Cancelling(Measurable):
 
     @abstractmethod
     def _sum(self, weights: Tensor) -> Tensor:
-        """The weighted sum, correct but for rounding."""
+        """The weighted sum, float64, correct but for what rounding does to each record by itself."""
 
     @abstractmethod
     def _raw(self, rows: Tensor, dtype: torch.dtype, *, brief: bool = False) -> Tensor:
@@ -190,7 +191,7 @@ class Cancelling(Measurable):
         # As where a check asks of a few.
         if not none_is_zero(weights) and on_cpu(weights) and 2 * len(used := weights.nonzero()[:, 0]) <= len(weights):
             return self._ordered(weighed(weights[used], self._kept[used])).contiguous()
-        return self._ordered(weighed(weights, silenced(self._kept, weights))).contiguous()
+        return self._ordered(weighed(weights, self._kept)).contiguous()
 
     def _require_unwritten(self) -> None:
         """Refuse factors that were written to since `begin`.
@@ -221,14 +222,7 @@ class Cancelling(Measurable):
             found = found._replace(exact=_weighing(found.exact, weights), held=_weighing(found.held, weights))
             if not len(found.exact) + len(found.held):
                 return self._together(rest)
-            raw = None
-            for chosen, formed in chain(self._exact(found, weights), self._held(found, weights)):
-                raw = formed.new_zeros(formed.shape[1:], dtype=self.dtype) if raw is None else raw
-                total, terms = raw.view(-1), silenced(formed, chosen).flatten(1)
-                # In one pass over the sum, where no types are changed on the way.
-                total.addmv_(terms.mT, chosen.to(total)) if terms.dtype == total.dtype else total.add_(chosen.to(terms) @ terms)
-            assert raw is not None
-            total = self._ordered(raw).contiguous()
+            total = self._ordered(added_up(chain(self._exact(found, weights), self._held(found, weights)))).contiguous()
             # A product of all records for none of them would be for nothing.
             return total.add_(self._together(rest)) if len(by_themselves) < len(weights) and bool(rest.any()) else total
 

@@ -32,7 +32,8 @@ class Use:
 class LayerGradients(ABC):
     r"""The gradients of the records' losses in some parameters of one layer, $G_i$, summed over all of the layer's uses.
 
-    They need not exist as tensors: norms and weighted sums often cost far less. All results are float32, or float64 where the layer is.
+    They need not exist as tensors: norms and weighted sums often cost far less. All results are float32, or float64 where the layer is;
+    weighted sums are float64, or are asked for again, record by record.
 
     Args:
         module: the layer.
@@ -51,7 +52,7 @@ class LayerGradients(ABC):
 
     @abstractmethod
     def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        r"""$\sum_i w_i G_i^p$ for each parameter in `names`, of the parameter's shape; `weights` has shape (B,), in any precision."""
+        r"""$\sum_i w_i G_i^p$ for each parameter in `names`, of the parameter's shape, float64; `weights` has shape (B,), float64."""
 
     @abstractmethod
     def per_record(self, name: str) -> Tensor:

@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from lethe.train.clipping.rules.measuring import uncertain
-from lethe.train.clipping.rules.parts import Part, scaled, squares_of
+from lethe.train.clipping.rules.parts import Part, squares_of
+from lethe.train.core.together.weighing import scaled
+
+# Numbers that are copied to float64 at a time to be added: 2^22 are 32 MiB.
+_WIDENED = 2**22
 
 
 class _Rows(NamedTuple):
@@ -52,8 +56,11 @@ class TokenRows(Part):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See Part."""
         rows = self._rows()
-        added = scaled(rows.sums, weights[rows.records])
-        return added.new_zeros(self.table, added.shape[1]).index_add_(0, rows.tokens, added)
+        total = rows.sums.new_zeros(self.table, rows.sums.shape[1], dtype=torch.float64)
+        size = max(1, _WIDENED // max(1, rows.sums.shape[1]))
+        for records, tokens, sums in zip(*(column.split(size) for column in (rows.records, rows.tokens, rows.sums)), strict=True):
+            total.index_add_(0, tokens, scaled(sums.double(), weights[records]))
+        return total
 
     def settle(self) -> None:
         """See Part."""

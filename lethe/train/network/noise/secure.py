@@ -12,10 +12,9 @@ it is that of one record's own contribution (`least_move`).
 
 Covered: the finite resolution and the finite range of the noise, the low bits of the output, prediction of the generator.
 
-Not covered: the sensitivity of $v$ as it was computed (clipping and summing have rounding errors of their own); certificates of the last
-iterate alone, whose steps must be Lipschitz, which rounding to a grid is not; timing, which depends on the noise; whoever reads the
-memory; and it is trusted that the operating system's source is indistinguishable from random bits and that SciPy's normal quantile is right
-to 4e-14.
+Not covered: certificates of the last iterate alone, whose steps must be Lipschitz, which rounding to a grid is not; timing, which depends
+on the noise; whoever reads the memory; and it is trusted that the operating system's source is indistinguishable from random bits and
+that SciPy's normal quantile is right to 4e-14.
 
 References: Mironov 2012, "On significance of the least significant bits for differential privacy", CCS. Holohan & Braghin 2021, "Secure
 random sampling in differential privacy", arXiv:2107.10138. Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy",

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clipping.rules.convolution.windows import Geometry, windows
-from lethe.train.clipping.rules.parts import lengths_of, scaled, silenced, squares_of
+from lethe.train.clipping.rules.parts import lengths_of, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
 from lethe.train.clipping.workspace import borrowed, freed, scratch
+from lethe.train.core.together.weighing import FORMED_FOR_SUM, added_up, products_added
 
 # Numbers that may be held besides the activations, at most: 2^25 float32 are 128 MiB.
 _HELD = 2**25
@@ -32,6 +33,9 @@ _KEEPING, _TURNING = 4, 2
 # Inputs are unfolded in pieces of this many numbers. For one thread they stay in its core's cache; several threads are woken anew for
 # each piece, which where they share their cores with others costs more than what leaves the cache: 2^22 float32 are 16 MiB.
 _UNFOLDED, _UNFOLDED_TOGETHER = 2**18, 2**22
+
+# Windows that are multiplied in float64 at a time: 2^21 numbers are 16 MiB. Each lot reads and writes the whole sum.
+_TOGETHER = 2**21
 
 # What equal terms may lose in a matrix product, in eps: it is summed in blocks, and 47 were measured.
 _BLOCKED = 48
@@ -87,14 +91,15 @@ class Correlations(Cancelling):
         return self._squares_in_turn()
 
     def _squares_in_turn(self) -> Tensor:
-        size = max(1, _FRESH // max(1, self.numbers))
+        return torch.cat([squares_of(formed) for formed in self._formed_in_turn(max(1, _FRESH // max(1, self.numbers)))])
+
+    def _formed_in_turn(self, size: int) -> Iterator[Tensor]:
+        """Formed gradients, so many records at a time; each lot is to be used before the next."""
         memory = scratch(self._shape(min(size, len(self.uses[0].inputs))), self.uses[0].gradients)
-        found = []
         for chunk in _chunks(self.uses, size):
             formed = memory[: len(chunk[0].inputs)]
             self._form(formed, chunk)
-            found.append(squares_of(formed))
-        return torch.cat(found)
+            yield formed
 
     def lengths(self) -> Tensor:
         """See Part."""
@@ -163,8 +168,20 @@ class Correlations(Cancelling):
         return formed
 
     def _sum(self, weights: Tensor) -> Tensor:
-        terms = [self._gradient(silenced(use.inputs, weights), scaled(use.gradients, weights), self.geometry.groups) for use in self.uses]
-        return terms[0] if len(terms) == 1 else torch.stack(terms).sum(0)
+        places = sum(use.gradients.shape[2:].numel() for use in self.uses)
+        # Terms of float64 may cancel further than float64 could add those of several records.
+        if self.geometry.groups == 1 and places < FORMED_FOR_SUM and (places == 1 or self.dtype == torch.float32):
+            return self._ordered(products_added(self._unfolded(weights))).contiguous()
+        size = max(1, _FRESH // max(1, self.numbers))
+        return self._ordered(added_up(zip(weights.split(size), self._formed_in_turn(size), strict=True))).contiguous()
+
+    def _unfolded(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Weights, gradients and windows of inputs, some records of one use at a time."""
+        for inputs, gradients in self.uses:
+            places = gradients.shape[2:]
+            size = max(1, _TOGETHER // max(1, places.numel() * self._shape(1)[2]))
+            for chosen, g, x in zip(weights.split(size), gradients.split(size), inputs.split(size), strict=True):
+                yield chosen, g.flatten(2).mT, windows(x, self.geometry, places)
 
     def per_record(self) -> Tensor:
         """See Part."""

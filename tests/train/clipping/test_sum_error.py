@@ -1,0 +1,58 @@
+"""How far float64 may put a sum off: clipped to so much less, and told of where it matters."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import lethe
+from lethe.errors import InputError
+from lethe.train.clipping import Group
+from lethe.train.clipping.records.sum_error import largest_batch, margin_of, shorter, sum_error
+
+CPU = torch.device("cpu")
+GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
+
+
+def run_of(records: int, batches: lethe.Poisson | lethe.Full) -> lethe.Run:
+    return lethe.Run(records=records, batches=batches, steps=1, step_size=1.0, clip_norm=2.0, noise_multiplier=1.0, release="all")
+
+
+def test_sixty_thousand_records_lose_a_part_in_ten_million() -> None:
+    expected = 2 * 2.0**-53 * 60_000 * (67 * 64 + 938 + 1024 + 64)
+    assert expected <= sum_error(60_000, 64, processes=1, device=CPU) <= expected * (1 + 1e-6)
+    assert expected < 1e-7
+    (group,) = shorter(GROUPS, margin_of(run_of(60_000, lethe.Full()), 64, processes=1, device=CPU))
+    assert group.clip_norm == pytest.approx(2.0 * (1 - expected), rel=1e-13)
+    assert group.clip_norm <= 2.0 * (1 - expected)
+
+
+def test_it_is_told_where_it_is_more_than_a_thousandth_and_refused_where_half_is_lost() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        margin_of(run_of(200_000, lethe.Full()), None, processes=1, device=CPU)
+    with pytest.warns(UserWarning, match=r"1000000 gradients in parts of 1000000 may be off by 0\.015 of the clip norm.*physical_size"):
+        margin_of(run_of(1_000_000, lethe.Full()), None, processes=1, device=CPU)
+    with pytest.raises(InputError, match="give physical_size"):
+        margin_of(run_of(10_000_000, lethe.Full()), None, processes=1, device=CPU)
+
+
+def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
+    assert largest_batch(run_of(10**6, lethe.Poisson(size=1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
+    assert largest_batch(run_of(50, lethe.Poisson(size=10))) == 50
+    assert largest_batch(run_of(10**6, lethe.Poisson(size=1000, truncate_at=1200))) == 1200
+    assert largest_batch(run_of(70, lethe.Full())) == 70
+
+
+@pytest.mark.parametrize("records", [2, 100, 5000])
+def test_no_order_of_additions_is_off_by_more(records: int) -> None:
+    """Beside exact sums: rows of equal numbers that all round one way, added one after another."""
+    row = 1.0 + 2.0**-52
+    total = 0.0
+    for _ in range(records):
+        total += row
+    exact = math.fsum([row] * records)
+    assert 2 * abs(total - exact) <= sum_error(records, records, processes=1, device=CPU)
