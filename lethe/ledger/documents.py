@@ -11,6 +11,8 @@ from lethe.errors import InputError
 from lethe.ledger.prices import Filter, Price, price_of
 from lethe.run.neighbours import Neighbours, Unit
 
+_OF_ROUNDING = 2e-5
+
 
 def presented(item: object, neighbours: Neighbours, unit: Unit, data_set: str, *, key: PublicKey | None = None) -> Part:
     """A certificate, statement, guarantee, dp_accounting event, or the plain data of one, that is to be about a data set's neighbours.
@@ -68,6 +70,12 @@ def priced(part: Part, kind: Filter, slack: float) -> Price:
             remedy="nothing pays for a release without a guarantee; certify one that has noise.",
         )
     return price_of(part.guarantee, kind, slack)
+
+
+def room_for_rounding(part: Part) -> float:
+    """By which share more a planned run may cost once it is trained, and its precision is known; a plan keeps as much of its noise."""
+    run = part.content.get("run") or {}
+    return _OF_ROUNDING if run.get("release") == "last" and "precision" not in run else 0.0
 
 
 def releases_of(part: Part, artefact: str) -> list[str]:

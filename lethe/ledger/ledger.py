@@ -16,7 +16,7 @@ from lethe.errors import InputError
 from lethe.ledger.budgets import Budget
 from lethe.ledger.chain import Entry, Kind, next_entry
 from lethe.ledger.data_set import DataSet, price_fields
-from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours
+from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours, room_for_rounding
 from lethe.ledger.lookups import counted_of, open_reservation, terms_of
 from lethe.ledger.prices import FREE, Price, units_above
 from lethe.ledger.reading import ReadLedger
@@ -174,12 +174,13 @@ class Ledger(ReadLedger):
             InputError: unknown data set or spender, or a guarantee of other neighbours, or without a price.
             LedgerError: the ledger cannot be written.
         """
-        share, more = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
+        share, least = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
         # No later entry changes the terms of a data set, so that they are read once; the price is computed before the lock is taken,
         # since it may take seconds.
         terms = self._known.get(str(data_set)) or self.terms(data_set)
         part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
         price = priced(part, terms.budget.kind, share)
+        more = max(least, room_for_rounding(part))
         price = Price(price.cost + units_above(Fraction(price.cost) * Fraction(more), 0), price.slack)
         said = {
             "by": spender_of(by),
