@@ -23,7 +23,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _RATIO, _FIRST_TRIED, _MOST_TRIED = 256.0 ** (1.0 / 14.0), 2, 200
 # What is lighter than e^-70 of the whole is lost in the transform.
 _LIGHT = 70.0
-_MOST_BLOCKS, _STEEPEST = 800, 30.0
+_MOST_BLOCKS, _FLATTEST, _STEEPEST = 800, 1e-12, 30.0
 
 
 class Law(NamedTuple):
@@ -88,7 +88,8 @@ def steepness(laws: Sequence[Law], exponent: float) -> float:
         low, high = high, 4.0 * high
         if high > _STEEPEST:
             return _STEEPEST
-    while low == 0.0 and rarity(0.25 * high) > exponent:
+    # Where much of the mass is infinite, no tilt at all leaves as little as asked.
+    while low == 0.0 and high > _FLATTEST and rarity(0.25 * high) > exponent:
         high *= 0.25
     low = 0.25 * high
     for _ in range(7):
