@@ -58,4 +58,7 @@ def parse_precision(value: Any) -> Any:
     Raises:
         InputError: a field is unknown, missing or out of range.
     """
-    return Precision(**{str(key): entry for key, entry in value.items()}) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    fields: dict[object, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    return Precision(**{str(name): field for name, field in fields.items()})

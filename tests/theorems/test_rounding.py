@@ -61,6 +61,7 @@ def test_no_less_than_roundings_that_all_point_one_way(design: lethe.Cyclic | le
     assert errors is not None
     shrinks = 1.0 if regulariser is None else 1.0 / (1.0 + 0.1 * regulariser.strength)
     worst = 0.0
+    touched = np.zeros(run.total_steps, dtype=bool)
     for slot in range(run.steps_per_pass):
         touched = np.arange(run.total_steps) % run.steps_per_pass == slot
         worst = max(worst, exact_mu(shrinks, np.where(touched, run.sensitivities, 0.0) + errors, run.noise_stds))

@@ -197,7 +197,8 @@ class ByOptimizer:
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self.iterate, self._parameters = named, list(named.values())
+        self.iterate: Mapping[str, Tensor] = named
+        self._parameters = list(named.values())
         self._optimizer = optimizer
         self._noisy = NoisySums(run, noise, budget)
         self._proximal = NetworkProximal(named, groups)
