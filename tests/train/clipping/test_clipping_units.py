@@ -314,3 +314,14 @@ def test_units_in_several_tables_are_those_of_one() -> None:
     assert part.weighted_sum(torch.tensor([1.0, 10.0, 100.0])).tolist() == [321.0]
     assert part.formed(torch.tensor([2, 1]), torch.float64).tolist() == [[3.0], [2.0]]
     assert part.slack().tolist() == [0.0, 0.0, 0.0]
+
+
+def test_what_units_add_is_formed_unit_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum over the rows of all units goes through more additions than `sum_error` counts: 2000 here, of 2 units."""
+    monkeypatch.setattr(grouped, "_HELD", 0)
+    rest = torch.rand(2000, 1, generator=torch.Generator().manual_seed(6)).expand(2000, 3)  # one way: units stay in the common sum
+    part = grouped.Grouped(Rows(rest), torch.arange(2000) % 2, torch.tensor([1000, 1000]), 3)
+    units = part.formed(torch.tensor([0, 1]), torch.float32)
+    weights = torch.tensor([0.5, 0.25], dtype=torch.float64)
+    assert torch.equal(part.weighted_sum(weights), units[0].double() * 0.5 + units[1].double() * 0.25)
+    assert torch.equal(part.weighted_sum(torch.tensor([0.0, 1.0], dtype=torch.float64)), units[1].double())

@@ -33,9 +33,10 @@ def largest_batch(run: Run) -> int:
 def sum_error(records: int, part: int, *, processes: int, device: torch.device) -> float:
     r"""A bound on twice the rounding error of a sum, over the clip norm.
 
-    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,(67P + \lceil K/P\rceil + W + 64),\qquad u = 2^{-53}$$
+    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,\big(\max\{67P + \lceil K/P\rceil, 67 + K\} + W + 64\big),\qquad u = 2^{-53}$$
 
-    Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
+    Parts of any sizes up to P are within it: what is added is convex in the size, and parts may be of one record, where a model is trained
+    record by record. Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
 
     Args:
         records: K, of a batch.
@@ -44,7 +45,8 @@ def sum_error(records: int, part: int, *, processes: int, device: torch.device) 
         device: where the sum is made; a GPU takes fewer records out of products, and has 4200 for 67.
     """
     terms = _TERMS if device.type == "cpu" else _TERMS_ON_GPU
-    first_order = 2.0**-52 * records * (terms * part + math.ceil(records / part) + max(processes, _PROCESSES) + _OTHERS)
+    through = max(terms * part + math.ceil(records / part), terms + records)
+    first_order = 2.0**-52 * records * (through + max(processes, _PROCESSES) + _OTHERS)
     return first_order / (1.0 - 2.0 * first_order) * (1 + 2.0**-50) if first_order < _MOST else math.inf
 
 
@@ -63,7 +65,7 @@ def margin_of(run: Run, part: int | None, *, processes: int, device: torch.devic
     part = records if part is None else min(records, part)
     share = sum_error(records, part, processes=processes, device=device)
     message = f"a sum of up to {records} gradients in parts of {part} may be off by {share:.2g} of the clip norm"
-    remedy = f"give physical_size, {math.ceil(math.sqrt(records / 64))} or so: sums of smaller parts are more exact."
+    remedy = f"give physical_size, {math.ceil(math.sqrt(records / 64))} or so, or smaller batches: their sums are more exact."
     if not share <= _MOST:
         raise InputError(f"clip_norm: {message}.", source="records, batches and physical_size", remedy=remedy)
     if share > _PRINTED:

@@ -8,6 +8,7 @@ from torch import Tensor
 from lethe.train.clipping.rules.measuring import lost
 from lethe.train.clipping.rules.parts import Part, squares_of
 from lethe.train.clipping.rules.rounding import Cancelling
+from lethe.train.core.together.weighing import added_up
 
 # Numbers that may be held besides the activations, at most: 2^24 float32 are 64 MiB.
 _HELD = 2**24
@@ -79,7 +80,9 @@ class Grouped(Cancelling):
         return self._order[self._starts[units].repeat_interleave(sizes) + within]
 
     def _sum(self, weights: Tensor) -> Tensor:
-        return self.part.weighted_sum(weights[self.places])
+        # Not row by row: a product over the rows of many units adds more numbers up than `sum_error` counts.
+        units = torch.arange(len(self.sizes), device=self.places.device)
+        return added_up((weights[chunk], self._raw(chunk, self.dtype)) for chunk in units.split(self._at_once(_HELD)))
 
     def per_record(self) -> Tensor:
         """See Part."""
