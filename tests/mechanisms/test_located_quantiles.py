@@ -51,6 +51,15 @@ def test_each_record_is_in_one_bin_of_each_column(values: list[float], other: fl
         assert np.linalg.norm(before - after) <= histogram_sensitivity(1, "replace_one")
 
 
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_value_of_any_size_is_in_one_bin(signed: bool) -> None:
+    sizes = np.concatenate([[0.0, 5e-324, 1e300], *(2.0**power * np.array([1.0 - 2.0**-53, 1.0, 1.5]) for power in range(-33, 44))])
+    values = np.concatenate([-sizes, sizes]) if signed else sizes
+    for counts in released_counts(values[None, :], signed=signed):  # one record, whose columns are these
+        assert set(np.unique(counts)) == {0.0, 1.0}
+        assert (counts.sum(axis=1) == 1.0).all()
+
+
 def test_the_sensitivity_is_attained_in_every_histogram() -> None:
     one = np.array([[1e-3, -1e3, 1.0], [1.0, 1.0, 1.0]])
     two = np.array([[-1e3, 5.0, 1e9], [1.0, 1.0, 1.0]])
@@ -89,6 +98,25 @@ def test_three_histograms_cost_the_target_as_was_planned(neighbours: Any, column
     assert located_cost(columns, GDP(0.4), neighbours) == found.statement.guarantee
     assert computed(found.statement).guarantee == found.statement.guarantee
     assert {finding.evidence for finding in found.statement.findings} == {"enforced"}
+
+
+@BOTH
+def test_columns_are_counted_once_for_each_noisy_histogram(neighbours: Any) -> None:
+    """Columns are asked for their counts once for each histogram, and a release with a generator says so."""
+
+    class Counted(ColumnsInMemory):
+        asked = 0
+
+        def counts(self, edges: np.ndarray) -> np.ndarray:
+            self.asked += 1
+            return super().counts(edges)
+
+    columns = Counted(np.random.default_rng(0).standard_normal((400, 2)))
+    found = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours)
+    assert columns.asked == 3
+    assert not found.statement.seeded
+    seeded = located_quantiles(columns, tails=(0.05, 0.05), target=GDP(0.3), neighbours=neighbours, generator=np.random.default_rng(0))
+    assert seeded.statement.seeded
 
 
 def test_the_noise_of_each_histogram_is_the_planned_one() -> None:
