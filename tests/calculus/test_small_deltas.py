@@ -1,6 +1,7 @@
 """Sampled Gaussian steps at deltas down to 1e-15 and far below: never below the truth, smooth, and no worse than dp_accounting."""
 
 import math
+from collections.abc import Callable
 
 import dp_accounting
 import mpmath
@@ -9,10 +10,11 @@ import pytest
 from dp_accounting import NeighboringRelation, pld, rdp
 from exact_losses import Way, exact_delta
 from exact_numbers import Exact
-from scipy import stats
+from scipy import special, stats
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.sampled.gaussian import Design, Relation, SampledGaussian
+from lethe.calculus.sampled.gaussian import Design, Relation, SampledGaussian, _counted, _ever_drawn
+from lethe.calculus.sampled.loss import loss_profile
 
 DELTAS = [10.0**-power for power in range(5, 16)]
 RELATIONS: list[tuple[Relation, Design]] = [
@@ -27,6 +29,7 @@ def steps(q: float, noise: dict[float, int], relation: Relation = "zero_out", de
     return SampledGaussian(sampling_probability=q, noise=tuple(noise), counts=tuple(noise.values()), relation=relation, design=design)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "count", "delta", "least", "most"),
     [
@@ -133,6 +136,7 @@ def test_never_above_dp_accounting_for_batches_of_fixed_size(q: float, z: float,
 WAYS: dict[Relation, tuple[Way, ...]] = {"zero_out": ("removed", "added"), "replace_one": ("replaced",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("q", "z"), [(0.02, 1.0), (1e-3, 0.5), (0.4, 3.0), (1e-9, 1.0), (0.01, 0.1)])
 def test_one_step_is_never_below_its_exact_profile_and_hardly_above(q: float, z: float, relation: Relation) -> None:
@@ -185,6 +189,95 @@ def exact_two(way: Way, q: float, z: float, epsilon: Exact) -> Exact:
     return mpmath.quad(term, sorted(piece for piece in pieces if low <= piece <= high), method="gauss-legendre", maxdegree=3)
 
 
+@pytest.mark.parametrize(("relation", "distance"), [("zero_out", 1.0), ("replace_one", 2.0)])
+@pytest.mark.parametrize("steps", [7, 1000])
+def test_counted_batches_are_their_exact_mixture(relation: Relation, distance: float, steps: int) -> None:
+    """Of weights of the binomial law, the mass at k or more; k batches cost the distance times the root of k over the noise."""
+    mixture = _counted(0.01, 0.5, steps, relation, 0.0)
+    assert math.fsum(mixture.weights) >= 1.0
+    counts = np.round((np.array(mixture.mus) * 0.5 / distance) ** 2)
+    np.testing.assert_allclose(mixture.mus, distance * np.sqrt(counts) / 0.5, rtol=1e-14, atol=1e-300)
+    assert counts[-1] == steps
+    with mpmath.workdps(40):
+        weights = [mpmath.binomial(steps, k) * mpmath.mpf(0.01) ** k * (1 - mpmath.mpf(0.01)) ** (steps - k) for k in range(steps + 1)]
+        for place, count in enumerate(counts[:-1]):
+            exact, stated = mpmath.fsum(weights[int(count) + 1 :]), math.fsum(mixture.weights[place + 1 :])
+            assert exact - mpmath.mpf("1e-300") <= stated <= exact * (1 + mpmath.mpf("1e-9")) + mpmath.mpf("1e-300")
+
+
+def test_more_batches_than_are_counted_one_by_one_are_all_batches() -> None:
+    mixture = _counted(1e-5, 0.5, 10**6, "zero_out", 0.0)
+    assert mixture.mus[-1] >= 2000.0
+    assert 0.0 < mixture.weights[-1] < 1e-300
+
+
+@pytest.mark.parametrize(("q", "count"), [(1e-9, 1), (1e-9, 1000), (0.01, 2), (0.3, 40), (1e-300, 10**7)])
+def test_a_record_that_is_never_drawn_is_not_seen(q: float, count: int) -> None:
+    with mpmath.workdps(400):
+        exact = 1 - (1 - mpmath.mpf(q)) ** count
+        assert exact <= _ever_drawn(q, count) <= exact * (1 + mpmath.mpf("1e-14"))
+
+
+Mixture = tuple[tuple[float, float], ...]
+"""Weights and means of normal laws."""
+
+PAIRS: dict[tuple[Relation, Design], Callable[[float], tuple[Mixture, Mixture]]] = {
+    ("zero_out", "poisson"): lambda q: (((1 - q, 0.0), (q, 1.0)), ((1.0, 0.0),)),
+    ("replace_one", "poisson"): lambda q: (((1 - q, 0.0), (q, 1.0)), ((1 - q, 0.0), (q, -1.0))),
+    ("zero_out", "without_replacement"): lambda q: (((1 - q, -1.0), (q, 1.0)), ((1 - q, -1.0), (q, 0.0))),
+    ("replace_one", "without_replacement"): lambda q: (((1 - q, -1.0), (q, 1.0)), ((1.0, -1.0),)),
+}
+
+
+def rounded_down(one: Mixture, other: Mixture, z: float, interval: float) -> tuple[int, np.ndarray]:
+    """The privacy losses of one step rounded down to a grid, but for what is rarer than 1e-30: the first place, and the masses."""
+    edges = np.linspace(-2.0 - 26.0 * z, 2.0 + 26.0 * z, 100_001)
+    masses = np.zeros(edges.size - 1)
+    for weight, mean in one:
+        units = (edges - mean) / z
+        masses += weight * np.where(units[:-1] > 0.0, -np.diff(special.ndtr(-units)), np.diff(special.ndtr(units)))
+    logs = [special.logsumexp([math.log(w) - 0.5 * ((edges - m) / z) ** 2 for w, m in law], axis=0) for law in (one, other)]
+    losses = logs[0] - logs[1]
+    places = np.floor((np.minimum(losses[:-1], losses[1:]) - 1e-12) / interval).astype(int)
+    return cut(int(places.min()), np.bincount(places - places.min(), weights=masses))
+
+
+def cut(first: int, masses: np.ndarray) -> tuple[int, np.ndarray]:
+    seen = np.flatnonzero(masses > 1e-30)
+    return first + int(seen[0]), masses[seen[0] : seen[-1] + 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("relation", "design"), RELATIONS)
+@pytest.mark.parametrize(
+    ("q", "noise", "interval"),
+    [(0.02, {1.0: 10, 0.7: 5, 2.0: 20}, 3e-3), (0.3, {5.0: 60}, 1e-3), (1e-3, {0.3: 5}, 1e-2), (0.9, {3.0: 9}, 2e-3)],
+)
+def test_no_direction_is_below_losses_that_are_convolved_one_by_one(
+    q: float, noise: dict[float, int], interval: float, relation: Relation, design: Design
+) -> None:
+    """Sums of positive numbers, which lose no digits, of losses that are rounded down: less than the truth in either direction."""
+    levels, counts = np.array(list(noise)), np.array(list(noise.values()), dtype=np.float64)
+    profile = loss_profile(q, levels, counts, relation, design, 0.0)
+    assert profile is not None
+    one, other = PAIRS[relation, design](q)
+    found = profile._at(1)
+    assert len(found) == (2 if (relation, design) == ("zero_out", "poisson") else 1)
+    for way, laws in enumerate(((one, other), (other, one))):
+        first, masses = 0, np.ones(1)
+        for z, count in noise.items():
+            start, step = rounded_down(*laws, z, interval)
+            for _ in range(count):
+                first, masses = cut(first + start, np.convolve(masses, step) * (1 - 1e-13))
+        losses = (first + np.arange(masses.size)) * interval
+        for delta in (1e-3, 1e-6, 1e-10, 1e-12, 1e-14, 1e-16):
+            epsilon = profile.epsilon(delta)
+            least = float(masses[losses > epsilon] @ -np.expm1(epsilon - losses[losses > epsilon]))
+            assert least <= delta
+            assert least <= found[way % len(found)].delta(epsilon)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "z", "count"), [(1e-3, 2.0, 1000), (0.01, 1.0, 2000), (0.3, 6.0, 100), (1e-6, 1.0, 10**4), (0.01, 0.03, 500)]
 )

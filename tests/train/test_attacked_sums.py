@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.train import PrivacyEngine, fit
+from lethe.train.network import plan
 
 COUNTED = 1.001  # of what is counted: rounding of the weights, after the noise, is post-processing, and averages out over coordinates
 NUMBERS, NOISE = 16, 4.0  # of trained numbers, which all have the same gradient
@@ -119,6 +120,22 @@ def test_micro_batches_move_by_no_more_than_is_counted(door: str, part: int, dty
     run = run_of(256 * part, release)
     ends = [trained(0, door, "product", sign, dtype, run, part, {"physical_size": part}) for sign in (1.0, -1.0)]
     assert 0.99 < moved(ends, run) <= COUNTED
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_clips_to_so_much_less(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The margin itself is too small to be seen; with one of a quarter, a record moves the sum by three quarters."""
+    seen: list[tuple[int | None, int]] = []
+
+    def quarter(run: lethe.Run, part: int | None, *, processes: int, device: torch.device) -> float:
+        seen.append((part, processes))
+        return 0.25
+
+    monkeypatch.setattr(plan, "margin_of", quarter)
+    run = run_of(64, "all")
+    ends = [trained(0, door, "product", sign, torch.float32, run, 8, {"physical_size": 8}) for sign in (1.0, -1.0)]
+    assert moved(ends, run) == pytest.approx(0.75, rel=1e-4)
+    assert seen == [(8, 1)] * 2
 
 
 @pytest.mark.nightly(by_day="test_micro_batches_move_by_no_more_than_is_counted")
