@@ -11,7 +11,11 @@ import torch
 import lethe
 from lethe.errors import InputError
 from lethe.train.clipping import Group
-from lethe.train.clipping.records.sum_error import largest_batch, margin_of, shorter, sum_error
+from lethe.train.clipping.contributions import _LayerPart
+from lethe.train.clipping.records.sum_error import _TERMS, _TERMS_ON_GPU, largest_batch, margin_of, shorter, sum_error
+from lethe.train.clipping.rules.measuring import _SHARE_SHRUNK, _SHARE_SHRUNK_ON_GPU
+from lethe.train.clipping.rules.outer_products import OuterProducts
+from lethe.train.core.together.weighing import FORMED_FOR_SUM, weighed
 
 CPU = torch.device("cpu")
 GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
@@ -71,3 +75,37 @@ def test_no_order_of_additions_is_off_by_more(records: int) -> None:
         total += row
     exact = math.fsum([row] * records)
     assert 2 * abs(total - exact) <= sum_error(records, records, processes=1, device=CPU)
+
+
+@pytest.mark.parametrize(("shrunk", "terms", "additions"), [(_SHARE_SHRUNK, _TERMS, 0.5), (_SHARE_SHRUNK_ON_GPU, _TERMS_ON_GPU, 0.0)])
+def test_records_that_stay_in_a_product_have_no_longer_terms_than_are_counted(shrunk: float, terms: int, additions: float) -> None:
+    """T times the lengths of the terms, of a record whose slack is just small enough; on a GPU T/2 roundings, on a CPU (T + 1)/2."""
+    for positions in range(2, FORMED_FOR_SUM):
+        lengths = shrunk / (2.0**-23 * (1.0 + positions / 2.0 + additions))
+        assert positions * lengths <= terms
+
+
+def test_positions_of_doubles_are_formed_record_by_record() -> None:
+    """They may cancel further than is counted for a product over all records."""
+    random = torch.Generator().manual_seed(0)
+    part = OuterProducts(*(torch.randn(40, 2, 64, dtype=torch.float64, generator=random) for _ in range(2)))
+    weights = torch.rand(40, dtype=torch.float64, generator=random)
+    found, formed = part.weighted_sum(weights), OuterProducts(part.inputs, part.gradients).per_record()
+    assert part._kept is None
+    assert torch.equal(found, weighed(weights, formed))
+
+
+class Coarse:
+    """A rule that adds records up in float32."""
+
+    rows = torch.tensor([1.0, *[2.0**-24] * 16])
+
+    def weighted_sums(self, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"weight": sum((weight * row for weight, row in zip(weights.float(), self.rows, strict=True)), torch.zeros(()))}
+
+
+def test_a_rule_that_adds_in_float32_is_asked_record_by_record() -> None:
+    weights = torch.ones(17, dtype=torch.float64)
+    assert float(Coarse().weighted_sums(weights)["weight"]) == 1.0
+    found = _LayerPart(Coarse(), "weight").weighted_sum(weights)  # pyright: ignore[reportArgumentType]
+    assert float(found) == 1.0 + 2.0**-20
