@@ -34,6 +34,11 @@ def test_sixty_thousand_records_lose_a_part_in_a_million() -> None:
     assert group.clip_norm <= 2.0 * (1 - expected)
 
 
+def test_every_group_is_shortened() -> None:
+    groups = (*GROUPS, Group(parameters=("*bias",), clip_norm=3.0))
+    assert [group.clip_norm for group in shorter(groups, 0.25)] == [1.5, 2.25]
+
+
 def test_parts_of_one_size_are_counted() -> None:
     expected = 2 * 2.0**-53 * 60_000 * (67 * 1000 + 60 + 1024 + 64)
     assert expected <= sum_error(60_000, 1000, processes=1, device=CPU) <= expected * (1 + 1e-5)
