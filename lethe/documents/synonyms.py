@@ -123,6 +123,7 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
         if meant in (_EPSILON, _DELTA) or word in ("epsilon", "delta"):
             return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=_A_SLIP)
+    near = near or [name for name in known if {*word.split("_")} < {*name.split("_")}][:1]  # part of a longer name
     return f" did you mean {near[0]!r}?" if near else ""
 
 

@@ -75,7 +75,8 @@ def priced(part: Part, kind: Filter, slack: float) -> Price:
 def room_for_rounding(part: Part) -> float:
     """By which share more a planned run may cost once it is trained, and its precision is known; a plan keeps as much of its noise."""
     run = part.content.get("run") or {}
-    return _OF_ROUNDING if run.get("release") == "last" and "precision" not in run else 0.0
+    hidden = run.get("release") == "last" and "noise" not in run  # correlated noise releases all iterates
+    return _OF_ROUNDING if hidden and "precision" not in run else 0.0
 
 
 def releases_of(part: Part, artefact: str) -> list[str]:

@@ -222,5 +222,5 @@ def test_bad_targets_are_refused(value: float) -> None:
     y[3] = value
     with pytest.raises(ValueError, match=r"NaN|infinity"):
         LinearRegression().fit(X, y)
-    with pytest.raises(ValueError, match="1d array"):
+    with pytest.raises(ValueError, match="a model has one target"):
         LinearRegression().fit(X, X)

@@ -221,7 +221,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
         (LogisticRegression(**QUICK, ledger=spending, seed_noise=True, random_state=0), "random_state"),
         (LogisticRegression(**QUICK, ledger=spending, neighbours="zero_out"), "neighbours"),
         (LogisticRegression(**QUICK, ledger=Spending(ledger, "patient")), "no data set"),
-        (LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", reservation=3)), "goes on"),
+        (LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", reservation=3)), "pays for a training"),
     ):
         with pytest.raises(InputError, match=why):
             wrong.fit(X, LABELS)

@@ -155,7 +155,13 @@ def _least(value: Callable[[float], float], best: float) -> float:
 
 
 def summed(laws: Sequence[Law], first: int, size: int) -> FloatArray:
-    """The masses of the sum at `size` places from the first one on; what lies beside them is added somewhere on them."""
+    """The masses of the sum at `size` places from the first one on; what lies beside them is added somewhere on them.
+
+    Args:
+        laws: of independent places, at least one, each with its copies.
+        first: the place that comes first.
+        size: how many there are, >= 1.
+    """
     length = fft.next_fast_len(max(size, *(law.masses.size for law in laws)), real=True)
     spectrum = _power(fft.rfft(laws[0].masses, length), laws[0].copies)
     for law in laws[1:]:

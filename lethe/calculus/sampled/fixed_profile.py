@@ -99,7 +99,12 @@ def _zeroed(probability: float, noise: float, size: FloatArray) -> _Parts:
 
 
 def fixed_size_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
-    """How wide the losses of one step are, but for a mass below `tail`, in (0, 1/2)."""
+    """How wide the losses of one step are, but for a mass below `tail`.
+
+    Args:
+        probability, noise, relation: as `fixed_size_losses`.
+        tail: in (0, 1/2).
+    """
     return 2.0 * _largest_loss(probability, noise, tail)
 
 

@@ -123,7 +123,11 @@ def poisson_losses(probability: float, noise: float, relation: Relation, interva
 
 
 def poisson_width(probability: float, noise: float, relation: Relation, tail: float) -> float:
-    """How wide the losses of one step are, but for a mass of about `tail`; arguments as `poisson_losses`."""
+    """How wide the losses of one step are, but for a mass of about `tail`.
+
+    Args:
+        probability, noise, relation, tail: as `poisson_losses`.
+    """
     return sum(_largest_losses(probability, noise, relation, tail))
 
 

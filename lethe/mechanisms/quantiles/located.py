@@ -153,7 +153,7 @@ def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:
 
 def _bins(units: float) -> int:
     """How many of equal width: 16 to 128, by the public number of records in units of the noise of one column."""
-    return int(2 ** min(max(math.floor(math.log2(max(units, 1.0) / 12.5)) + 1, 4), 7))
+    return next((bins for bins in (16, 32, 64) if units < 12.5 * bins), 128)
 
 
 def _reaching(grids: Array) -> Array:

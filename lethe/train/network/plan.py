@@ -290,7 +290,12 @@ def refuse_other_gradients(optimizer: object) -> None:
         InputError: see above.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
+        raise InputError(
+            f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.",
+            remedy="make one of several: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
+            if isinstance(optimizer, list | tuple | dict)
+            else None,
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
             "optimizer: LBFGS computes gradients of its own within a step; they are neither clipped nor noised.",
