@@ -15,6 +15,8 @@ from lethe.train import Checkpoints, fit, fit_linear
 from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.steps import PlainDescent, shown_rounding
 
 
 def make_run(**changes: Any) -> Run:
@@ -45,7 +47,7 @@ def test_outside_it_is_the_projection() -> None:
 
 def test_the_norm_is_far_above_where_training_goes() -> None:
     run = make_run()
-    precision = precision_of(run, 3.0, 10)
+    precision = precision_of(run, 3.0, 10, lambda norm: 0.0)
     reach = 3.0 + float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(10) + 12)
     assert reach <= radius_of(precision) <= reach * (1 + 1e-5)
 
@@ -102,6 +104,36 @@ def test_a_plan_is_kept_once_rounding_is_counted(design: str, changes: dict[str,
     assert lethe.certify(run, delta=1e-3).epsilon <= certified <= 2.0  # equal where composition proves it
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lethe.losses.Convex(smoothness=3.0), 3.0 * 2.0**-24 * 10.0),
+        (lethe.losses.WeaklyConvex(weak_convexity=5.0, smoothness=3.0), 5.0 * 2.0**-24 * 10.0),
+        (lethe.losses.Holder(constant=2.0, exponent=0.5), 2.0 * (2.0**-24 * 10.0) ** 0.5),
+        (lethe.losses.Unknown(), 0.0),
+    ],
+)
+def test_a_model_in_float32_shows_other_gradients(loss: lethe.losses.Loss, expected: float) -> None:
+    run = make_run(loss=loss, clip_norm=1.0)
+    shown = shown_rounding(run, torch.float32, 10.0)
+    assert shown == pytest.approx(expected, rel=1e-9)
+    assert shown >= expected
+    assert shown_rounding(run, torch.float64, 10.0) == 0.0
+    poisson = shown_rounding(run.replace(batches=lethe.Poisson(size=8)), torch.float32, 10.0)
+    assert poisson == pytest.approx(5.0 * expected, rel=1e-9)  # a batch may hold all 40
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
+    model = nn.Linear(3, 2)
+    with torch.autocast("cpu", enabled=autocast):
+        precision = PlainDescent(dict(model.named_parameters()), run, NetworkNoise(np.random.default_rng(0))).precision
+    assert precision is not None
+    unit = 2.0**-8 if autocast else 2.0**-24
+    assert precision.gradient_error == pytest.approx(unit * radius_of(precision), rel=1e-9)
+
+
 def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, bound: float) -> list[Fraction]:
     """Least squares with residuals cut at `bound`, in rational numbers."""
     x = [Fraction(float(value)) for value in parameters]
@@ -138,3 +170,24 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     assert 1e-5 * stated < error <= stated <= gradient_rounding(run, linear_loss(loss), width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
+
+
+def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
+    """A hundred records alike in a batch of nominal size 1: their scores are off alike."""
+    generator = np.random.default_rng(0)
+    records, width = 100, 700
+    row = generator.normal(size=width)
+    row /= 2.0 ** np.ceil(np.log2(np.linalg.norm(row)))
+    parameters = generator.normal(size=width) * 100.0
+    parameters -= row * (row @ parameters) / (row @ row)
+    rows, targets = np.tile(row, (records, 1)), np.zeros(records)
+    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
+    run = make_run(records=records, batches=lethe.Poisson(size=1), loss=loss)
+    full = run.replace(batches=lethe.Full())
+    stated, of_full = (gradient_rounding(one, linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
+    model = LinearModel(link_of(linear_loss(loss)), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1)
+    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
+    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
+    error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])
+    assert error <= stated
+    assert stated == pytest.approx(100 * of_full, rel=1e-12)
