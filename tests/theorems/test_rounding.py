@@ -8,10 +8,12 @@ import pytest
 
 import lethe
 from lethe.calculus.guarantees import GDP
+from lethe.run.descended import gradient_error
 from lethe.run.run import Run
 from lethe.theorems.holder.paths import HolderPath
 from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.registry import LITERATURE, OURS
+from lethe.theorems.steps import largest_batch, step_constants
 
 FLOAT32 = {"dtype": "float32", "parameter_norm": 1000.0}
 
@@ -162,3 +164,39 @@ def test_published_bounds_are_about_exact_arithmetic() -> None:
         assert [finding.name for finding in theorem.examine(coarse) if finding.status == "fails"] == ["arithmetic"]
         assert "exact arithmetic" in " ".join(finding.detail for finding in theorem.examine(fine))
     assert asked
+
+
+STEPS = [
+    (lethe.losses.WeaklyConvex(weak_convexity=5.0, smoothness=5.0, gradient_bound=1.0), 1.5),
+    (lethe.losses.StronglyConvex(strong_convexity=5.0, smoothness=5.0, gradient_bound=1.0), 0.5),
+]
+
+
+@pytest.mark.parametrize(("loss", "constant"), STEPS, ids=["expands", "contracts"])
+def test_an_error_goes_through_a_step_that_expands_and_whole_into_one_that_contracts(loss: lethe.losses.Loss, constant: float) -> None:
+    """What was rounded before a step is L times as much after it; what its own gradient is off by is not made smaller."""
+    run = make_run(batches=lethe.Full(), loss=loss, clip_norm=None, precision={**FLOAT32, "gradient_error": 1e-3})
+    steps, errors = step_constants(run), run.rounding_errors
+    assert errors is not None
+    assert steps is not None
+    assert steps.errors is not None
+    assert steps.lipschitz == pytest.approx(constant, rel=1e-12)
+    expected = max(constant, 1.0) * errors
+    assert steps.errors == pytest.approx(expected, rel=1e-12)
+    assert (steps.errors >= expected).all()
+    assert mu(run) >= exact_mu(constant, run.sensitivities + expected, run.noise_stds) * (1 - 1e-12)
+
+
+def test_an_envelope_that_is_searched_is_off_in_every_record_of_a_batch() -> None:
+    """Two gradients, each off by a share of C, over b; of K records in a batch of random size K times that."""
+    loss = lethe.losses.Softmax(feature_norm=1.0, classes=3)
+    run = make_run(loss=loss, clip_norm=0.5, clip_method="envelope", precision=None)
+    share = gradient_error(run)
+    assert share > 0.0
+    steps = step_constants(run)
+    assert steps is not None
+    assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes, rel=1e-12)
+    drawn = run.replace(batches=lethe.Poisson(size=6))
+    steps = step_constants(drawn)
+    assert steps is not None
+    assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes * largest_batch(drawn)[0] / 6, rel=1e-12)

@@ -123,6 +123,15 @@ def test_a_model_in_float32_shows_other_gradients(loss: lethe.losses.Loss, expec
     assert poisson == pytest.approx(5.0 * expected, rel=1e-9)  # a batch may hold all 40
 
 
+def test_a_stated_precision_is_held_to_the_gradients_within_its_own_ball() -> None:
+    """Of a ball a hundred times as large as the start, gradients are off by what they are at its edge."""
+    stated = lethe.Precision(dtype="float64", parameter_norm=400.0, gradient_error=50.0)
+    with pytest.raises(lethe.InputError, match="gradient_error >= 100"):
+        precision_of(make_run(precision=stated), 1.0, 10, lambda norm: norm)
+    enough = stated.model_copy(update={"gradient_error": 100.0})
+    assert precision_of(make_run(precision=enough), 1.0, 10, lambda norm: norm) == enough
+
+
 @pytest.mark.parametrize("autocast", [False, True])
 def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
