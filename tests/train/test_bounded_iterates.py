@@ -132,6 +132,23 @@ def test_a_stated_precision_is_held_to_the_gradients_within_its_own_ball() -> No
     assert precision_of(make_run(precision=enough), 1.0, 10, lambda norm: norm) == enough
 
 
+def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_shown() -> None:
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
+    descents = [
+        PlainDescent(dict(nn.Linear(3, 2, dtype=dtype).named_parameters()), run, NetworkNoise(np.random.default_rng(0)))
+        for dtype in (torch.float64, torch.float32)
+    ]
+    before = lethe.Precision(dtype="float64", parameter_norm=4000.0)
+    for descent, error in zip(descents, (0.0, 1000.0 * 2.0**-24), strict=True):
+        descent.go_on(before)
+        assert descent.precision is not None
+        assert descent.precision.parameter_norm == 4000.0
+        assert descent.precision.gradient_error == pytest.approx(error, rel=1e-9)
+    descents[0].go_on(before.model_copy(update={"gradient_error": 0.5}))
+    assert descents[0].precision is not None
+    assert descents[0].precision.gradient_error == 0.5
+
+
 @pytest.mark.parametrize("autocast", [False, True])
 def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)

@@ -59,6 +59,10 @@ class Update(Protocol):
         """See `PlainDescent`."""
         ...
 
+    def go_on(self, precision: Precision | None) -> None:
+        """See `PlainDescent`."""
+        ...
+
 
 class NoisySums:
     r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
@@ -143,8 +147,8 @@ class PlainDescent:
         if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
-            error = partial(shown_rounding, run, shown)
-            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), error)
+            self._error = partial(shown_rounding, run, shown)
+            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), self._error)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
         self._proximal = NetworkProximal(self.iterate, regularised)
 
@@ -174,6 +178,13 @@ class PlainDescent:
         if self.precision is not None:
             shown = [local(parameter) for parameter in self._named.values()]
             torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
+
+    def go_on(self, precision: Precision | None) -> None:
+        """Take the precision of a checkpoint: the ball of its start, and no smaller error than this model's type has in it."""
+        if precision is not None:
+            error = max(precision.gradient_error, self._error(radius_of(precision)))
+            precision = precision.model_copy(update={"gradient_error": error})
+        self.precision = precision
 
 
 class ByOptimizer:
@@ -225,6 +236,10 @@ class ByOptimizer:
 
     def show(self) -> None:
         """The optimiser moves the model's own parameters."""
+
+    def go_on(self, precision: Precision | None) -> None:
+        """Every iterate is released: there is none."""
+        self.precision = precision
 
 
 def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float:
