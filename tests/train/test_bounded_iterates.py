@@ -15,6 +15,7 @@ from lethe.train import Checkpoints, fit, fit_linear
 from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.loop import linear_precision
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.steps import PlainDescent, shown_rounding
 
@@ -52,6 +53,16 @@ def test_the_norm_is_far_above_where_training_goes() -> None:
     assert reach <= radius_of(precision) <= reach * (1 + 1e-5)
 
 
+def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
+    run, start = make_run(), torch.ones((300, 1), dtype=torch.float64)
+    precision = linear_precision(run, linear_loss(run.loss), start)
+    assert precision is not None
+    path = float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(300) + 12)
+    assert radius_of(precision) == pytest.approx(np.sqrt(300) + path, rel=1e-5)
+    rounding = gradient_rounding(run, linear_loss(run.loss), 300, radius_of(precision), in_blocks=True)
+    assert precision.gradient_error == pytest.approx(rounding, rel=1e-5)
+
+
 def test_a_planned_precision_is_carried_out_or_refused() -> None:
     generator = np.random.default_rng(0)
     data = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
@@ -64,6 +75,26 @@ def test_a_planned_precision_is_carried_out_or_refused() -> None:
             fit_linear(make_run(precision=recorded.precision.model_copy(update=fewer)), *data, seed=0)
     with pytest.raises(lethe.InputError, match="leave precision out"):
         fit_linear(make_run(precision=recorded.precision), *data, seed=0, initial=np.full((3, 1), 1e6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("pass_ends", [False, True])
+def test_the_iterates_are_within_a_ball_that_is_stated(dtype: torch.dtype, *, pass_ends: bool) -> None:
+    """Noise is some 30 times as long as the radius."""
+    stated = lethe.Precision(dtype="float64", parameter_norm=4 * 0.01, gradient_error=1.0)
+    averaged = {"noise_at": "pass_ends", "pass_weights": 1.0} if pass_ends else {}
+    run = make_run(precision=stated, **averaged)
+    generator = np.random.default_rng(0)
+    rows, targets = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
+    linear = fit_linear(run, rows, targets, seed=0)
+    network = nn.Linear(3, 2, bias=False, dtype=dtype)
+    nn.init.zeros_(network.weight)
+    data = torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)
+    loss = lethe.losses.Convex(smoothness=1.0)
+    trained = fit(network, nn.CrossEntropyLoss(reduction="none"), data, run.replace(loss=loss, clip_norm=1.0), seed=1)
+    assert linear.run.precision == trained.run.precision == stated
+    for weights in (linear.model.weights, network.weight.detach().double().numpy()):
+        assert np.linalg.norm(weights) == pytest.approx(0.01, rel=1e-6)
 
 
 @pytest.mark.slow
