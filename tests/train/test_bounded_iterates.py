@@ -203,6 +203,24 @@ def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.nd
     return [value / len(rows) for value in total]
 
 
+@pytest.mark.parametrize(
+    ("changes", "in_blocks", "products", "drawn", "summands"),
+    [
+        ({}, True, 256 + 3, 8.0, 8.0),
+        ({}, False, 700, 8.0, 8.0),
+        ({"batches": lethe.Poisson(size=8), "records": 10_000}, True, 259, 8 + 12 * 8**0.5 + 100, 8 + 12 * 8**0.5 + 100),
+        ({"batches": lethe.Full(), "unit": "user"}, False, 700, 40.0, 2.0**24),
+    ],
+)
+def test_the_bound_on_a_gradient_s_rounding(changes: dict[str, Any], in_blocks: bool, products: int, drawn: float, summands: float) -> None:
+    """The formula of docs/theory.md, at R = 2, M = R^2/4, C = .5, k = 1."""
+    run = make_run(loss=lethe.losses.Logistic(feature_norm=2.0), clip_norm=0.5, **changes)
+    bound = 1.0 * (products + 8) * 30.0 + 2.0 * (1 + 16) + (700 + 2 + 32) * 0.5 + 2.0 * 0.5 * summands
+    stated = gradient_rounding(run, linear_loss(run.loss), 700, 30.0, in_blocks=in_blocks)
+    expected = 2.0**-53 * drawn / run.batch_size * bound
+    assert expected <= stated == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("width", [60, 700])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: int) -> None:
