@@ -163,6 +163,21 @@ def test_a_stated_precision_is_held_to_the_gradients_within_its_own_ball() -> No
     assert precision_of(make_run(precision=enough), 1.0, 10, lambda norm: norm) == enough
 
 
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool) -> None:
+    """A step without noise, so that the move is known to the last bit; the model has it rounded."""
+    changes = {"pass_weights": [0.0, 0.0, 0.0, 0.0, 1.0]} if averaged else {}
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0, noise_at="pass_ends", **changes)
+    model = nn.Linear(3, 2, bias=False)
+    before = model.weight.detach().double().clone()
+    descent = PlainDescent({"weight": model.weight}, run, NetworkNoise(np.random.default_rng(0)))
+    sums = torch.full((2, 3), 1.0 / 3.0, dtype=torch.float64)
+    descent(1, {model.weight: sums.clone()})
+    assert torch.equal(descent.iterate["weight"], before - 0.5 / 8 * sums)
+    assert torch.equal(model.weight.detach(), descent.iterate["weight"].float())
+    assert not torch.equal(model.weight.detach().double(), descent.iterate["weight"])
+
+
 def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_shown() -> None:
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
     descents = [
