@@ -60,7 +60,7 @@ def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
     path = float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(300) + 12)
     assert radius_of(precision) == pytest.approx(np.sqrt(300) + path, rel=1e-5)
     rounding = gradient_rounding(run, linear_loss(run.loss), 300, radius_of(precision), in_blocks=True)
-    assert precision.gradient_error == pytest.approx(rounding, rel=1e-5)
+    assert precision.gradient_error == pytest.approx(rounding, rel=1e-5, abs=0.0)
 
 
 def test_a_planned_precision_is_carried_out_or_refused() -> None:
@@ -233,7 +233,7 @@ def test_the_bound_on_a_gradient_s_rounding(changes: dict[str, Any], in_blocks: 
     bound = 1.0 * (products + 8) * 30.0 + 2.0 * (1 + 16) + (700 + 2 + 32) * 0.5 + 2.0 * 0.5 * summands
     stated = gradient_rounding(run, linear_loss(run.loss), 700, 30.0, in_blocks=in_blocks)
     expected = 2.0**-53 * drawn / run.batch_size * bound
-    assert expected <= stated == pytest.approx(expected, rel=1e-9)
+    assert expected <= stated == pytest.approx(expected, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("width", [60, 700])
@@ -280,4 +280,4 @@ def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
     exact = exact_mean_gradient(rows, targets, parameters, 1.0)
     error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])
     assert error <= stated
-    assert stated == pytest.approx(100 * of_full, rel=1e-12)
+    assert stated == pytest.approx(100 * of_full, rel=1e-12, abs=0.0)
