@@ -40,6 +40,7 @@ class Precision(Specification):
         r"""$2kuN + 2\lambda_tG$: how far rounding can move two iterates apart in each step, shape (T,), rounded up.
 
         A step has k roundings at the size of the parameters: one for the update, and two for each regulariser's proximal step.
+        A proximal step that divides by a norm, or takes singular values, must have these to a rounding or so; more is not counted.
 
         Args:
             step_sizes: $\lambda_t$, shape (T,).

@@ -24,12 +24,15 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
-from lethe.estimators.choice.runs import RUNS
+from lethe.estimators.choice.descent import zero_start_precision
+from lethe.estimators.choice.runs import RUNS, enforced
 from lethe.run.losses import (
     LinearLoss,
     Logistic,
     parse_loss,
 )
+from lethe.train.core.iterates.bounded_iterates import radius_of
+from lethe.train.linear.gradients import gradient_rounding
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.
 AFTERWARDS = {"release", "secrecy", "arithmetic"}
@@ -156,3 +159,21 @@ def test_a_heavy_tailed_run_is_certified_by_itself() -> None:
         alone = certify(model.run_, 1e-4)
         assert alone.epsilon == pytest.approx(model.epsilon_, rel=1e-10)  # both rounded up, over as many steps
         assert all(finding.evidence != "declared" for finding in alone.findings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["cyclic", "pass_ends", "shuffled_once"])
+def test_hidden_iterates_are_planned_and_recorded_with_their_rounding(mechanism: str) -> None:
+    """Scores are added up in one go, so that of 300 columns a score counts with 300 roundings."""
+    generator = np.random.default_rng(0)
+    features, targets = generator.normal(size=(120, 300)), generator.integers(0, 2, 120)
+    asked = {"epsilon": 1.0, "delta": 1e-4, "feature_norm": 20.0, "random_state": 0, "mechanism": mechanism}
+    run = LogisticRegression(**asked).fit(features, targets).run_
+    assert isinstance(run.loss, LinearLoss)
+    exact = run.replace(precision=None)
+    assert run.release == "last"
+    assert run.precision == zero_start_precision(exact, run.loss, 301)
+    bound = gradient_rounding(exact, run.loss, 301, radius_of(run.precision), in_blocks=False)
+    assert run.precision.gradient_error == pytest.approx(bound, rel=1e-5, abs=0.0)
+    assert "arithmetic" in enforced(run)
+    assert "arithmetic" not in enforced(exact.replace(release="all"))

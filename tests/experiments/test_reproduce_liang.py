@@ -233,8 +233,7 @@ def test_the_attack_learns_each_class_and_checkpoint_by_itself() -> None:
     assert found.shape == (2, 200)
     assert 0 <= found.min() <= found.max() <= 1
     right = (found >= 0.5) == included[400:]
-    # N(3, 1) against N(-3, 1): 0.9987 at best
-    assert right.mean(axis=1).min() > 0.97
+    assert right.mean(axis=1).min() > 0.97  # N(3, 1) against N(-3, 1): 0.9987 at best
     with pytest.raises(lethe.InputError, match="class 2"):
         learn_attack(logits, np.minimum(labels, 1), included, 1, steps=1)
 

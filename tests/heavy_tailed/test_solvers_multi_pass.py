@@ -10,6 +10,7 @@ from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import ClippedMean, ExactMean, multi_pass, practical_oracle
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
 
 RECORDS = np.zeros(7)
 
@@ -118,3 +119,25 @@ def test_what_is_refused() -> None:
     flat = QUADRATIC.__class__(gradient=quadratic_gradient, dimension=2, smoothness=0.0)
     with pytest.raises(InputError, match="no step size"):
         multi_pass(flat, RECORDS, oracle=oracle)
+
+
+@pytest.mark.parametrize(
+    ("domain", "norm"),
+    [
+        (Ball(radius=2.0), 2.0),
+        (Ball(radius=2.0, centre=(3.0, 4.0)), 7.0),
+        (Box(low=(-3.0, 0.0), high=(1.0, 4.0)), 5.0),
+        (WholeSpace(), None),
+    ],
+)
+def test_its_run_states_the_set_s_norm_and_what_a_mean_is_off_by(domain: ConvexSet, norm: float | None) -> None:
+    problem = QUADRATIC.__class__(gradient=lambda w, rows: np.ones((len(rows), 2)), dimension=2, domain=domain, smoothness=1.0)
+    run = multi_pass(problem, np.arange(8.0), oracle=ClippedMean(clip_norm=1.5, rho=0.4), passes=2, batch_size=4).run
+    assert run is not None
+    if norm is None:
+        assert run.precision is None
+        return
+    assert run.precision is not None
+    assert run.precision.dtype == "float64"
+    assert norm < run.precision.parameter_norm == pytest.approx(norm, rel=1e-9)
+    assert run.precision.gradient_error == pytest.approx(2.0**-53 * (4 + 2 + 32) * 1.5, rel=1e-12, abs=0.0)

@@ -193,9 +193,7 @@ def within(paid, folder, run, at):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("train", "release"), [(by_fit, "all"), (by_fit, "last"), (by_loop, "all"), (within, "all"), (within, "last")]
-)
+@pytest.mark.parametrize(("train", "release"), [(by_fit, "all"), (by_fit, "last"), (by_loop, "all"), (within, "all"), (within, "last")])
 def test_the_same_call_again_goes_on_under_its_own_reservation(train, release: str, ledger, tmp_path) -> None:
     def again(at: int = 0):
         return train(Spending(ledger, "patients", by="team A"), tmp_path / "saved", network_run().replace(release=release), at)

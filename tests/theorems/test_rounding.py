@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.guarantees import GDP, WithSlack
+from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
+from lethe.run.descended import gradient_error
 from lethe.run.run import Run
 from lethe.theorems.holder.paths import HolderPath
 from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.registry import LITERATURE, OURS
+from lethe.theorems.steps import errors_mu, largest_batch, step_constants
+from lethe.theorems.windowed import Windowed
 
 FLOAT32 = {"dtype": "float32", "parameter_norm": 1000.0}
 
@@ -134,7 +138,8 @@ def test_tangents_of_a_holder_gradient_count_rounding() -> None:
     errors = run.rounding_errors
     assert errors is not None
     added = rounded.sensitivity - exact.sensitivity
-    assert (added >= errors).all()
+    assert (rounded.lipschitz > 1.0).all()
+    assert added == pytest.approx(rounded.lipschitz * errors, rel=1e-9)
     assert rounded.mu > exact.mu * 1.001
 
 
@@ -162,3 +167,65 @@ def test_published_bounds_are_about_exact_arithmetic() -> None:
         assert [finding.name for finding in theorem.examine(coarse) if finding.status == "fails"] == ["arithmetic"]
         assert "exact arithmetic" in " ".join(finding.detail for finding in theorem.examine(fine))
     assert asked
+
+
+STEPS = [
+    (lethe.losses.WeaklyConvex(weak_convexity=5.0, smoothness=5.0, gradient_bound=1.0), 1.5),
+    (lethe.losses.StronglyConvex(strong_convexity=5.0, smoothness=5.0, gradient_bound=1.0), 0.5),
+]
+
+
+@pytest.mark.parametrize(("loss", "constant"), STEPS, ids=["expands", "contracts"])
+def test_an_error_goes_through_a_step_that_expands_and_whole_into_one_that_contracts(loss: lethe.losses.Loss, constant: float) -> None:
+    """What was rounded before a step is L times as much after it; what its own gradient is off by is not made smaller."""
+    run = make_run(batches=lethe.Full(), loss=loss, clip_norm=None, precision={**FLOAT32, "gradient_error": 1e-3})
+    steps, errors = step_constants(run), run.rounding_errors
+    assert errors is not None
+    assert steps is not None
+    assert steps.errors is not None
+    assert steps.lipschitz == pytest.approx(constant, rel=1e-12)
+    expected = max(constant, 1.0) * errors
+    assert steps.errors == pytest.approx(expected, rel=1e-12)
+    assert (steps.errors >= expected).all()
+    assert mu(run) >= exact_mu(constant, run.sensitivities + expected, run.noise_stds) * (1 - 1e-12)
+
+
+def test_an_envelope_that_is_searched_is_off_in_every_record_of_a_batch() -> None:
+    """Two gradients, each off by a share of C, over b; of K records in a batch of random size K times that."""
+    loss = lethe.losses.Softmax(feature_norm=1.0, classes=3)
+    run = make_run(loss=loss, clip_norm=0.5, clip_method="envelope", precision=None)
+    share = gradient_error(run)
+    assert share > 0.0
+    steps = step_constants(run)
+    assert steps is not None
+    assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes, rel=1e-12)
+    drawn = run.replace(batches=lethe.Poisson(size=6))
+    steps = step_constants(drawn)
+    assert steps is not None
+    assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes * largest_batch(drawn)[0] / 6, rel=1e-12)
+
+
+def test_one_step_of_an_averaged_pass_counts_every_rounding_of_the_pass() -> None:
+    run = make_run(**BOUNDED, loss=lethe.losses.Unknown(), noise_at="pass_ends", pass_weights=1.0)
+    errors = run.rounding_errors
+    assert errors is not None
+    assert mu(run) - mu(run.replace(precision=None)) == pytest.approx(errors[-10:].sum() / run.noise_stds[-1], rel=1e-9)
+
+
+def test_windows_count_what_was_rounded_before_them_and_within() -> None:
+    """With a ridge the distance that a window begins with grows by touches and errors alike; those within cost as much again."""
+    run = make_run(batches=lethe.Poisson(size=6), neighbours="zero_out", regulariser=lethe.Ridge(strength=0.3), precision=FLOAT32)
+    run = run.replace(loss=lethe.losses.Convex(smoothness=1e-12))
+    shifts = []
+    for one in (run, run.replace(precision=None)):
+        guarantee = Windowed().bound(one).guarantee
+        while not isinstance(guarantee, WindowedGaussian):
+            assert isinstance(guarantee, WithSlack)
+            guarantee = guarantee.guarantee
+        shifts.append(np.array(guarantee.shift_mus[:-1]))
+    steps = step_constants(run)
+    assert steps is not None
+    assert steps.errors is not None
+    grown = 1.0 + steps.errors[0] / run.sensitivities[0]
+    assert grown > 1.001
+    assert shifts[0] == pytest.approx(shifts[1] * grown + errors_mu(run, steps), rel=1e-9)

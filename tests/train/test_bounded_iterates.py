@@ -15,6 +15,9 @@ from lethe.train import Checkpoints, fit, fit_linear
 from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.loop import linear_precision
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.steps import PlainDescent, shown_rounding
 
 
 def make_run(**changes: Any) -> Run:
@@ -45,9 +48,19 @@ def test_outside_it_is_the_projection() -> None:
 
 def test_the_norm_is_far_above_where_training_goes() -> None:
     run = make_run()
-    precision = precision_of(run, 3.0, 10)
+    precision = precision_of(run, 3.0, 10, lambda norm: 0.0)
     reach = 3.0 + float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(10) + 12)
     assert reach <= radius_of(precision) <= reach * (1 + 1e-5)
+
+
+def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
+    run, start = make_run(), torch.ones((300, 1), dtype=torch.float64)
+    precision = linear_precision(run, linear_loss(run.loss), start)
+    assert precision is not None
+    path = float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(300) + 12)
+    assert radius_of(precision) == pytest.approx(np.sqrt(300) + path, rel=1e-5)
+    rounding = gradient_rounding(run, linear_loss(run.loss), 300, radius_of(precision), in_blocks=True)
+    assert precision.gradient_error == pytest.approx(rounding, rel=1e-5, abs=0.0)
 
 
 def test_a_planned_precision_is_carried_out_or_refused() -> None:
@@ -62,6 +75,26 @@ def test_a_planned_precision_is_carried_out_or_refused() -> None:
             fit_linear(make_run(precision=recorded.precision.model_copy(update=fewer)), *data, seed=0)
     with pytest.raises(lethe.InputError, match="leave precision out"):
         fit_linear(make_run(precision=recorded.precision), *data, seed=0, initial=np.full((3, 1), 1e6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("pass_ends", [False, True])
+def test_the_iterates_are_within_a_ball_that_is_stated(dtype: torch.dtype, *, pass_ends: bool) -> None:
+    """Noise is some 30 times as long as the radius."""
+    stated = lethe.Precision(dtype="float64", parameter_norm=4 * 0.01, gradient_error=1.0)
+    averaged = {"noise_at": "pass_ends", "pass_weights": 1.0} if pass_ends else {}
+    run = make_run(precision=stated, **averaged)
+    generator = np.random.default_rng(0)
+    rows, targets = generator.normal(size=(40, 3)), generator.integers(0, 2, 40)
+    linear = fit_linear(run, rows, targets, seed=0)
+    network = nn.Linear(3, 2, bias=False, dtype=dtype)
+    nn.init.zeros_(network.weight)
+    data = torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)
+    loss = lethe.losses.Convex(smoothness=1.0)
+    trained = fit(network, nn.CrossEntropyLoss(reduction="none"), data, run.replace(loss=loss, clip_norm=1.0), seed=1)
+    assert linear.run.precision == trained.run.precision == stated
+    for weights in (linear.model.weights, network.weight.detach().double().numpy()):
+        assert np.linalg.norm(weights) == pytest.approx(0.01, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -102,6 +135,77 @@ def test_a_plan_is_kept_once_rounding_is_counted(design: str, changes: dict[str,
     assert lethe.certify(run, delta=1e-3).epsilon <= certified <= 2.0  # equal where composition proves it
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lethe.losses.Convex(smoothness=3.0), 3.0 * 2.0**-24 * 10.0),
+        (lethe.losses.WeaklyConvex(weak_convexity=5.0, smoothness=3.0), 5.0 * 2.0**-24 * 10.0),
+        (lethe.losses.Holder(constant=2.0, exponent=0.5), 2.0 * (2.0**-24 * 10.0) ** 0.5),
+        (lethe.losses.Unknown(), 0.0),
+    ],
+)
+def test_a_model_in_float32_shows_other_gradients(loss: lethe.losses.Loss, expected: float) -> None:
+    run = make_run(loss=loss, clip_norm=1.0)
+    shown = shown_rounding(run, torch.float32, 10.0)
+    assert shown == pytest.approx(expected, rel=1e-9)
+    assert shown >= expected
+    assert shown_rounding(run, torch.float64, 10.0) == 0.0
+    poisson = shown_rounding(run.replace(batches=lethe.Poisson(size=8)), torch.float32, 10.0)
+    assert poisson == pytest.approx(5.0 * expected, rel=1e-9)  # a batch may hold all 40
+
+
+def test_a_stated_precision_is_held_to_the_gradients_within_its_own_ball() -> None:
+    """Of a ball a hundred times as large as the start, gradients are off by what they are at its edge."""
+    stated = lethe.Precision(dtype="float64", parameter_norm=400.0, gradient_error=50.0)
+    with pytest.raises(lethe.InputError, match="gradient_error >= 100"):
+        precision_of(make_run(precision=stated), 1.0, 10, lambda norm: norm)
+    enough = stated.model_copy(update={"gradient_error": 100.0})
+    assert precision_of(make_run(precision=enough), 1.0, 10, lambda norm: norm) == enough
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool) -> None:
+    """A step without noise, so that the move is known to the last bit; the model has it rounded."""
+    changes = {"pass_weights": [0.0, 0.0, 0.0, 0.0, 1.0]} if averaged else {}
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0, noise_at="pass_ends", **changes)
+    model = nn.Linear(3, 2, bias=False)
+    before = model.weight.detach().double().clone()
+    descent = PlainDescent({"weight": model.weight}, run, NetworkNoise(np.random.default_rng(0)))
+    sums = torch.full((2, 3), 1.0 / 3.0, dtype=torch.float64)
+    descent(1, {model.weight: sums.clone()})
+    assert torch.equal(descent.iterate["weight"], before - 0.5 / 8 * sums)
+    assert torch.equal(model.weight.detach(), descent.iterate["weight"].float())
+    assert not torch.equal(model.weight.detach().double(), descent.iterate["weight"])
+
+
+def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_shown() -> None:
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
+    descents = [
+        PlainDescent(dict(nn.Linear(3, 2, dtype=dtype).named_parameters()), run, NetworkNoise(np.random.default_rng(0)))
+        for dtype in (torch.float64, torch.float32)
+    ]
+    before = lethe.Precision(dtype="float64", parameter_norm=4000.0)
+    for descent, error in zip(descents, (0.0, 1000.0 * 2.0**-24), strict=True):
+        descent.go_on(before)
+        assert descent.precision is not None
+        assert descent.precision.parameter_norm == 4000.0
+        assert descent.precision.gradient_error == pytest.approx(error, rel=1e-9)
+    descents[0].go_on(before.model_copy(update={"gradient_error": 0.5}))
+    assert descents[0].precision is not None
+    assert descents[0].precision.gradient_error == 0.5
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
+    run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
+    model = nn.Linear(3, 2)
+    with torch.autocast("cpu", enabled=autocast):
+        precision = PlainDescent(dict(model.named_parameters()), run, NetworkNoise(np.random.default_rng(0))).precision
+    assert precision is not None
+    unit = 2.0**-8 if autocast else 2.0**-24
+    assert precision.gradient_error == pytest.approx(unit * radius_of(precision), rel=1e-9)
+
+
 def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, bound: float) -> list[Fraction]:
     """Least squares with residuals cut at `bound`, in rational numbers."""
     x = [Fraction(float(value)) for value in parameters]
@@ -112,6 +216,24 @@ def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.nd
         residual = max(min(residual, Fraction(bound)), Fraction(-bound))
         total = [so_far + residual * one for so_far, one in zip(total, u, strict=True)]
     return [value / len(rows) for value in total]
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_blocks", "products", "drawn", "summands"),
+    [
+        ({}, True, 256 + 3, 8.0, 8.0),
+        ({}, False, 700, 8.0, 8.0),
+        ({"batches": lethe.Poisson(size=8), "records": 10_000}, True, 259, 8 + 12 * 8**0.5 + 100, 8 + 12 * 8**0.5 + 100),
+        ({"batches": lethe.Full(), "unit": "user"}, False, 700, 40.0, 2.0**24),
+    ],
+)
+def test_the_bound_on_a_gradient_s_rounding(changes: dict[str, Any], in_blocks: bool, products: int, drawn: float, summands: float) -> None:
+    """The formula of docs/theory.md, at R = 2, M = R^2/4, C = .5, k = 1."""
+    run = make_run(loss=lethe.losses.Logistic(feature_norm=2.0), clip_norm=0.5, **changes)
+    bound = 1.0 * (products + 8) * 30.0 + 2.0 * (1 + 16) + (700 + 2 + 32) * 0.5 + 2.0 * 0.5 * summands
+    stated = gradient_rounding(run, linear_loss(run.loss), 700, 30.0, in_blocks=in_blocks)
+    expected = 2.0**-53 * drawn / run.batch_size * bound
+    assert expected <= stated == pytest.approx(expected, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("width", [60, 700])
@@ -138,3 +260,24 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     assert 1e-5 * stated < error <= stated <= gradient_rounding(run, linear_loss(loss), width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
+
+
+def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
+    """A hundred records alike in a batch of nominal size 1: their scores are off alike."""
+    generator = np.random.default_rng(0)
+    records, width = 100, 700
+    row = generator.normal(size=width)
+    row /= 2.0 ** np.ceil(np.log2(np.linalg.norm(row)))
+    parameters = generator.normal(size=width) * 100.0
+    parameters -= row * (row @ parameters) / (row @ row)
+    rows, targets = np.tile(row, (records, 1)), np.zeros(records)
+    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
+    run = make_run(records=records, batches=lethe.Poisson(size=1), loss=loss)
+    full = run.replace(batches=lethe.Full())
+    stated, of_full = (gradient_rounding(one, linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
+    model = LinearModel(link_of(linear_loss(loss)), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1)
+    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
+    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
+    error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])
+    assert error <= stated
+    assert stated == pytest.approx(100 * of_full, rel=1e-12, abs=0.0)

@@ -132,8 +132,9 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     heard = Heard()
     fitted = train(run, callbacks=[heard])
     ((begun, done),) = heard.begun
-    assert (as_planned(begun), begun.seeded, done) == (run, True, 0)
+    assert (begun.replace(seeded=False, precision=None), begun.seeded, done) == (run, True, 0)
     assert begun.precision == fitted.run.precision
+    assert (begun.precision is None) == (run.release == "all")
     assert heard.steps == of_run(run)
     (end,) = heard.ends
     assert (end.run, end.record, end.steps, end.report) == (fitted.run, fitted.record, run.total_steps, None)

@@ -139,3 +139,38 @@ def test_what_a_pass_rounds_before_its_noise_is_counted(dtype: torch.dtype) -> N
     run = linear_run(dtype, "last", **changes, step_size=1040 * ULPS[dtype] * 8 / MULTIPLIER)
     length, rounding = moved("linear", run, dtype)
     assert length < ALLOWED * float(run.sensitivities[0]) + 3 * rounding
+
+
+class Quadratic(nn.Module):
+    r"""Record i: $\frac12\|w - 1\|^2 - h_i^\top w$, curvature 1, from w = 1."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH, dtype=dtype))
+
+    def forward(self, pulled: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (self.weight - 1) ** 2 - pulled * self.weight
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype) -> None:
+    """Of two steps the first has no noise: the record decides where the model has all weights in the second, 15 times its sensitivity."""
+    half = ULPS[torch.float32] / 2 * 32 / 31
+    changes = {"batches": lethe.Cyclic(size=32), "steps": None, "passes": 1, "noise_at": "pass_ends", "noise_multiplier": 1.0}
+    run = attack_run(torch.float32, "last", **changes, step_size=1.0, clip_norm=1.001 * half * np.sqrt(WIDTH))
+    run = run.replace(loss=lethe.losses.Convex(smoothness=1.0))
+
+    def trained(sign: float, seed: int) -> Trained:
+        pulled = torch.zeros((RECORDS, WIDTH), dtype=dtype)
+        pulled[:32], pulled[0] = half, sign * half
+        model = Quadratic(dtype)
+        fitted = fit(model, lambda out, t: out.sum(1) * t, (pulled, torch.ones(RECORDS, dtype=dtype)), run, seed=seed)
+        return Trained(model.weight.detach().double(), fitted.run)
+
+    pairs = [(trained(1.0, seed), trained(-1.0, seed)) for seed in SEEDS]
+    length = np.mean([abs(float((one.weights - other.weights).sum())) / np.sqrt(WIDTH) for one, other in pairs])
+    errors = pairs[0][0].run.rounding_errors
+    assert errors is not None
+    assert length < ALLOWED * float(run.sensitivities[0]) + errors.sum()
+    assert (length > 10 * run.sensitivities[0]) == (dtype == torch.float32)

@@ -201,8 +201,7 @@ def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, mes
 
 @pytest.mark.parametrize(
     ("what", "message"),
-    [
-        # One batch in 128 is looked at by chance, and the self-check has words of its own.
+    [  # One batch in 128 is looked at by chance, and the self-check has words of its own.
         pytest.param(
             "written",
             "changed by something else than fit's own step in the forward pass or the loss|the first batch is to set a parameter",

@@ -47,6 +47,10 @@ class Recursion(Protocol):
 
     precision: Precision | None
 
+    def go_on(self, precision: Precision | None) -> None:
+        """Take that of the checkpoint, for the model as it is now."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Training:
@@ -172,7 +176,7 @@ def set_right(
         parameter.copy_(found["trained"][name])
     training.untouched.restore(found.get("moved", {}))
     if training.recursion is not None:
-        training.recursion.precision = parse_precision(found["precision"])
+        training.recursion.go_on(parse_precision(found["precision"]))
     if training.optimizer is not None:
         training.optimizer.load_state_dict(put_together(found["optimizer"]["state"], shards or {}))
     for name, part in also.items():

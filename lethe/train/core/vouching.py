@@ -17,6 +17,7 @@ from lethe.run.run import Run
 from lethe.train.core.tensors import whole
 
 KEPT_WITHIN = "iterates are kept in float64 and projected to that norm; noise is added before they are rounded"
+OF_NETWORKS = f"{KEPT_WITHIN}; curvature is declared of the gradients as the model computes them at parameters of its own type"
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
@@ -32,7 +33,7 @@ def network_record(
         averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = (HypothesisClaim("budget filter", _FILTER),) if run.noise_budget is not None else ()
-    enforced += _arithmetic(run)
+    enforced += _arithmetic(run, OF_NETWORKS)
     released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
     return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
 
@@ -59,8 +60,8 @@ def linear_record(
     return TrainingRecord(run=run, by=TRAIN, enforced=tuple(enforced), declared=declared, released=(released,))
 
 
-def _arithmetic(run: Run) -> tuple[HypothesisClaim, ...]:
-    return () if run.precision is None else (HypothesisClaim("arithmetic", KEPT_WITHIN),)
+def _arithmetic(run: Run, how: str = KEPT_WITHIN) -> tuple[HypothesisClaim, ...]:
+    return () if run.precision is None else (HypothesisClaim("arithmetic", how),)
 
 
 def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:

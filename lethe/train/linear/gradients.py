@@ -17,6 +17,7 @@ from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
+from lethe.train.core.iterates.bounded_iterates import most_records
 from lethe.train.core.iterates.projection import inward
 from lethe.train.core.samplers import Batch
 from lethe.train.linear.links import Link
@@ -29,12 +30,11 @@ _AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of anot
 def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: float, *, in_blocks: bool) -> float:
     r"""A bound on how far the computed mean gradient is from the exact one, in loss per parameter unit.
 
-    $$u\,\Big(M(p+8)N + R(k+16) + \big(D+2k+32\big)C\frac Kb + 2C\frac{K^2}b\Big),\qquad u = 2^{-53}$$
+    $$u\frac Kb\,\Big(M(p+8)N + R(k+16) + (D+2k+32)C + 2CK\Big),\qquad u = 2^{-53}$$
 
     A score, p products added one to another, is off by $\gamma_p\|u_i\|\|x\|$, and moves the gradient by at most $M/R$ times that; then
     come the roundings of the residual, its norm, its factor and its product, and those of a sum over K records (Higham 2002, section 3.1).
-    A batch of random size holds at most $K = b + 12\sqrt b + 100$ records but for a probability below $e^{-70}$. K users may have
-    $2^{24}$ rows together, which then stands for one K of the last term.
+    K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term.
 
     Args:
         run: to be carried out.
@@ -43,14 +43,13 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
         parameter_norm: N, a bound on the norm of the parameters.
         in_blocks: whether scores are added up block by block, as `LinearModel` does: $p = 256 + \lceil D/256\rceil$; else p = D.
     """
-    size, bound = run.batch_size, run.record_bound
-    most = float(size) if run.batches.exact_size else min(float(run.records), size + 12.0 * math.sqrt(size) + 100.0)
+    most, bound = most_records(run), run.record_bound
     summands = most if run.unit == "record" else _MOST_ROWS
     _, smoothness = descended_curvature(run) or (0.0, 0.0)
     added = min(rows, _BLOCK + math.ceil(rows / _BLOCK)) if in_blocks else rows
     of_scores = smoothness * (added + 8) * parameter_norm + loss.row_norm * (loss.outputs + 16)
-    of_sums = ((rows + 2 * loss.outputs + 32) * most + 2.0 * most * summands) * bound / size
-    return 2.0**-53 * (of_scores + of_sums) * (1.0 + 2.0**-40)
+    of_sums = (rows + 2 * loss.outputs + 32 + 2.0 * summands) * bound
+    return 2.0**-53 * (most / run.batch_size) * (of_scores + of_sums) * (1.0 + 2.0**-40)
 
 
 def refuse_other_clipping(run: Run) -> None:

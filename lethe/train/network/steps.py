@@ -8,6 +8,7 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
+from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import Chosen
-from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.comparison import arithmetic, coarser
+from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.noise_resolution import refuse_drowned_in
 from lethe.train.core.tensors import as_part_of, dimension, local
@@ -53,6 +56,10 @@ class Update(Protocol):
         ...
 
     def show(self) -> None:
+        """See `PlainDescent`."""
+        ...
+
+    def go_on(self, precision: Precision | None) -> None:
         """See `PlainDescent`."""
         ...
 
@@ -106,7 +113,8 @@ class PlainDescent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
     Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
-    nobody sees is counted; the model has it rounded to its own type. With pass averages the noise is added to the average.
+    nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
+    averages the noise is added to the average.
 
     Args:
         named: the trained parameters.
@@ -138,7 +146,9 @@ class PlainDescent:
         self.precision: Precision | None = None
         if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
-            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()))
+            shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
+            self._error = partial(shown_rounding, run, shown)
+            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), self._error)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
         self._proximal = NetworkProximal(self.iterate, regularised)
 
@@ -168,6 +178,13 @@ class PlainDescent:
         if self.precision is not None:
             shown = [local(parameter) for parameter in self._named.values()]
             torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
+
+    def go_on(self, precision: Precision | None) -> None:
+        """Take the precision of a checkpoint: the ball of its start, and no smaller error than this model's type has in it."""
+        if precision is not None:
+            error = max(precision.gradient_error, self._error(radius_of(precision)))
+            precision = precision.model_copy(update={"gradient_error": error})
+        self.precision = precision
 
 
 class ByOptimizer:
@@ -219,6 +236,32 @@ class ByOptimizer:
 
     def show(self) -> None:
         """The optimiser moves the model's own parameters."""
+
+    def go_on(self, precision: Precision | None) -> None:
+        """Every iterate is released: there is none."""
+        self.precision = precision
+
+
+def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float:
+    r"""$\frac Kb H(uN)^p$: how far a mean gradient is off because a model has the iterates rounded, in loss per parameter unit.
+
+    The gradient of a record at rounded parameters is that of others, at most uN away: $HuN$ of a smooth loss (p = 1), whose H is the larger
+    of its two curvatures. Of a loss that is neither, no theorem compares gradients at two places but by their bound.
+
+    Args:
+        run: with the loss as it is declared, of the gradients that are computed at the model's parameters.
+        dtype: in which the model has its parameters, or takes them under autocast; of float64 the iterates are shown as they are.
+        parameter_norm: N, a bound on the norm of the iterates.
+    """
+    if dtype == torch.float64:
+        return 0.0
+    moved = torch.finfo(dtype).eps / 2 * parameter_norm
+    curvature = run.loss.curvature
+    if isinstance(run.loss, Holder):
+        change = run.loss.constant * moved**run.loss.exponent
+    else:
+        change = 0.0 if curvature is None else max(curvature) * moved
+    return most_records(run) / run.batch_size * change * (1.0 + 2.0**-40)
 
 
 def refuse_start(parameters: Sequence[Tensor]) -> None:

@@ -23,15 +23,14 @@ from lethe.run.run import Run
 _ABOVE_RADIUS = 4.0
 
 
-def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Callable[[float], float] = lambda norm: 0.0) -> Precision:
+def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Callable[[float], float]) -> Precision:
     """The precision of float64 iterates that begin at a public start: what `run` says, else with the norm of this file's head.
 
     Args:
         run: planned.
         start_norm: of all trained parameters together.
         dimension: d, their number.
-        gradient_error: of Precision, from the norm that iterates are kept within; 0 where the loss's curvature is declared of its computed
-            gradients.
+        gradient_error: of Precision, from the norm that iterates are kept within.
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
     """
@@ -56,6 +55,12 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
             remedy="leave precision out of the run: training fills it in.",
         )
     return said
+
+
+def most_records(run: Run) -> float:
+    r"""K, what no batch holds more of: of random size $b + 12\sqrt b + 100$, but for a probability below $e^{-70}$."""
+    size = float(run.batch_size)
+    return size if run.batches.exact_size else min(float(run.records), size + 12.0 * math.sqrt(size) + 100.0)
 
 
 def radius_of(precision: Precision) -> float:
