@@ -61,9 +61,11 @@ def fitted(make: Any, rows: np.ndarray, targets: np.ndarray | None, epsilon: flo
 def regression(name: str, make: Any, size: int, epsilon: float, seeds: int) -> list[str]:
     """A line: how many were refused, fell below 0, R squared, and the widths of ranges beside one and a half times the true one."""
     scores, widths, plain = list[float](), list[float](), list[float]()
+    targets = np.zeros(0)
     for seed in range(seeds):
         if name == "diabetes":
-            (rows, targets) = (others, answers) = load_diabetes(return_X_y=True)
+            bunch: Any = load_diabetes()
+            rows, targets = others, answers = bunch.data, bunch.target
         else:
             generator = np.random.default_rng([1, seed])
             rows, signal = _linear(generator, size + _TESTED)

@@ -44,7 +44,7 @@ class Case(NamedTuple):
             steps=len(levels),
             step_size=1.0,
             clip_norm=1.0,
-            noise_multiplier=levels,
+            noise_multiplier=lethe.Explicit(listed=tuple(levels)),
             release="all",
             neighbours=self.neighbours,
         )
