@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from lethe.train import fit_linear  # without torch there is nothing to import
 
-RECORDS, WIDTH, CLASSES, EPSILON, DELTA = 1200, 200, 10, 2.0, 1e-5
+RECORDS, WIDTH, CLASSES, EPSILON, DELTA = 6000, 200, 10, 2.0, 1e-5
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_rounding_adds_was_reserved(ledger: Ledger, by_hand: bool) -> None:
     numbers = np.random.default_rng(0)
     data = numbers.normal(size=(RECORDS, WIDTH)), numbers.integers(CLASSES, size=RECORDS)
     loss = lethe.losses.Softmax(feature_norm=1.0, classes=CLASSES)
-    shape = lethe.Run(records=RECORDS, batches=lethe.Cyclic(size=60), passes=2, step_size=0.5, loss=loss, release="last")
+    shape = lethe.Run(records=RECORDS, batches=lethe.Cyclic(size=20), passes=2, step_size=0.5, loss=loss, release="last")
     run = lethe.plan(shape, epsilon=1.0, delta=DELTA)
     number = ledger.reserve("patients", lethe.certify(run, delta=DELTA), by="team").number if by_hand else None
     fitted = fit_linear(run, *data, classes=CLASSES, ledger=Spending(ledger, "patients", by="team", reservation=number))
