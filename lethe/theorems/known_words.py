@@ -8,6 +8,9 @@ from lethe.run.participation import BatchSizes, Participation
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 
+_ROUNDED_TWICE = ("ridge", "l1", "elastic_net", "box")
+"""Regularisers whose proximal step is known to round each parameter at most twice."""
+
 
 def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
     """A failing finding if a field of the run has an unknown value; else empty.
@@ -83,6 +86,8 @@ def arithmetic(run: Run) -> Finding:
         errors = run.rounding_errors
         assert errors is not None
         detail = f"{dtype} parameters of norm <= {norm:.6g} after noise: rounding, up to {errors.max():.2g} a step, is counted"
+        if dividing := [part.kind for part in run.regularisers if part.kind not in _ROUNDED_TWICE]:
+            detail += f"; that of the norm or singular values in a step of {dividing[0]} is not"
     return holds("arithmetic", detail, evidence="declared")
 
 

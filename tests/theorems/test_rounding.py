@@ -151,6 +151,17 @@ def test_what_is_not_known_is_declared() -> None:
     assert "is counted" in counted["arithmetic"].detail
 
 
+def test_what_a_certificate_does_not_count_it_says() -> None:
+    """The norm that a ball divides by has more than two roundings; a ridge's step has two."""
+
+    def detail(**changes: Any) -> str:
+        return next(one.detail for one in OptimalShift().examine(make_run(**changes)) if one.name == "arithmetic")
+
+    assert "step of ball is not" in detail(**BOUNDED)
+    assert "step of simplex is not" in detail(regulariser=lethe.Simplex(total=1.0))
+    assert detail(regulariser=lethe.Ridge(strength=0.1)).endswith("is counted")
+
+
 def test_released_iterates_are_noised_before_they_are_rounded() -> None:
     run = make_run(release="all")
     assert lethe.certify(run, delta=1e-5).epsilon == lethe.certify(run.replace(precision=None), delta=1e-5).epsilon
