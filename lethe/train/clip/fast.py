@@ -1,0 +1,204 @@
+"""The fast way: one forward and one backward pass for all records, and the rules of layers.
+
+While a batch is computed the trained parameters do not require grad: no gradient of a whole batch is ever taken. What a layer gives does,
+and a hook on it is handed the gradient in it; what the layer was given is saved as autograd saves, so that activation checkpointing and
+offloading find it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from lethe.train.clip.grouping import Blocks, Grouping, Interleaved
+from lethe.train.clip.layers import Layer
+from lethe.train.clip.memory import Memory
+from lethe.train.clip.parts import Part, together
+from lethe.train.clip.rules.any_layer import tensors_of
+from lethe.train.clip.rules.rule import Call, Parts
+
+Gradients = dict[nn.Parameter, Part]
+
+LAYOUTS = ("blocks", "interleaved", "second", "shared")
+"""What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
+side; records are along the second dimension; or indices that are alone in a row are the same for all records, such as positions."""
+
+
+class _Hold(torch.autograd.Function):
+    """Saves tensors as autograd does."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        return anchor.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None,) * (1 + len(ctx.saved_tensors))
+
+
+class _Anchored(torch.autograd.Function):
+    """The same tensor, of which a gradient is asked."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, anchor: Tensor) -> Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None
+
+
+class Recording:
+    """The calls of one batch, and the parts that its backward pass makes of them.
+
+    Args:
+        records: B.
+        layout: one of LAYOUTS.
+        memory: for gradients that are kept.
+        device: of the model.
+    """
+
+    def __init__(self, records: int, layout: str, memory: Memory, device: torch.device) -> None:
+        self.records, self.layout, self.memory = records, layout, memory
+        self.parts: dict[nn.Parameter, list[Part]] = defaultdict(list)
+        self.anchor = torch.zeros((), device=device, requires_grad=True)
+        self._late: list[Callable[[], None]] = []
+
+    def watched(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
+        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
+
+        Raises:
+            ValueError: its rows are not the records'.
+        """
+        turned, inputs = self._turned(output), list(inputs)
+        grouping = None
+        if not turned:
+            output, inputs, grouping = self._rows(output, inputs)
+        output = self.anchored(output)
+        held = _Hold.apply(self.anchor, *inputs).grad_fn
+
+        def arrived(gradient: Tensor) -> None:
+            saved = [tensor.detach() for tensor in held.saved_tensors]
+            if turned:
+                gradient = gradient.transpose(0, 1)
+                saved = [tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor for tensor in saved]
+            self._add(layer, rule(gradient, tuple(saved), self.memory), grouping)
+
+        output.register_hook(arrived)
+        return output
+
+    def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """A forward hook."""
+        if not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+            return output
+        parts_of = layer.rule.parts
+        assert parts_of is not None
+        leaves, spec = tree_flatten((args, kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+        def call(gradients: tuple[Tensor | None, ...], saved: Sequence[Tensor], memory: Memory) -> Parts:
+            for place, tensor in zip(places, saved, strict=True):
+                others[place] = tensor
+            args, kwargs = tree_unflatten(others, spec)
+            return parts_of(Call(module, args, kwargs, gradients, layer.parameters.keys(), memory))
+
+        inputs = [leaves[place] for place in places]
+        if isinstance(output, Tensor):
+            return self.watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
+        return self._several(layer, output, inputs, call)
+
+    def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
+        """Of a layer with several outputs the gradients are collected first."""
+        leaves, spec = tree_flatten(output)
+        outputs = tensors_of(output)
+        if any(len(tensor) != self.records for tensor in outputs):
+            raise ValueError("several outputs whose first dimension is not the records'")
+        anchored = {id(tensor): self.anchored(tensor) for tensor in outputs}
+        held = _Hold.apply(self.anchor, *inputs).grad_fn
+        gradients: list[Tensor | None] = [None] * len(outputs)
+        saved: list[Tensor] = []
+
+        def arrived(place: int, gradient: Tensor) -> None:
+            if not saved:
+                saved.extend(tensor.detach() for tensor in held.saved_tensors)
+                self._late.append(lambda: self._add(layer, call(tuple(gradients), saved, self.memory), None))
+            gradients[place] = gradient
+
+        for place, tensor in enumerate(outputs):
+            anchored[id(tensor)].register_hook(partial(arrived, place))
+        return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
+
+    def anchored(self, output: Tensor) -> Tensor:
+        """The output, if need be made one that gradients come to."""
+        return output if output.requires_grad else _Anchored.apply(output, self.anchor)
+
+    def gradients(self) -> Gradients:
+        """The parts of each parameter, all calls together."""
+        for late in self._late:
+            late()
+        found = {parameter: together(parts, parameter.numel(), self.memory) for parameter, parts in self.parts.items()}
+        self.parts, self._late = {}, []
+        return found
+
+    def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
+        for name, part in parts:
+            parameter = layer.parameters.get(name)
+            if parameter is not None:
+                self.parts[parameter].append(part if grouping is None else part.grouped(grouping))
+
+    def _turned(self, output: Tensor) -> bool:
+        """Whether the records are along the second dimension."""
+        if output.dim() < 3 or output.shape[1] != self.records:
+            return False
+        return self.layout == "second" or (len(output) != self.records and len(output) % self.records != 0)
+
+    def _rows(self, output: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Tensor], Grouping | None]:
+        """The output with one row a record, or with k, and then how they lie."""
+        rows, records = len(output), self.records
+        alone = self.layout == "shared" and bool(inputs) and inputs[0].dim() == 1
+        if rows == records and not alone:
+            return output, inputs, None
+        if rows == 1 and not alone:
+            output = output.expand(records, *output.shape[1:])
+            return output, [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs], None
+        if rows % records == 0 and not alone:
+            return output, inputs, (Interleaved if self.layout == "interleaved" else Blocks)(records, rows // records)
+        # The same for all records, without a dimension of theirs: they are given one.
+        return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], None
+
+
+@contextmanager
+def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.Parameter]) -> Generator[None]:
+    """Within: calls of these layers are recorded, forward and backward, and the trained parameters do not require grad."""
+    handles: list[Any] = []
+    replaced: list[nn.Module] = []
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
+    try:
+        for layer in layers:
+            if layer.rule.forward is None:
+                handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
+            else:
+                replaced.append(layer.module)
+                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.watched, layer))
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        for module in replaced:
+            del module.forward
+        for handle in handles:
+            handle.remove()
+        torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -1,0 +1,66 @@
+"""Rows of a batch that belong together: k rows of each record, or the records of each user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Grouping = Callable[[Tensor], Tensor]
+"""(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """k blocks of all records, one after another.
+
+    Args:
+        records: B.
+        each: k.
+    """
+
+    records: int
+    each: int
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """See Grouping."""
+        return rows.unflatten(0, (self.each, self.records)).transpose(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """The k rows of each record side by side.
+
+    Args:
+        records: B.
+        each: k.
+    """
+
+    records: int
+    each: int
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """See Grouping."""
+        return rows.unflatten(0, (self.records, self.each))
+
+
+class Table:
+    """Units with any rows.
+
+    Args:
+        rows: of each unit.
+        device: of the batch.
+    """
+
+    def __init__(self, rows: list[list[int]], device: torch.device) -> None:
+        most = max(map(len, rows))
+        table = torch.tensor([[*own, *[-1] * (most - len(own))] for own in rows], device=device)
+        self._table, self._empty = table.clamp(min=0), table < 0
+        self._full = all(len(own) == most for own in rows)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """See Grouping."""
+        gathered = rows[self._table]
+        return gathered if self._full else gathered.masked_fill_(self._empty.view(*self._empty.shape, *[1] * (rows.dim() - 1)), 0)

@@ -1,0 +1,55 @@
+"""The layers of a model that own trained parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from lethe.train.clip.rules.registry import rule_for, rule_of
+from lethe.train.clip.rules.rule import Rule
+
+_NEVER_CALLED = (nn.ParameterList, nn.ParameterDict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A module whose calls are recorded.
+
+    Args:
+        module: is called in the forward pass.
+        parameters: trained, by their names within the module.
+        rule: makes their parts.
+    """
+
+    module: nn.Module
+    parameters: Mapping[str, nn.Parameter]
+    rule: Rule
+
+
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of a model: each trained parameter is in those that own it, or in the module around a list that does."""
+    layers: list[Layer] = []
+    seen: set[nn.Module] = set()
+
+    def walk(module: nn.Module) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        rule = rule_of(module)
+        if rule is not None and rule.whole:
+            own = dict(module.named_parameters(remove_duplicate=False))
+        else:
+            own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+            for name, child in module.named_children():
+                if isinstance(child, _NEVER_CALLED) or name == "parametrizations":
+                    own |= {f"{name}.{inner}": parameter for inner, parameter in child.named_parameters()}
+                else:
+                    walk(child)
+        trained = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
+        if trained:
+            layers.append(Layer(module, trained, rule_for(module, trained)))
+
+    walk(model)
+    return layers

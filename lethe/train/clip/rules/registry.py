@@ -1,0 +1,55 @@
+"""The rule of each type of layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from torch import nn
+
+from lethe.train.clip.rules.any_layer import any_layer
+from lethe.train.clip.rules.embedding import embedding
+from lethe.train.clip.rules.linear import linear, transposed_linear
+from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from lethe.train.clip.rules.rule import Rule
+
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: Rule(linear),
+    nn.Embedding: Rule(embedding),
+    nn.LayerNorm: Rule(layer_norm),
+    nn.RMSNorm: Rule(rms_norm),
+    nn.GroupNorm: Rule(group_norm),
+    nn.InstanceNorm1d: Rule(instance_norm),
+    nn.InstanceNorm2d: Rule(instance_norm),
+    nn.InstanceNorm3d: Rule(instance_norm),
+    nn.BatchNorm1d: Rule(batch_norm),
+    nn.BatchNorm2d: Rule(batch_norm),
+    nn.BatchNorm3d: Rule(batch_norm),
+}
+"""Layer type -> rule."""
+
+NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(transposed_linear)}
+"""Rules of types in packages that need not be there, by the types' full names."""
+
+ANY = Rule(any_layer)
+"""Of every other layer."""
+
+# A convolution's forward hands its work to a method of another name.
+_COMPUTING = ("forward", "_conv_forward")
+
+
+def rule_of(module: nn.Module) -> Rule | None:
+    """The rule of the module's type, or of a base class whose `forward` it inherits unchanged; None: it has none."""
+    if any(name in vars(module) for name in _COMPUTING) or module._forward_pre_hooks:
+        return None
+    kind = type(module)
+    for base in kind.__mro__:
+        rule = RULES.get(base) or NAMED.get(f"{base.__module__}.{base.__qualname__}")
+        if rule is not None:
+            return rule if all(getattr(kind, name, None) is getattr(base, name, None) for name in _COMPUTING) else None
+    return None
+
+
+def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
+    """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
+    rule = rule_of(module)
+    return ANY if rule is None or "parametrizations" in module._modules or not rule.whole and any("." in name for name in names) else rule

@@ -1,0 +1,78 @@
+"""How far rounding can put a sum of clipped gradients from the exact one, whatever the records are."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+
+import torch
+
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train.clipping.groups import Group
+
+# T positions of a record whose gradients are not formed are T terms of lengths that add up to L. A record for which rounding in float32
+# could matter is taken out of the product (measuring.py), so that T L is at most this many clip norms in the product.
+_TERMS, _TERMS_ON_GPU = 67, 4200
+
+# Additions over the parts of a shared weight and the uses of a layer; and processes at the least, so that a training can go on in more.
+_OTHERS, _PROCESSES = 64, 2**10
+
+_MOST, _PRINTED = 0.5, 1e-3  # shares of the clip norm: what is refused, and from which on people are told
+
+
+def largest_batch(run: Run) -> int:
+    r"""K: the records of a batch; of random size $b + 12\sqrt b + 100$, which more are with a probability below $e^{-70}$."""
+    size = run.batch_size
+    if not run.batches.exact_size:
+        size = min(math.ceil(size + 12 * math.sqrt(size) + 100), run.records)
+    return size if run.batches.cap is None else min(size, run.batches.cap)
+
+
+def sum_error(records: int, part: int, *, processes: int, device: torch.device) -> float:
+    r"""A bound on twice the rounding error of a sum, over the clip norm.
+
+    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,\big(\max\{67P + \lceil K/P\rceil, 67 + K\} + W + 64\big),\qquad u = 2^{-53}$$
+
+    Parts of any sizes up to P are within it: what is added is convex in the size, and parts may be of one record, where a model is trained
+    record by record. Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
+
+    Args:
+        records: K, of a batch.
+        part: P, of a micro-batch at most.
+        processes: W; 1024 if there are fewer.
+        device: where the sum is made; a GPU takes fewer records out of products, and has 4200 for 67.
+    """
+    terms = _TERMS if device.type == "cpu" else _TERMS_ON_GPU
+    through = max(terms * part + math.ceil(records / part), terms + records)
+    first_order = 2.0**-52 * records * (through + max(processes, _PROCESSES) + _OTHERS)
+    return first_order / (1.0 - 2.0 * first_order) * (1 + 2.0**-50) if first_order < _MOST else math.inf
+
+
+def margin_of(run: Run, part: int | None, *, processes: int, device: torch.device) -> float:
+    """The share of the clip norm by which records are clipped shorter, so that sums as they are computed move by no more than it says.
+
+    Args:
+        run: that is carried out.
+        part: the most records of a micro-batch; None: all of a batch.
+        processes: that train together.
+        device: where the sums are made.
+    Raises:
+        InputError: half of the clip norm would be lost.
+    """
+    records = largest_batch(run)
+    part = records if part is None else min(records, part)
+    share = sum_error(records, part, processes=processes, device=device)
+    message = f"a sum of up to {records} gradients in parts of {part} may be off by {share:.2g} of the clip norm"
+    remedy = f"give physical_size, {math.ceil(math.sqrt(records / 64))} or so, or smaller batches: their sums are more exact."
+    if not share <= _MOST:
+        raise InputError(f"clip_norm: {message}.", source="records, batches and physical_size", remedy=remedy)
+    if share > _PRINTED:
+        warnings.warn(f"{message}: records are clipped to so much less, which the certificate needs. {remedy}", stacklevel=2)
+    return share
+
+
+def shorter(groups: tuple[Group, ...], margin: float) -> tuple[Group, ...]:
+    """The groups with norms that are smaller by this share."""
+    return tuple(replace(group, clip_norm=group.clip_norm * (1.0 - margin)) for group in groups)
