@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lethe.train.clip.grouping import Blocks, Grouping, Interleaved
 from lethe.train.clip.layers import Layer
@@ -23,6 +23,7 @@ from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import Part, together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, Part]
 
@@ -65,13 +66,20 @@ class Recording:
         layout: one of LAYOUTS.
         memory: for gradients that are kept.
         device: of the model.
+
+    Attributes:
+        ambiguous: whether another layout would have made a difference.
+        precision: the coarsest type of number that a layer gave.
     """
 
     def __init__(self, records: int, layout: str, memory: Memory, device: torch.device) -> None:
         self.records, self.layout, self.memory = records, layout, memory
         self.parts: dict[nn.Parameter, list[Part]] = defaultdict(list)
+        self.ambiguous = False
+        self.precision = torch.float64
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         self._late: list[Callable[[], None]] = []
+        self._computing = False  # a rule, which may call the layer again
 
     def watched(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
@@ -80,6 +88,8 @@ class Recording:
             ValueError: its rows are not the records'.
         """
         turned, inputs = self._turned(output), list(inputs)
+        if output.dtype != torch.float64:
+            self.precision = coarser(self.precision, output.dtype)
         grouping = None
         if not turned:
             output, inputs, grouping = self._rows(output, inputs)
@@ -98,7 +108,7 @@ class Recording:
 
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook."""
-        if not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+        if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
         parts_of = layer.rule.parts
         assert parts_of is not None
@@ -151,21 +161,28 @@ class Recording:
         return found
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
-        for name, part in parts:
-            parameter = layer.parameters.get(name)
-            if parameter is not None:
-                self.parts[parameter].append(part if grouping is None else part.grouped(grouping))
+        self._computing = True
+        try:
+            for name, part in parts:
+                parameter = layer.parameters.get(name)
+                if parameter is not None:
+                    self.parts[parameter].append(part if grouping is None else part.grouped(grouping))
+        finally:
+            self._computing = False
 
     def _turned(self, output: Tensor) -> bool:
         """Whether the records are along the second dimension."""
         if output.dim() < 3 or output.shape[1] != self.records:
             return False
+        self.ambiguous = True
         return self.layout == "second" or (len(output) != self.records and len(output) % self.records != 0)
 
     def _rows(self, output: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Tensor], Grouping | None]:
         """The output with one row a record, or with k, and then how they lie."""
         rows, records = len(output), self.records
-        alone = self.layout == "shared" and bool(inputs) and inputs[0].dim() == 1
+        alone = bool(inputs) and inputs[0].dim() == 1
+        self.ambiguous |= rows != records or alone
+        alone &= self.layout == "shared"
         if rows == records and not alone:
             return output, inputs, None
         if rows == 1 and not alone:

@@ -11,14 +11,14 @@ from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lethe.train.clip.parts import Rows
-from lethe.train.clip.rules.rule import Call, Parts, frozen
+from lethe.train.clip.rules.rule import Call, Parts
 
 
 def any_layer(call: Call) -> Parts:
-    """The layer is computed again for each row, which must not be random."""
+    """The layer is computed again for each row: where it is random, the check finds that its gradients are others."""
     rows = len(next(gradient for gradient in call.gradients if gradient is not None))
-    others = frozen(call.module)
-    own = {name: others.pop(name) for name in call.names}
+    parameters = dict(call.module.named_parameters(remove_duplicate=False))
+    own = {name: parameters[name].detach() for name in call.names}
     leaves, spec = tree_flatten((call.args, dict(call.kwargs)))
     dims = [0 if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == rows else None for leaf in leaves]
     if 0 not in dims:
@@ -26,14 +26,14 @@ def any_layer(call: Call) -> Parts:
 
     def product(own: dict[str, Tensor], gradients: list[Tensor | None], *leaves: Any) -> Tensor:
         args, kwargs = tree_unflatten([leaf[None] if dim == 0 else leaf for leaf, dim in zip(leaves, dims, strict=True)], spec)
-        outputs = tensors_of(functional_call(call.module, {**others, **own}, args, kwargs))
+        outputs = tensors_of(functional_call(call.module, own, args, kwargs, tie_weights=False))
         products = [(out[0] * gradient).sum() for out, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
         return torch.stack(products).sum()
 
     wanted = [None if gradient is None else 0 for gradient in call.gradients]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        formed = vmap(grad(product), (None, wanted, *dims), randomness="error")(own, list(call.gradients), *leaves)
+        formed = vmap(grad(product), (None, wanted, *dims), randomness="different")(own, list(call.gradients), *leaves)
     for name, gradients in formed.items():
         yield name, Rows(gradients)
 

@@ -80,8 +80,3 @@ def wide(tensor: Tensor) -> Tensor:
 def positions(tensor: Tensor) -> Tensor:
     """Shape (rows, positions, features)."""
     return tensor[:, None] if tensor.dim() == 2 else tensor.flatten(1, -2) if tensor.dim() > 3 else tensor
-
-
-def frozen(module: nn.Module) -> dict[str, Tensor]:
-    """A layer's parameters by name, detached."""
-    return {name: parameter.detach() for name, parameter in module.named_parameters()}

@@ -1,0 +1,198 @@
+"""The one check: a few records alone against their part of a batch, alone again after the others, and nothing written meanwhile.
+
+It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
+deceive it is not looked for; `isolation="enforced"` is for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import HypothesisError, InputError
+from lethe.train.clip.batch import records_of, rows_of
+from lethe.train.clip.draws import Chance, SameDraws, without_hidden_draws
+from lethe.train.clip.isolated import Losses, gradient_of
+from lethe.train.clip.kept_state import Attributes, digests
+from lethe.train.clip.parts import Part
+from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, coarser, sample
+
+_FEW = 3  # records that are compared
+_ODDS = 128  # of a batch to be looked at by chance
+
+Gradient = dict[nn.Parameter, Tensor]
+
+
+class Schedule:
+    """Which batches are looked at: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
+    where other parameters are trained or other modules are in training mode."""
+
+    def __init__(self) -> None:
+        self._batches, self._largest = 0, 0
+        self._states: set[Hashable] = set()
+
+    def due(self, records: int, state: Hashable) -> bool:
+        """Whether the next batch is one of them."""
+        self._batches += 1
+        due = (
+            self._batches & (self._batches - 1) == 0
+            or records > 1.5 * self._largest
+            or state not in self._states
+            or chance.randrange(_ODDS) == 0
+        )
+        if due:
+            self._largest = max(self._largest, records)
+            self._states.add(state)
+        return due
+
+
+class Look:
+    """One batch that is looked at.
+
+    Args:
+        model, losses: of the Clipper.
+        names: of the trained parameters.
+        batch: all of it.
+        usable: the records that count.
+        collated: some records collated alone, as batches of one, where the batch is padded.
+        attributes: of the model before its first batch.
+    Raises:
+        Exception: a record alone fails.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        losses: Losses,
+        names: Mapping[nn.Parameter, str],
+        batch: Any,
+        usable: Sequence[int],
+        collated: Mapping[int, Any],
+        attributes: Attributes,
+    ) -> None:
+        self._model, self._losses, self._names, self._attributes = model, losses, names, attributes
+        self._written = digests(model)
+        few = sample([*collated] or usable, _FEW)
+        self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
+        self._chance = Chance()
+        self.random = False
+        self._before = {record: self._alone(rows) for record, rows in self._records.items()}
+        self._batch = batch
+
+    @property
+    def records(self) -> list[int]:
+        """Those that are compared."""
+        return list(self._records)
+
+    def _alone(self, rows: Any) -> tuple[Gradient, Tensor]:
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), rows))
+
+    def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
+        """What is computed where each record is given the draws of one."""
+        self._chance.rewind()
+        draws = SameDraws(records, side_by_side=side_by_side)
+        try:
+            with draws, without_hidden_draws(self._model.modules()):
+                return computed()
+        finally:
+            self.random = self.random or draws.calls > 0 or self._chance.drew() or _drops(self._model)
+            self._chance.rewind()
+
+    def difference(self, parts: Mapping[nn.Parameter, Part], rows: Sequence[int], precision: torch.dtype) -> str | None:
+        """Where the parts of some rows of the batch are other gradients than those of the records alone, in words; None: nowhere."""
+        for record, (gradient, _) in self._before.items():
+            if record not in rows:
+                continue
+            whole = _norm(gradient.values())
+            if not whole < float("inf"):  # nor is it NaN
+                continue
+            for parameter, alone in gradient.items():
+                one = torch.zeros_like(alone)
+                if parameter in parts:
+                    only = torch.zeros(len(rows), dtype=torch.float64, device=alone.device)
+                    only[rows.index(record)] = 1.0
+                    one = parts[parameter].weighted(only).reshape(alone.shape)
+                error, size = float((one - alone).double().norm()), float(alone.double().norm())
+                if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
+                    name = self._names[parameter]
+                    return f"the gradient of record {record} in {name} is off by {error:.3g} from that of the record alone, of norm {size:.3g}"
+        return None
+
+    def refuse_mixed(self, precision: torch.dtype) -> None:
+        """Refuse a model in which a record's loss depends on the others.
+
+        Raises:
+            InputError: see above.
+        """
+        records = records_of(self._batch)
+
+        def computed() -> Tensor:
+            with torch.no_grad():
+                return self._losses(self._batch).detach()
+
+        for layout in (False, True):
+            try:
+                together = self.same_draws(records, computed, side_by_side=layout)
+            except FAILURES:  # it takes no batch, or none without gradients
+                return
+            alone = torch.cat([loss.reshape(1) for _, loss in self._before.values()])
+            scale = together[together.isfinite()].abs().max() if bool(together.isfinite().any()) else 0.0
+            apart = (together[self.records] - alone).abs() > ALLOWED[coarser(together.dtype, precision)] * scale
+            apart &= alone.isfinite()
+            if not bool(apart.any()):
+                return
+        worst = int(apart.nonzero()[0, 0])
+        raise InputError(
+            f"the loss of record {self.records[worst]} is {float(together[self.records[worst]]):.6g} in its batch and "
+            f"{float(alone[worst]):.6g} alone: it depends on the other records.",
+            source="the check of a batch against its records alone",
+            remedy=f"{BATCH_STATISTICS} Mask padding in averages and attention; leave out what is computed of a whole batch.",
+        )
+
+    def after(self) -> None:
+        """Compare what the batch left behind.
+
+        Raises:
+            HypothesisError: the model was written to, or keeps what it saw.
+        """
+        now = digests(self._model)
+        if written := [name for name, digest in self._written.items() if now.get(name) != digest]:
+            raise HypothesisError(
+                f"the forward pass, or the loss, writes {written[0]} ({len(written)} in all): what it wrote of the records has no noise.",
+                source="the check of a batch: parameters and buffers before and after it",
+                remedy="put the layer in eval mode, freeze the buffer, or update it in a hook of the optimiser's step.",
+            )
+        record, rows = next(iter(self._records.items()))
+        again, _ = self._alone(rows)
+        self._compare(record, again, "after other records were computed")
+        if left := self._attributes.changed():
+            with self._attributes.fresh():
+                fresh, _ = self._alone(rows)
+            self._compare(record, fresh, f"where the model has seen no record yet: it keeps {left[0]}")
+
+    def _compare(self, record: int, other: Gradient, when: str) -> None:
+        gradient, _ = self._before[record]
+        whole = _norm(gradient.values())
+        if not whole < float("inf"):
+            return
+        for parameter, before in gradient.items():
+            error = float((other[parameter] - before).double().norm())
+            if not error <= 10 * ALLOWED_IN_SHAPE[parameter.dtype] * (float(before.double().norm()) + 0.01 * whole):
+                raise HypothesisError(
+                    f"record {record} has another gradient in {self._names[parameter]} {when} (off by {error:.3g} of {whole:.3g}): "
+                    "the model or the loss keeps what it saw, or draws numbers in a way that cannot be repeated.",
+                    source="the check of a batch: a record alone before and after the others",
+                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw from "
+                    "torch's global generator.",
+                )
+
+
+def _norm(tensors: Any) -> float:
+    return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm())
+
+
+def _drops(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.RNNBase) and module.dropout and module.training for module in model.modules())

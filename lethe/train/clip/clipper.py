@@ -1,0 +1,359 @@
+"""Clipper: the sum of records' clipped gradients, of any function of a batch to one loss a record."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError, LetheError, RecordByRecordWarning
+from lethe.train.clip.batch import records_of, rows_of
+from lethe.train.clip.check import Look, Schedule
+from lethe.train.clip.fast import LAYOUTS, Gradients, Recording, recorded
+from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
+from lethe.train.clip.grouping import Table
+from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, one_by_one
+from lethe.train.clip.kept_state import Attributes
+from lethe.train.clip.layers import Layer, layers_of
+from lethe.train.clip.memory import Memory, limit_of
+from lethe.train.clip.parts import Rows
+from lethe.train.clip.refusals import refuse_model
+from lethe.train.clip.sum_error import shorter
+from lethe.train.clip.sums import ClippedSums
+from lethe.train.core.comparison import FAILURES, coarser, first_line
+
+ISOLATIONS = ("checked", "enforced", "declared")
+"""How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
+
+FAST, VMAP, ALONE = "fast", "vmap", "alone"
+
+# Numbers of gradients that vmap forms at a time: 64 MiB of float32; on a GPU 1 GiB.
+_FORMED, _FORMED_ON_GPU = 2**24, 2**28
+
+
+class Way(NamedTuple):
+    """How the gradients of a batch's records are computed.
+
+    Args:
+        name: "fast", "vmap" or "alone".
+        layout: of the fast way, see `fast.LAYOUTS`.
+    """
+
+    name: str
+    layout: str = LAYOUTS[0]
+
+
+class _Differs(Exception):  # noqa: N818 - it is not shown
+    """A way gives other gradients than the records alone."""
+
+
+class Clipper:
+    r"""Sums $\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, of the trained parameters of a model.
+
+        clipper = Clipper(model, lambda batch: loss(model(batch["x"]), batch["y"]), clip_norm=1.0)
+        clipper.add({"x": features, "y": targets})
+        sums = clipper.take()
+
+    The model stays as it is: hooks are on its layers only while a batch is computed. A record whose loss or gradient is not finite
+    contributes 0.
+
+    Args:
+        model: any module.
+        losses: (batch) -> shape (B,), one loss a record, not averaged. The batch is any nest of tensors that have the records along their
+            first dimension; it is given parts of it as well, down to one record.
+        clip_norm: C > 0; or groups of parameters, each with a norm of its own, and then C is the root of the sum of their squares.
+        method: "clip", "normalise" or "automatic", see METHODS.
+        isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, records
+            are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
+            fast way, and nothing is compared. What modules or the loss keep in Python objects is outside "enforced" and "declared".
+        margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
+        gradient_memory: how many bytes the gradients of a batch's records may take at a time; None: 8 MiB, on a GPU 64.
+
+    Attributes:
+        groups: of parameters.
+        method: the Method.
+        isolation: as given.
+        ways: the names of the ways that were taken so far.
+        checked: whether a batch was compared.
+        precision: the coarsest type of number that layers have computed in.
+
+    Raises:
+        InputError: an argument is none of these, or the model mixes records by what its modules are (`refuse_model`).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        losses: Losses,
+        clip_norm: float | Sequence[Group] = 1.0,
+        *,
+        method: str = "clip",
+        isolation: str = "checked",
+        margin: float = 0.0,
+        gradient_memory: int | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
+        if not callable(losses):
+            raise InputError(f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.")
+        if method not in METHODS:
+            raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
+        if isolation not in ISOLATIONS:
+            raise InputError(f"isolation: got {isolation!r}; it needs one of {', '.join(ISOLATIONS)}.")
+        self.model, self.losses, self.isolation = model, losses, isolation
+        self.groups, self.method = as_groups(clip_norm), METHODS[method]
+        self.ways: set[str] = set()
+        self.checked = False
+        self.precision = torch.float64
+        self._sums = ClippedSums(shorter(self.groups, margin), self.method)
+        fast = [Way(FAST, layout) for layout in LAYOUTS]
+        self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
+        self._schedule, self._gradient_memory = Schedule(), gradient_memory
+        self._attributes: Attributes | None = None
+        self._modules: list[nn.Module] = []
+        self._known: list[object] = []
+        self._survey()
+
+    @property
+    def bound(self) -> float:
+        """C: the largest norm of one record's contribution to a sum."""
+        return total_bound(self.groups)
+
+    @property
+    def measured(self) -> bool | None:
+        """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
+        return self._sums.measured
+
+    @property
+    def contributed(self) -> bool | None:
+        """The same, of gradients that were not 0 either."""
+        return self._sums.contributed
+
+    @property
+    def last_norms(self) -> Tensor | None:
+        """Of the gradients before clipping, of the last batch: shape (B,), or (B, groups); of units, one each; None before any."""
+        return self._sums.last_norms
+
+    def add(
+        self,
+        batch: Any,
+        *,
+        counted: Tensor | None = None,
+        units: Sequence[Sequence[int]] | None = None,
+        collated: Mapping[int, Any] | None = None,
+    ) -> Tensor:
+        """Add the clipped gradients of a batch's records to the sums; several batches of one step give the sums of all.
+
+        Args:
+            batch: a nest of tensors, records first.
+            counted: shape (B,), bool; False for padding that is no record and adds nothing. None: all are records.
+            units: the rows that are clipped as one, such as the records of each user, by the gradient of the mean of their losses; None:
+                each by itself. All rows of a unit must be in one batch.
+            collated: some records as batches of one, by their places, where the batch was padded for the others: the check takes these.
+        Returns:
+            The losses, detached, shape (B,); 0 for what does not count, where records were computed alone.
+        Raises:
+            InputError: the losses are not one a record, or depend on other records.
+            HypothesisError: the forward pass writes into the model, or keeps what it saw; looked for in checked batches.
+        """
+        records = records_of(batch)
+        if not records:
+            return torch.zeros(0)
+        self._survey()
+        usable = range(records) if counted is None else counted.nonzero()[:, 0].tolist()
+        look = self._look(batch, usable, collated or {}) if len(usable) else None
+        reason = ""
+        while True:
+            way = self._tried[0]
+            try:
+                with self._sums.all_or_nothing():
+                    losses = self._added(way, batch, records, counted, units, look)
+                    if look is not None:
+                        look.after()
+                break
+            except (LetheError, torch.OutOfMemoryError):
+                raise
+            except (*FAILURES, _Differs) as error:
+                if len(self._tried) == 1:
+                    raise
+                reason = reason or first_line(error)
+                self._tried.pop(0)
+                while self._tried[0].name == way.name and not self._ambiguous:
+                    self._tried.pop(0)
+                if way.name == FAST != self._tried[0].name and self._attributes is not None:
+                    look = look or Look(self.model, self.losses, self._names, batch, usable, collated or {}, self._attributes)
+                    look.refuse_mixed(self.precision)
+        if reason and way.name != FAST:
+            self._warn(way, reason)
+        self.ways.add(way.name)
+        return losses
+
+    def take(self) -> dict[nn.Parameter, Tensor]:
+        """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
+        self._survey()
+        return self._sums.take(list(self._names))
+
+    # The model as it is now.
+
+    def _survey(self) -> None:
+        """Look at the model anew where other parameters are trained, or other modules are in training mode."""
+        if self._known == self._told():
+            return
+        refuse_model(self.model)
+        self._modules = list(self.model.modules())
+        self._known = self._told()
+        self._names = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        self._layers: list[Layer] = layers_of(self.model)
+        self._state = (tuple(self._names.values()), tuple(module.training for module in self._modules))
+        self._device = next(iter(self._names)).device
+        for name in self._names.values():
+            group_of(name, self.groups)
+
+    def _told(self) -> list[object]:
+        parameters = [parameter for module in self._modules for parameter in module._parameters.values() if parameter is not None]
+        return [[id(parameter) for parameter in parameters if parameter.requires_grad], [module.training for module in self._modules]]
+
+    # The check.
+
+    def _look(self, batch: Any, usable: Sequence[int], collated: Mapping[int, Any]) -> Look | None:
+        if self._attributes is None and self.isolation == "checked":
+            self._attributes = Attributes(self.model)
+        if self._attributes is None or not self._schedule.due(len(usable), self._state):
+            return None
+        return Look(self.model, self.losses, self._names, batch, usable, collated, self._attributes)
+
+    def _warn(self, way: Way, reason: str) -> None:
+        how = "under torch.func.vmap" if way.name == VMAP else "record by record"
+        warnings.warn(f"the model is trained {how}, as exact and slower: {reason}", RecordByRecordWarning, stacklevel=4)
+
+    # Three ways.
+
+    def _added(
+        self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
+    ) -> Tensor:
+        if way.name == FAST:
+            return self._fast(way, batch, records, counted, units, look)
+        own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
+        groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
+        told: Tensor | None = None
+        for rows, parts, losses in self._isolated(way, batch, groups):
+            if look is not None and units is None and not look.random and way.name == VMAP:
+                self._require(look, parts, rows)
+            self._sums.add(parts, self._names, losses[0], None)
+            told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
+            told[rows] = losses[1]
+        return torch.zeros(records) if told is None else told
+
+    def _fast(
+        self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
+    ) -> Tensor:
+        if look is not None and look.random:
+            parts, _ = look.same_draws(
+                records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
+            )
+            self._require(look, parts, range(records))
+        parts, losses = self._gradients(way, batch, records, units)
+        if look is not None and not look.random:
+            if units is None:
+                self._require(look, parts, range(records))
+            else:
+                self._require(look, self._gradients(way, batch, records, None)[0], range(records))
+        if units is None:
+            self._sums.add(parts, self._names, losses, counted)
+            return losses
+        if counted is not None:
+            raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
+        table = Table([list(rows) for rows in units], losses.device)
+        grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
+        self._sums.add(grouped, self._names, table(losses).sum(1), None)
+        return losses
+
+    def _require(self, look: Look, parts: Gradients, rows: Sequence[int]) -> None:
+        self.checked = True
+        if said := look.difference(parts, rows, self.precision):
+            raise _Differs(said)
+
+    def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
+        """One forward and one backward pass for all records."""
+        recording = Recording(records, way.layout, Memory(limit_of(self._gradient_memory, self._device)), self._device)
+        self._ambiguous = True
+        try:
+            with recorded(self._layers, recording, list(self._names)):
+                losses = self._checked(self.losses(batch), records)
+                weighted = losses if units is None else losses * _shares(units, losses)
+                with torch.autocast(losses.device.type, enabled=False):
+                    if losses.requires_grad:
+                        weighted.sum().backward()
+                    parts = recording.gradients()
+        finally:
+            self._ambiguous = recording.ambiguous
+        self.precision = coarser(self.precision, recording.precision)
+        return parts, losses.detach()
+
+    def _isolated(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
+        """Rows, the gradients of their units, and the losses of units and of rows."""
+        trained = list(self._names)
+        if way.name == VMAP:
+            numbers = sum(parameter.numel() for parameter in trained)
+            size = max(1, (_FORMED if self._device.type == "cpu" else _FORMED_ON_GPU) // max(1, numbers))
+            for units in _chunks(groups, size):
+                rows = [row for unit in units for row in unit]
+                parts, values = by_vmap(self.model, self.losses, trained, rows_of(batch, rows))
+                values = values.detach()
+                if len(rows) == len(units):
+                    yield rows, parts, (values, values)
+                    continue
+                ends = torch.tensor([len(unit) for unit in units]).cumsum(0).tolist()
+                table = Table([list(range(end - len(unit), end)) for unit, end in zip(units, ends, strict=True)], values.device)
+                counts = torch.tensor([len(unit) for unit in units], device=values.device)
+                means = {
+                    parameter: Rows(part.grouped(table).rows() / counts.view(-1, *[1] * parameter.dim()))
+                    for parameter, part in parts.items()
+                }
+                yield rows, means, (table(values).sum(1) / counts, values)
+            return
+        for unit in groups:
+            summed, values = None, []
+            for row in unit:
+                gradient, value = gradient_of(lambda one: self._checked(self.losses(one), 1), trained, rows_of(batch, slice(row, row + 1)))
+                values.append(value)
+                summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
+            assert summed is not None
+            losses = torch.cat(values)
+            yield unit, one_by_one(summed, 1 / len(unit)), (losses.mean(0, keepdim=True), losses)
+
+    def _checked(self, losses: Any, records: int) -> Tensor:
+        if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
+            losses = losses[:, 0]
+        if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
+            got = f"shape {tuple(losses.shape)}, {losses.dtype}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(
+                f"losses: got {got}; it needs shape ({records},), one loss a record: a mean hides the records.",
+                source="the loss of a batch",
+                remedy='compute the loss with reduction="none", and average over positions within a record only: '
+                "losses.reshape(records, -1).mean(1).",
+            )
+        return losses
+
+
+def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """1 over the number of rows of each row's unit."""
+    shares = torch.zeros(len(like))
+    for rows in units:
+        shares[list(rows)] = 1 / len(rows)
+    return shares.to(like)
+
+
+def _chunks(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
+    """Units together, of up to so many rows, or one."""
+    chunk: list[list[int]] = []
+    for unit in groups:
+        if chunk and sum(map(len, chunk)) + len(unit) > size:
+            yield chunk
+            chunk = []
+        chunk.append(unit)
+    if chunk:
+        yield chunk

@@ -1,0 +1,133 @@
+"""Random layers under the check: every record is given the draws of one, so that a batch and a record alone can be compared in training mode.
+
+What a function draws without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator
+of one's own are not seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    torch.dropout,
+}
+_LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
+_SHAPED = {torch.rand, torch.randn}
+_IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
+
+
+class SameDraws(TorchFunctionMode):
+    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw.
+
+    Args:
+        records: of the batch.
+        side_by_side: how several rows of a record lie: side by side, or in blocks of all records.
+
+    Attributes:
+        calls: how often numbers were drawn.
+    """
+
+    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
+        super().__init__()
+        self.records, self.side_by_side, self.calls = records, side_by_side, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """See TorchFunctionMode."""
+        kwargs = dict(kwargs or {})
+        if func is functional.scaled_dot_product_attention:  # it has no mask to share
+            self.calls += bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            return func(*args, **(kwargs if len(args) > 4 else kwargs | {"dropout_p": 0.0}))
+        if func is functional.multi_head_attention_forward:
+            self.calls += bool(args[10])
+            return func(*args[:10], 0.0, *args[11:], **kwargs)
+        first = args[0] if args else None
+        if func in _DROPOUTS and self._of_batch(first):
+            kwargs.pop("inplace", None)
+            return first * self._same(lambda: func(torch.ones_like(self._one(first)), *args[1:], **kwargs), first)
+        if func is torch.bernoulli and self._of_batch(first):
+            return (self._same(lambda: torch.rand_like(self._one(first)), first) < first).to(first.dtype)
+        if func in _LIKE and self._of_batch(first):
+            return self._same(lambda: func(self._one(first), *args[1:], **kwargs), first).clone()
+        if func in _IN_PLACE and self._of_batch(first):
+            return first.copy_(self._same(lambda: func(self._one(first).clone(), *args[1:], **kwargs), first))
+        if func in _SHAPED:
+            shape = tuple(first) if isinstance(first, tuple | list) else args
+            if shape and shape[0] and shape[0] % self.records == 0:
+                drawn = self._draw(lambda: func(shape[0] // self.records, *shape[1:], **kwargs))
+                return self._given_to_all(drawn, shape[0])
+        return func(*args, **kwargs)
+
+    def _of_batch(self, tensor: Any) -> bool:
+        return isinstance(tensor, Tensor) and tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self.records == 0
+
+    def _one(self, tensor: Tensor) -> Tensor:
+        return tensor.detach()[: len(tensor) // self.records]
+
+    def _same(self, draw: Callable[[], Tensor], like: Tensor) -> Tensor:
+        return self._given_to_all(self._draw(draw), len(like))
+
+    def _draw(self, draw: Callable[[], Tensor]) -> Tensor:
+        self.calls += 1
+        with torch.random.fork_rng():
+            torch.manual_seed(self.calls)
+            return draw()
+
+    def _given_to_all(self, drawn: Tensor, rows: int) -> Tensor:
+        if len(drawn) == 1:
+            return drawn.expand(rows, *drawn.shape[1:])
+        return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
+
+
+class Chance:
+    """The random generators of torch, numpy and Python, as they are now."""
+
+    def __init__(self) -> None:
+        self._devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        self._torch = self._now()
+        self._others = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+
+    def rewind(self) -> None:
+        """Set them back."""
+        torch.set_rng_state(self._torch[0])
+        for device, state in zip(self._devices, self._torch[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        random.setstate(self._others[0])
+        np.random.set_state(self._others[1])  # noqa: NPY002 - what models draw from
+
+    def drew(self) -> bool:
+        """Whether numbers were drawn since."""
+        same = all(torch.equal(now, before) for now, before in zip(self._now(), self._torch, strict=True))
+        now, before = np.random.get_state(), self._others[1]  # noqa: NPY002 - what models draw from
+        return not same or random.getstate() != self._others[0] or now[2] != before[2] or not np.array_equal(now[1], before[1])  # pyright: ignore
+
+
+@contextmanager
+def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[None]:
+    """Within: recurrent layers drop nothing."""
+    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout]
+    try:
+        for module, _ in dropping:
+            module.dropout = 0.0
+        yield
+    finally:
+        for module, dropout in dropping:
+            module.dropout = dropout

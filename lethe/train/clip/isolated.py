@@ -1,0 +1,77 @@
+"""Two ways in which records cannot meet: each is a batch of one, all together under `torch.func.vmap`, or one after another."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.utils._pytree import tree_map
+
+from lethe.train.clip.parts import Part, Rows
+
+Losses = Callable[[Any], Tensor]
+
+
+class _Losses(nn.Module):
+    """A function of a batch that calls a model, as a module around it."""
+
+    def __init__(self, model: nn.Module, losses: Losses) -> None:
+        super().__init__()
+        self.model, self.losses = model, losses
+
+    def forward(self, batch: Any) -> Tensor:
+        """The losses."""
+        return self.losses(batch)
+
+
+def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
+    """The gradients of all records, each computed alone, and their losses.
+
+    Raises:
+        Exception: the model does something that vmap cannot.
+    """
+    wanted = set(trained)
+    names = {f"model.{name}": parameter for name, parameter in model.named_parameters() if parameter in wanted}
+    around = _Losses(model, losses)
+
+    def loss(own: dict[str, Tensor], record: Any) -> Tensor:
+        return functional_call(around, own, (tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record),)).sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
+        own = {name: parameter.detach() for name, parameter in names.items()}
+        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
+    return {parameter: Rows(rows[name]) for name, parameter in names.items()}, values
+
+
+def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
+    """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
+
+    By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
+    """
+    before = [parameter.grad for parameter in trained]
+    for parameter in trained:
+        parameter.grad = None
+    try:
+        values = losses(record)
+        values.sum().backward()
+        found = {parameter: _dense(parameter) for parameter in trained}
+        return found, values.detach()
+    finally:
+        for parameter, gradient in zip(trained, before, strict=True):
+            parameter.grad = gradient
+
+
+def one_by_one(gradient: Mapping[nn.Parameter, Tensor], scale: float) -> dict[nn.Parameter, Part]:
+    """The parts of a record, or of a unit, that was computed alone."""
+    return {parameter: Rows((tensor * scale if scale != 1 else tensor)[None]) for parameter, tensor in gradient.items()}
+
+
+def _dense(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        return torch.zeros_like(parameter, requires_grad=False)
+    return parameter.grad.to_dense() if parameter.grad.layout is torch.sparse_coo else parameter.grad

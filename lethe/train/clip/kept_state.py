@@ -1,0 +1,109 @@
+"""What a forward pass leaves behind: in parameters and buffers, and in the modules' Python attributes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_TORCHS = frozenset(vars(nn.Module())) | {"forward"}
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_DEEP = 6
+
+
+def digests(model: nn.Module) -> dict[str, int]:
+    """A number for each parameter and buffer that changes when a bit does."""
+    named = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.numel() and not tensor.is_meta}
+    sums = [_bits(tensor.detach()).sum(dtype=torch.int64).cpu() for tensor in named.values()]
+    return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    if tensor.is_quantized:
+        return tensor.int_repr()
+    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    size = tensor.element_size()
+    return tensor.contiguous().view(_WHOLE[size]) if size in _WHOLE else tensor
+
+
+class Attributes:
+    """The Python attributes of a model's modules, before it has seen a record.
+
+    Args:
+        model: any.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._fresh = self._copied({module: _own(module) for module in model.modules()})
+        self._told = self._now()
+
+    def changed(self) -> list[str]:
+        """The names of those that are others now."""
+        now = self._now()
+        return sorted(name for name in now.keys() | self._told.keys() if now.get(name) != self._told.get(name))
+
+    @contextmanager
+    def fresh(self) -> Generator[None]:
+        """Within: they are as they were."""
+        before = {module: _own(module) for module in self._model.modules()}
+        self._put(self._copied(self._fresh))
+        try:
+            yield
+        finally:
+            self._put(before)
+
+    def _put(self, held: dict[nn.Module, dict[str, Any]]) -> None:
+        for module, own in held.items():
+            for name in _own(module).keys() - own.keys():
+                del module.__dict__[name]
+            module.__dict__.update(own)
+
+    def _copied(self, held: dict[nn.Module, dict[str, Any]]) -> dict[nn.Module, dict[str, Any]]:
+        same = [*self._model.modules(), *self._model.parameters(), *self._model.buffers()]
+        memo: dict[int, Any] = {id(one): one for one in same}
+        return {module: {name: _copy(value, memo) for name, value in own.items()} for module, own in held.items()}
+
+    def _now(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for name, module in self._model.named_modules():
+            for attribute, value in _own(module).items():
+                _describe(f"{name}.{attribute}".lstrip("."), value, told, _DEEP)
+        return told
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if name not in _TORCHS}
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - whatever a class does not bear: a lock, a handle
+        return value
+
+
+def _describe(name: str, value: Any, told: dict[str, Any], deep: int) -> None:
+    """Tensors by their contents, numbers and words by their values, containers and plain objects by what they hold."""
+    if isinstance(value, nn.Parameter | nn.Module | type) or callable(value) or deep == 0:
+        return
+    if isinstance(value, Tensor):
+        told[name] = (tuple(value.shape), value.dtype, None if value.is_meta else int(_bits(value.detach()).sum(dtype=torch.int64)))
+    elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        told[name] = repr(value)
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            _describe(f"{name}[{key!r}]", entry, told, deep - 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        told[name] = len(value)
+        for place, entry in enumerate(value):
+            _describe(f"{name}[{place}]", entry, told, deep - 1)
+    elif hasattr(value, "__dict__"):
+        for key, entry in vars(value).items():
+            _describe(f"{name}.{key}", entry, told, deep - 1)
+    elif hasattr(value, "tobytes"):
+        told[name] = value.tobytes()
