@@ -133,7 +133,8 @@ class Recording:
         outputs = tensors_of(output)
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
-        anchored = {id(tensor): self.anchored(tensor) for tensor in outputs}
+        # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
+        anchored = {id(tensor): self.anchored(tensor).view_as(tensor) for tensor in outputs}
         held = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
         saved: list[Tensor] = []

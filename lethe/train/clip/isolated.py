@@ -8,24 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
 from lethe.train.clip.parts import Part, Rows
+from lethe.train.clip.swapped import swapped
 
 Losses = Callable[[Any], Tensor]
-
-
-class _Losses(nn.Module):
-    """A function of a batch that calls a model, as a module around it."""
-
-    def __init__(self, model: nn.Module, losses: Losses) -> None:
-        super().__init__()
-        self.model, self.losses = model, losses
-
-    def forward(self, batch: Any) -> Tensor:
-        """The losses."""
-        return self.losses(batch)
 
 
 def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
@@ -34,18 +23,17 @@ def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], b
     Raises:
         Exception: the model does something that vmap cannot.
     """
-    wanted = set(trained)
-    names = {f"model.{name}": parameter for name, parameter in model.named_parameters() if parameter in wanted}
-    around = _Losses(model, losses)
+    modules = list(model.modules())
 
-    def loss(own: dict[str, Tensor], record: Any) -> Tensor:
-        return functional_call(around, own, (tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record),)).sum()
+    def loss(own: list[Tensor], record: Any) -> Tensor:
+        with swapped(modules, dict(zip(trained, own, strict=True))):
+            return losses(tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record)).sum()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
-        own = {name: parameter.detach() for name, parameter in names.items()}
+        own = [parameter.detach() for parameter in trained]
         rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
-    return {parameter: Rows(rows[name]) for name, parameter in names.items()}, values
+    return {parameter: Rows(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
 
 
 def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
@@ -58,7 +46,7 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
         parameter.grad = None
     try:
         values = losses(record)
-        values.sum().backward()
+        torch.autograd.backward(values.sum())  # not values.sum().backward(): a function mode is left while it computes checkpoints anew
         found = {parameter: _dense(parameter) for parameter in trained}
         return found, values.detach()
     finally:
