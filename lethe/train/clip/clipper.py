@@ -286,7 +286,7 @@ class Clipper:
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
                     if losses.requires_grad:
-                        torch.autograd.backward(weighted.sum())
+                        weighted.sum().backward()
                     parts = recording.gradients()
         finally:
             self._ambiguous = recording.ambiguous

@@ -57,6 +57,11 @@ class SameDraws(TorchFunctionMode):
             self.calls += bool(args[10])
             return func(*args[:10], 0.0, *args[11:], **kwargs)
         first = args[0] if args else None
+        if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
+            # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
+            with self:
+                engine: Any = torch.autograd.Variable._execution_engine
+                return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
         if func in _DROPOUTS and self._of_batch(first):
             kwargs.pop("inplace", None)
             return first * self._same(lambda: func(torch.ones_like(self._one(first)), *args[1:], **kwargs), first)

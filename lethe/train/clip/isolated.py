@@ -46,7 +46,7 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
         parameter.grad = None
     try:
         values = losses(record)
-        torch.autograd.backward(values.sum())  # not values.sum().backward(): a function mode is left while it computes checkpoints anew
+        values.sum().backward()
         found = {parameter: _dense(parameter) for parameter in trained}
         return found, values.detach()
     finally:
