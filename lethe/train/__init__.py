@@ -16,7 +16,7 @@ if importlib.util.find_spec("torch") is None:
 
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clipping import Group
+from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed
 from lethe.train.engine.opacus_names import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine

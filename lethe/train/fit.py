@@ -19,8 +19,7 @@ from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.checks.loss import LossFunction
-from lethe.train.clipping import Group
+from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.fitted import Fitted, ModelDescription
@@ -30,6 +29,7 @@ from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.description import Linear
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.network.batch_losses import LossFunction
 from lethe.train.network.loop import train_network
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.proximal.steps import ProximalGroup
@@ -63,7 +63,7 @@ def fit(
     prefetch: int = 2,
     gradient_memory: int | None = None,
     secure: bool = False,
-    verify: bool = True,
+    isolation: str = "checked",
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
     ledger: Spender | None = None,
 ) -> Fitted[Model]:
@@ -145,7 +145,9 @@ def fit(
             64), and as much as the backward pass has freed by then.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
-        verify: check the first batches, and some later ones, against plain autograd and single records, and the loss against itself.
+        isolation: how it is known that records do not meet in model and loss. "checked": records of some batches are compared with the same
+            records alone; a model that differs is trained on each record alone, or refused. "enforced": each record always passes
+            through model and loss alone, which is slower, and the certificate says enforced. "declared": nothing is compared.
         checkpoints: a folder, or more than that, to save the training to. If there is one in it already, training goes on from there,
             with fresh noise: call `fit` again as before. The folder is as private as the data.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`. What the run costs is reserved before a
@@ -197,7 +199,7 @@ def fit(
         prefetch=prefetch,
         gradient_memory=gradient_memory,
         secure=secure,
-        verify=verify,
+        isolation=isolation,
         checkpoints=checkpoints,
     )
     try:

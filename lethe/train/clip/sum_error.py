@@ -10,7 +10,7 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.clipping.groups import Group
+from lethe.train.clip.groups import Group
 
 # T positions of a record whose gradients are not formed are T terms of lengths that add up to L. A record for which rounding in float32
 # could matter is taken out of the product (measuring.py), so that T L is at most this many clip norms in the product.

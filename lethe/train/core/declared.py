@@ -37,11 +37,12 @@ LOOP = (
     "each batch in its own step alone: none is kept, or replayed, for another"
 )
 ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
-UNCHECKED = "neither model nor loss was checked in any batch (verify=False): that they keep records apart is all declared"
-UNSEEN = "what no check of training could see keeps records apart; training told whoever trained which that was"
-
-ALONE = "record by record: each record passed through the model alone, and its gradient is the one of plain autograd"
-"""What a check says of a training in which no record meets another: there is nothing left to declare but MODEL."""
+UNCHECKED = "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
+ATTRIBUTES = (
+    "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them passed "
+    "through the model as a batch of its own, and what it leaves there was not looked for"
+)
+"""In the place of MODEL and LOSS where isolation is enforced."""
 
 
 def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: bool = False) -> tuple[str, ...]:
@@ -57,45 +58,29 @@ def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: b
     return (*((USERS,) if users else ()), BARE_LOSS if bare else LOSS, *of_loop, *((OPTIMISER,) if optimiser else ()))
 
 
-def claims(*, data: Any, verify: bool, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
+def claims(*, data: Any, isolation: str, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
     """The declared assumptions as a certificate states them, by name. It is published, so nothing in it may depend on the records.
 
-    What a check could not see, and what a model was found to keep, may depend on them; in its place stands that there may be such a thing.
-
     Args:
-        data, verify, loss: as for `declared_of`.
+        data, isolation, loss: as for `declared_of`.
     """
     named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", ORDER: "order", OPTIMISER: "optimiser"}
-    named |= {USERS: "users", UNCHECKED: "checks", UNSEEN: "unseen"}
-    said = (START, MODEL, *loss, *_of_data(data), UNSEEN if verify else UNCHECKED)
+    named |= {USERS: "users", UNCHECKED: "checks", ATTRIBUTES: "model"}
+    said = declared_of(data=data, isolation=isolation, loss=loss)
     return tuple(HypothesisClaim(named.get(statement, "data"), statement) for statement in said)
 
 
-def declared_of(
-    *,
-    data: Any,
-    verify: bool,
-    checked: str | None,
-    loss: tuple[str, ...],
-    missing: tuple[str | None, ...] = (),
-    attributes: str | None = None,
-) -> tuple[str, ...]:
+def declared_of(*, data: Any, isolation: str, loss: tuple[str, ...]) -> tuple[str, ...]:
     """The declared assumptions, one statement each.
 
     Args:
         data: a source; what it declares of itself is `data.declared`, if it does.
-        verify: whether model and loss were checked at all.
-        checked: what the self-check could say of the model.
+        isolation: of the Clipper.
         loss: what there is to declare of the loss.
-        missing: why something could not be checked; None: it was.
-        attributes: what there is to declare of the model's plain attributes.
     """
-    unseen = [] if verify else [UNCHECKED]
-    if verify and checked not in ("checked", ALONE):
-        unseen.append(f"what the self-check could not see keeps records apart: {checked or 'no batch had two records with gradients'}")
-    unseen += [f"what could not be compared keeps records apart: {reason}" for reason in missing if reason is not None]
-    kept = () if attributes is None else (attributes,)
-    return (START, MODEL, *kept, *loss, *_of_data(data), *unseen)
+    apart = (ATTRIBUTES,) if isolation == "enforced" else (MODEL,)
+    loss = tuple(statement for statement in loss if isolation != "enforced" or statement is not LOSS)
+    return (START, *apart, *loss, *_of_data(data), *((UNCHECKED,) if isolation == "declared" else ()))
 
 
 def _of_data(data: Any) -> tuple[str, ...]:

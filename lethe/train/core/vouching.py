@@ -18,11 +18,17 @@ from lethe.train.core.tensors import whole
 
 KEPT_WITHIN = "iterates are kept in float64 and projected to that norm; noise is added before they are rounded"
 OF_NETWORKS = f"{KEPT_WITHIN}; curvature is declared of the gradients as the model computes them at parameters of its own type"
+_ALONE = "each record passed through the model and the loss alone, as a batch of one"
 _FILTER = "the budget filter of lethe.train decides it, step by step"
 
 
 def network_record(
-    run: Run, model: nn.Module, declared: tuple[HypothesisClaim, ...], averaged: Mapping[str, Tensor] | None = None
+    run: Run,
+    model: nn.Module,
+    declared: tuple[HypothesisClaim, ...],
+    averaged: Mapping[str, Tensor] | None = None,
+    *,
+    isolation: str,
 ) -> TrainingRecord:
     """The training record of a network: the parameters and buffers that its state dict has now.
 
@@ -30,9 +36,11 @@ def network_record(
         run: as recorded.
         model: trained; nothing else of it is sealed, such as its code.
         declared: what no code saw, and nothing that depends on the records.
+        isolation: of the Clipper.
         averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = (HypothesisClaim("budget filter", _FILTER),) if run.noise_budget is not None else ()
+    enforced += (HypothesisClaim("isolation", _ALONE),) if isolation == "enforced" else ()
     enforced += _arithmetic(run, OF_NETWORKS)
     released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
     return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)

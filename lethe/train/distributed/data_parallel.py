@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -42,20 +42,17 @@ def bare_module(model: Any) -> Any:
 
 
 @contextmanager
-def without_reducer(model: nn.Module | None, within: AbstractContextManager[None]) -> Generator[None]:
+def without_reducer(model: nn.Module | None) -> Generator[None]:
     """Within: calls of a DistributedDataParallel are calls of the module inside; its reducer hears of none, and no buffer is sent.
 
     Args:
         model: any model; of others nothing is changed.
-        within: what else is to be in force.
     """
     if not isinstance(model, DistributedDataParallel) or "forward" in vars(model):
-        with within:
-            yield
+        yield
         return
     vars(model)["forward"] = model.module.__call__
     try:
-        with within:
-            yield
+        yield
     finally:
         vars(model).pop("forward", None)

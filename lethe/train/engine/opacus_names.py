@@ -67,7 +67,7 @@ NAMES: Mapping[str, str] = {
     "get_noise_multiplier": "lethe.plan(run, epsilon=target_epsilon, delta=target_delta).noise_multiplier, with run = "
     "lethe.Run(records=..., batches=lethe.Poisson(size=sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all', "
     "neighbours='add_or_remove')",
-    "register_grad_sampler": "lethe.train.clipping.register_rule; most layers need none",
+    "register_grad_sampler": "lethe.train.clip.register_rule; most layers need none",
     "PRVAccountant": "lethe.certify(run, delta) tries every theorem, exact loss distributions among them",
     "RDPAccountant": "lethe.certify(run, delta) tries every theorem; lethe.integrations.dp_accounting has an accountant to compose with",
 }

@@ -29,6 +29,7 @@ class Opening(NamedTuple):
 
     Args:
         run: that is carried out.
+        losses: of a batch, one a record.
         data: its records.
         dataset: that the user gave.
         steps_per_epoch: of the DataLoader that was given; None: the data set was, and the loader gives all batches at once.
@@ -36,6 +37,7 @@ class Opening(NamedTuple):
     """
 
     run: Run
+    losses: Any
     data: Any
     dataset: Any
     steps_per_epoch: int | None
@@ -48,6 +50,7 @@ class Opening(NamedTuple):
 class Asked:
     """The arguments of `make_private` and `make_private_with_epsilon`; see there. `length` is (epochs, steps)."""
 
+    losses: Any
     data: Any = None
     data_loader: Any = None
     noise_multiplier: float | None = None
@@ -90,7 +93,7 @@ class Asked:
                 )
         _refuse_other_numbers(require_run(run, correlated=True).uncorrelated, self.noise_multiplier, self.max_grad_norm)
         dataset = self.data.dataset if isinstance(self.data, DataLoader) else self.data
-        return Opening(run, self.data, dataset, None, self.users, self.records_per_user, self.views)
+        return Opening(run, self.losses, self.data, dataset, None, self.users, self.records_per_user, self.views)
 
     def _made(self, optimizer: Any) -> Opening:
         if self.data is not None or self.data_loader is None:
@@ -116,7 +119,7 @@ class Asked:
         numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
         run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
         counted = run if self.target is None else planned(run, *self.target, allow_large_delta=self.allow_large_delta)
-        return Opening(counted, facts.source, self.data_loader.dataset, facts.steps_per_epoch, views=self.views)
+        return Opening(counted, self.losses, facts.source, self.data_loader.dataset, facts.steps_per_epoch, views=self.views)
 
 
 def bare_optimizer(optimizer: Any) -> Any:
@@ -143,9 +146,9 @@ def begun(
     refuse_another_engine(optimizer)
     read = {"users": opening.users, "records_per_user": opening.records_per_user, "views": opening.views}
     options = replace(options, optimizer=optimizer, **read)
-    ready = prepared_network(module, opening.data, opening.run, common, options, own_loop=True)
+    ready = prepared_network(module, lambda source: opening.losses, opening.data, opening.run, common, options, own_loop=True)
     try:
-        return LoopState(ready, optimizer, told, verify=options.verify), ready
+        return LoopState(ready, optimizer, told), ready
     except BaseException as error:
         ready.kept.close()
         told.failed(type(error).__name__)

@@ -20,8 +20,8 @@ from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.checks.loss import LossFunction
-from lethe.train.clipping import Group
+from lethe.train.clip import Group
+from lethe.train.clip.isolated import Losses
 from lethe.train.core.declared import claims
 from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, without_reducer
@@ -43,11 +43,9 @@ class PrivacyEngine(LoopProgress):
     r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
         engine = PrivacyEngine(run, physical_size=64)
-        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=dataset)
-        for inputs, targets in loader:
-            with engine.recording():
-                losses = engine.losses(criterion, model(inputs), targets)  # one loss a record
-            engine.backward(losses)
+        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=dataset)
+        for batch in loader:
+            engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
         certificate = lethe.certify(engine.record(), delta=1e-5)
@@ -57,30 +55,24 @@ class PrivacyEngine(LoopProgress):
     nothing and may be called after each. An empty Poisson batch comes as one row of zeros that does not count (`counted`), and takes its
     noisy step like any other.
 
-    Refused, with the reason: a step without `backward`, or after `losses.backward()`; a batch that is left out or used twice; gradients
-    that were changed or lost in between; a step beyond the run; trained parameters that anything but `optimizer.step()` moved, by however
-    little and through whatever door (`.data`, NumPy, a second optimiser, the forward pass, a checkpoint loaded before `recorded_run`);
-    where the last iterate is to be certified, another learning rate, momentum, weight decay, or a step that is not plain SGD's. Gradients
-    and parameters are compared by value at every step, with copies that take their memory once each. What an optimiser's step, its own
-    hooks included, makes of noisy gradients is its own affair where all is released.
+    Refused, with the reason: a step without `backward`, or beside `loss.backward()`; a batch that is left out or used twice; gradients
+    that are gone; a step beyond the run; trained parameters that anything but `optimizer.step()` writes to. What the optimiser's step, its
+    own hooks included, and gradient clipping make of noisy gradients is their own affair.
 
     In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch, and `backward` on the last
     micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. The model may be a
     `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record` and `recorded_run` together.
 
-    `losses` asks the loss function for records alone and in other company, as `fit` does. Losses that are computed beside it are handed
-    over as they are: what enters them without a gradient, such as a mean or a rank of the batch, is then declared, not checked, but for a
-    number that all records share and that counts the tokens of the batch, or changes from batch to batch, which is refused. `declared`
-    says, statement by statement, what the certificate rests on and nobody checked: where training begins, too (the model's weights and the
-    optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
+    The function of the losses is compared with single records in some batches, as in `fit`. `declared` says, statement by statement, what
+    the certificate rests on and nobody checked: what the loop does to a batch before `backward`; where training begins (the model's weights
+    and the optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
 
-    Not seen from here: inputs that are mixed before the model in other ways than the usual ones; an optimiser that looks at private data
-    besides its gradients, or whose state somebody writes to; and what else a loop computes from the data and tells (a training loss that
-    is printed is not certified).
+    Not seen from here: an optimiser that looks at private data besides its gradients, or whose state somebody writes to; and what else a
+    loop computes from the data and tells (a training loss that is printed is not certified).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, verify: as for
+        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
             `fit`; the moving average is `engine.averaged`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
@@ -105,7 +97,7 @@ class PrivacyEngine(LoopProgress):
         batch_generator: torch.Generator | None = None,
         noise_generator: np.random.Generator | torch.Generator | None = None,
         secure: bool = False,
-        verify: bool = True,
+        isolation: str = "checked",
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
         ledger: Spender | None = None,
@@ -123,7 +115,7 @@ class PrivacyEngine(LoopProgress):
             prefetch=prefetch,
             gradient_memory=gradient_memory,
             secure=secure,
-            verify=verify,
+            isolation=isolation,
             checkpoints=checkpoints,
         )
         self._model: nn.Module | None = None
@@ -135,6 +127,7 @@ class PrivacyEngine(LoopProgress):
         *,
         module: M,
         optimizer: OptimizerT,
+        losses: Losses,
         data: Any = None,
         data_loader: Any = None,
         noise_multiplier: float | None = None,
@@ -153,6 +146,8 @@ class PrivacyEngine(LoopProgress):
         Args:
             module: any model that `fit` takes, trained in place.
             optimizer: over its parameters; it sees noisy mean gradients only. run.release must be all.
+            losses: (batch) -> one loss a record, shape (B,): `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with
+                reduction="none". It is given batches as the loader gives them, and parts of them, down to one record.
             data: what `fit` takes; of records that are mappings the loader gives dicts.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
             noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
@@ -168,7 +163,7 @@ class PrivacyEngine(LoopProgress):
         """
         numbers: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
         grouped: dict[str, Any] = {"users": users, "records_per_user": records_per_user, "views": views}
-        asked = Asked(data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers, **grouped)
+        asked = Asked(losses=losses, data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers, **grouped)
         return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier", *grouped)
 
     @in_other_words
@@ -177,6 +172,7 @@ class PrivacyEngine(LoopProgress):
         *,
         module: M,
         optimizer: OptimizerT,
+        losses: Losses,
         data_loader: Any,
         target_epsilon: float,
         target_delta: float,
@@ -194,13 +190,13 @@ class PrivacyEngine(LoopProgress):
         """
         target = (target_epsilon, target_delta)
         made = {"target": target, "max_grad_norm": max_grad_norm, "length": (epochs, steps), "allow_large_delta": allow_large_delta}
-        asked = Asked(data_loader=data_loader, views=views, others=others, **made)
+        asked = Asked(losses=losses, data_loader=data_loader, views=views, others=others, **made)
         return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta", "views", "allow_large_delta")
 
     def _opened(self, module: M, optimizer: OptimizerT, asked: Asked, *words: str) -> tuple[M, OptimizerT, PrivateLoader]:
         if self._loop is not None:
             raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
-        known = ("module", "optimizer", *words, "max_grad_norm", "epochs", "steps")
+        known = ("module", "optimizer", "losses", *words, "max_grad_norm", "epochs", "steps")
         self._workers.refuse_another_group()
         with self._workers.watched():
             opening = asked.opening(self._run, optimizer, known=known)
@@ -230,38 +226,21 @@ class PrivacyEngine(LoopProgress):
             raise InputError("run: this engine has none yet.", remedy="call engine.make_private first, or give one: PrivacyEngine(run).")
         return self._run
 
-    def recording(self) -> AbstractContextManager[None]:
-        """Within: the model is called on the present micro-batch, once or in parts.
-
-        Raises:
-            InputError: there is no batch, or it was used already.
-        """
-        return without_reducer(self._model, self._begun.recording())
-
-    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """`criterion(outputs, targets)`, checked in the batches in which the model is; give them to `backward` unchanged.
+    def backward(self, batch: Any) -> Tensor:
+        """Compute the losses, clip and add up; when the logical batch is complete, noise, and write the gradients.
 
         Args:
-            criterion: the loss function, to one loss a record, as for `fit`.
-            outputs, targets: of the present micro-batch, shape (B, ...), padding included.
+            batch: the loader's present micro-batch, padding included. What was done to it since must keep each row its own record's.
+        Returns:
+            The losses, detached, shape (rows,): private, and no part of what is certified.
         Raises:
-            InputError: a record's loss depends on the other records of its batch, or on earlier ones.
-        """
-        return self._begun.losses(criterion, outputs, targets)
-
-    def backward(self, losses: Tensor) -> None:
-        """Clip and add up; when the logical batch is complete, noise, and write the gradients.
-
-        Args:
-            losses: one for each row of the micro-batch, padding included, each of its own record alone: what `losses` gave, untouched, or
-                others, of which it is declared.
-        Raises:
-            InputError: there was no recording, the losses have another shape or a factor that changes from batch to batch, or other
-                gradients lie in the parameters.
+            InputError: it has other rows, the losses are not one a record or depend on other records, or other gradients lie in the
+                parameters.
             HypothesisError: the model keeps what it saw.
             LetheError: noise too small to survive rounding.
         """
-        self._begun.backward(losses)
+        with without_reducer(self._model):
+            return self._begun.backward(batch)
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
         r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
@@ -297,8 +276,8 @@ class PrivacyEngine(LoopProgress):
         """
         run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
         loss = self._begun.declared_of_loss
-        said = claims(data=self._source, verify=self._options.verify, loss=loss)
-        record = network_record(run, bare_module(self._model), said, self.averaged)
+        said = claims(data=self._source, isolation=self._options.isolation, loss=loss)
+        record = network_record(run, bare_module(self._model), said, self.averaged, isolation=self._options.isolation)
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
 

@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lethe.train.data.sources.base import Source
-from lethe.train.data.sources.fields import attending, fields_of
 from lethe.train.engine.refusals import no_more_epochs, nothing_left, scheduled_anew
 from lethe.train.engine.state import LoopState
 
@@ -30,10 +28,10 @@ class PrivateLoader:
         dataset: that was given, if its length is the number of records; else, of a pair of arrays for instance, the source that reads it.
     """
 
-    __slots__ = ("_fields", "_state", "dataset")
+    __slots__ = ("_state", "dataset")
 
     def __init__(self, state: LoopState, source: Source, dataset: Any) -> None:
-        self._state, self._fields = state, fields_of(source)
+        self._state = state
         self.dataset = dataset if isinstance(dataset, Sized) and len(dataset) == len(source) else source
 
     @property
@@ -53,12 +51,7 @@ class PrivateLoader:
             yield self._delivered(self._state.left_in_pass)
 
     def _delivered(self, steps: int) -> Iterator[Any]:
-        batches = self._state.deliver(steps)
-        return batches if self._fields is None else self._by_name(batches, self._fields)
-
-    def _by_name(self, batches: Iterator[tuple[Tensor, ...]], fields: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
-        for batch in batches:
-            yield attending(dict(zip(fields, batch, strict=True)), self._state.counted)
+        return self._state.deliver(steps)
 
 
 class EpochLoader(PrivateLoader):

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.training_state import Training
-from lethe.train.checks.held_parameters import HeldParameters
-from lethe.train.checks.loss import LossFunction
-from lethe.train.checks.mixed_inputs import LoopInputs
-from lethe.train.checks.shared_factors import SharedFactors
+from lethe.train.checkpoints.moved_state import MovedState
+from lethe.train.clip.batch import records_of
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
-from lethe.train.engine.loop_losses import LoopLosses
-from lethe.train.engine.padding_check import LoopAlone
-from lethe.train.engine.refusals import ALONE, all_delivered, left_out, not_taken, torn
-from lethe.train.engine.rows import add_clipped, with_a_row
+from lethe.train.data.sources.fields import attending, fields_of
+from lethe.train.engine.refusals import all_delivered, left_out, not_taken, torn
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
-from lethe.train.model_state.outputs import one_loss_each
-from lethe.train.model_state.untouched_state import UntouchedState
+from lethe.train.network.batch_sums import units_of
+from lethe.train.network.held_parameters import HeldParameters
 from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums
-
-Tensors = tuple[Tensor, ...]
-
 
 class LoopState:
     """Takes the micro-batches of a run one by one from the stream to the optimiser; see `PrivacyEngine`.
@@ -47,22 +41,21 @@ class LoopState:
             training is taken up again from its checkpoints, if there are any.
         optimizer: is guarded from here on.
         callbacks: are told of each step that was taken.
-        verify: look at the losses that are handed over, and at padded batches.
     """
 
-    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling, *, verify: bool = True) -> None:
+    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling) -> None:
         run, clipper, named, stream, kept = ready.run, ready.clipper, ready.named, ready.stream, ready.kept
         self._run, self._clipper, self._stream, self._workers = run, clipper, stream, ready.workers
         self.placement = ready.placement
         self._noisy = NoisySums(run, ready.noise)
         self._parameters = list(named.values())
         self._device, self.total_steps, self.batch_size = self._parameters[0].device, run.total_steps, run.batch_size
-        self._untouched = UntouchedState(clipper.model, attributes=True)
+        self._fields = fields_of(ready.source)
         self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded), ready.noise)
         self._kept = kept
-        self._held = HeldParameters(clipper.model, named, step="optimizer.step()", remedy=ALONE, placement=ready.placement)
+        self._held = HeldParameters(named, "optimizer.step()", ready.placement)
         recorder = self._taken.recorder
-        parts: dict[str, Any] = {"held": self._held, "untouched": self._untouched, **kept_noise(ready.noise)}
+        parts: dict[str, Any] = {"held": self._held, "untouched": MovedState(clipper.model), **kept_noise(ready.noise)}
         training = Training(named=named, clipper=clipper, optimizer=optimizer, stream=stream, recorder=recorder, **parts)
         self.resumed = kept.begin(training)
         self._taken.resume(self.resumed)
@@ -70,10 +63,7 @@ class LoopState:
         self._callbacks, self.average = callbacks, ready.average
         callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
         self._guard = StepGuard(optimizer, named, run, self._held, self._taking, self._stepped, done=self.resumed)
-        self._verify = verify
-        self._inputs, self._alone, self._factors = LoopInputs(clipper.model), LoopAlone(clipper.model), SharedFactors()
-        self._losses = LoopLosses(clipper)
-        self._delivered: Tensors = ()
+        self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
         self._counted: Tensor | None = None
@@ -101,13 +91,9 @@ class LoopState:
         return self._batch is not None and self._batch.last and self._used
 
     def _taking(self) -> None:
-        if not self.placement.sharded:
-            self._untouched.refuse_before_step()
         self._taken.take()
 
     def _stepped(self) -> None:
-        if not self.placement.sharded:
-            self._untouched.keep()
         if self.average is not None:
             self.average.add()
         self._callbacks.step(self._taken.recorder)
@@ -130,13 +116,13 @@ class LoopState:
             raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
         return self._counted.clone()
 
-    def deliver(self, steps: int) -> Iterator[Tensors]:
+    def deliver(self, steps: int) -> Iterator[Any]:
         """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
         interrupted, is delivered again: its records have met nothing."""
         with self._told():
             yield from self._deliver(steps)
 
-    def _deliver(self, steps: int) -> Iterator[Tensors]:
+    def _deliver(self, steps: int) -> Iterator[Any]:
         self._refuse_not_taken()
         if not self.left and self._batch is None and self.resumed:
             return  # it was killed after its last step
@@ -149,10 +135,9 @@ class LoopState:
         self._iteration = iteration = object()
         try:
             for batch in self._stream:
-                tensors, counted = with_a_row(batch)
+                tensors, counted = _with_a_row(batch)
                 self._batch, self._used, self._counted = batch, False, counted.to(self._device)
-                given = tuple(tensor.to(self._device) for tensor in tensors)
-                self._delivered = self._inputs.keep(given, wanted=self._verify, needed=bool(batch.alone))
+                self._delivered = self._formed(tensors, self._counted)
                 yield self._delivered
                 if self._iteration is not iteration:
                     return  # another iterator has taken over
@@ -169,78 +154,61 @@ class LoopState:
                 self._stream.close()
                 self.placement.let_go(refuse=False)
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """The clipper's, for the rows of the present micro-batch."""
-        with self._told():
-            batch = self._present("recording")
-            self._losses.forget()
-            parts = self._clipper.parts.looked()
-            self._held.refuse_changes(f"before step {self.steps + 1}", parts)
-            self._untouched.look(parts)
-            self.placement.gather()
-            looked_at = self._inputs.watched(), self._alone.watched(self._verify and bool(batch.alone))
-            parts = None if self.placement.sharded else parts
-            with self._clipper.recording(records=len(self.counted), parts=parts), looked_at[0], looked_at[1]:
-                yield
-
-    def losses(self, criterion: LossFunction, outputs: Any, targets: Tensor) -> Tensor:
-        """The losses of the records, by a loss function that is checked together with the model.
-
-        Args:
-            criterion: (outputs, targets) -> losses of shape (B,).
-            outputs: of the model.
-            targets: shape (B, ...).
-        """
-        with self._told():
-            return self._losses(criterion, outputs, targets)
-
     @property
     def declared_of_loss(self) -> tuple[str, ...]:
         """What of them is about the losses, the loop, the optimiser, and what a unit is."""
-        return of_loss(optimiser=True, loop=True, bare=self._losses.bare, users=self._run.unit == "user")
+        return of_loss(optimiser=True, loop=True, users=self._run.unit == "user")
 
     @property
     def declared(self) -> tuple[str, ...]:
         """The assumptions of the certificate that nobody checked."""
-        source, checked, loss = self._stream.source, self._clipper.verified, self.declared_of_loss
-        missing, attributes = (self._losses.missing, self._alone.missing), self._untouched.declared
-        return declared_of(data=source, verify=self._verify, checked=checked, loss=loss, missing=missing, attributes=attributes)
+        return declared_of(data=self._stream.source, isolation=self._clipper.isolation, loss=self.declared_of_loss)
 
-    def backward(self, losses: Tensor) -> None:
+    def backward(self, batch: Any) -> Tensor:
         """Clip and add; after the last micro-batch of a step add noise and hand the gradients over."""
         with self._told():
-            self._backward(losses)
+            loaded = self._present("backward")
+            self._guard.clear()
+            self._held.refuse_changes(f"before step {self.steps + 1}")
+            if (rows := records_of(batch)) != len(self.counted):
+                raise InputError(
+                    f"backward: got a batch of {rows} rows; the loader's present one has {len(self.counted)}.",
+                    source="which records meet which step is part of the guarantee",
+                    remedy="give the batch as the loader gave it; what is done to single records, such as augmentation, keeps its rows.",
+                )
+            self.placement.gather()
+            whole = bool(self.counted.all())
+            as_given = _leaves(batch) == _leaves(self._delivered)
+            collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
+            units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
+            try:
+                with self._guard.computing():
+                    losses = self._clipper.add(batch, counted=None if whole else self.counted, units=units, collated=collated)
+            except InputError:  # found before anything was added
+                raise
+            except BaseException:
+                self._broken = True
+                raise
+            self._used = True
+            try:
+                self._callbacks.add_losses(losses, self._counted)
+                self._complete(loaded)
+            except BaseException:
+                self._broken = True
+                raise
+            return losses
 
-    def _backward(self, losses: Tensor) -> None:
-        batch = self._present("backward")
-        self._guard.clear()
-        asked, losses = self._losses.call_of(losses), one_loss_each(losses)
-        if self._verify and isinstance(losses, Tensor):
-            criterion = None if asked is None else asked.criterion
-            self._factors.refuse(self._clipper.before_layers(losses), len(self.counted), self._delivered, criterion)
-        asked = asked if batch.alone else None  # the model's outputs are not held through the backward pass
-        try:
-            add_clipped(self._clipper, losses, batch, self.counted)
-        except InputError:  # found before anything was added
-            raise
-        except BaseException:
-            self._broken = True
-            raise
-        self._used = True
-        try:
-            if self._verify and batch.alone:
-                self._alone.require(self._delivered, batch.alone, asked, written=self._inputs.written(self.counted))
-            self._callbacks.add_losses(losses, self._counted)
-            self._complete(batch)
-        except BaseException:
-            self._broken = True
-            raise
+    def _formed(self, tensors: Sequence[Tensor], counted: Tensor | None) -> Any:
+        """A batch as the loop is given it, on the model's device."""
+        there = [tensor.to(self._device) for tensor in tensors]
+        if self._fields is None:
+            return tuple(there)
+        named = dict(zip(self._fields, there, strict=True))
+        return named if counted is None else attending(named, counted)
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
-        parts = self._clipper.parts.looked()
-        self._held.refuse_changes(f"in the forward pass of step {batch.step}", parts)
+        self._held.refuse_changes(f"in the forward pass or the loss of step {batch.step}")
         if not batch.last:
             self.placement.collect(self._clipper.take)
             self._guard.wait()
@@ -248,7 +216,6 @@ class LoopState:
         sums = self._clipper.take()
         self.placement.refuse_others(sums)
         self.placement.let_go()
-        self._untouched.refuse_changes_after(batch.step - self.resumed, None if self.placement.sharded else parts)
         self._workers.refuse_another_group()
         noisy = self.placement.add_up(sums)
         self._kept.before_noise(batch.step)
@@ -264,7 +231,6 @@ class LoopState:
             )
         self._held.refuse_changes(f"after step {self.steps}")
         recorded = self._taken.stated(steps_fixed_in_advance)
-        self._untouched.refuse_changes()
         self.report = reported(self._clipper, self._run, steps=self.steps)
         refuse_overflow(map(local, self._parameters), recorded)
         if self.steps >= self._run.total_steps:
@@ -336,3 +302,18 @@ class LoopState:
     def _refuse_broken(self) -> None:
         if self._broken:
             raise torn(self.steps)
+
+
+def _with_a_row(batch: LoadedBatch) -> tuple[Sequence[Tensor], Tensor]:
+    """The tensors, one row of zeros where there is none (many models take no empty batch), and which rows are records."""
+    rows = len(batch.tensors[0])
+    if batch.counted is not None:
+        return batch.tensors, batch.counted
+    if rows:
+        return batch.tensors, torch.ones(rows, dtype=torch.bool)
+    return tuple(tensor.new_zeros((1, *tensor.shape[1:])) for tensor in batch.tensors), torch.zeros(1, dtype=torch.bool)
+
+
+def _leaves(batch: Any) -> list[int]:
+    """Which tensors a batch is made of."""
+    return [id(leaf) for leaf in tree_leaves(batch)]

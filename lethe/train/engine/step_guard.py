@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,21 +14,20 @@ from torch.utils.weak import TensorWeakRef
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.checks.held_parameters import HeldParameters
 from lethe.train.core.tensors import local
-from lethe.train.core.together.tensor_copies import TensorCopies
-from lethe.train.engine.shortened_gradients import ScaledSteps, scaled, shortening
+from lethe.train.network.held_parameters import HeldParameters
 from lethe.train.network.plan import refuse_other_gradients
 
 _INSTEAD = (
-    "call engine.backward(losses) once for every micro-batch, and losses.backward() never; in the place of accumulated gradients, "
+    "call engine.backward(batch) once for every micro-batch, and loss.backward() never; in the place of accumulated gradients, "
     "physical_size= of the engine says how many records are on the device at once."
 )
+_SAMPLE = 64  # numbers of a gradient by which a GradScaler's division is told
 
 
 class StepGuard:
-    """Hooks on an optimiser that let a step pass only with the gradients that were handed over for it, and at the parameters that the step
-    before left, both as they were, compared by value. Noisy gradients may have been made shorter (`torch.nn.utils.clip_grad_norm_`).
+    """Hooks on an optimiser and its parameters: a step passes only with the gradients that were handed over for it, and no backward pass
+    but the engine's adds anything to them.
 
     Args:
         optimizer: the user's.
@@ -52,16 +52,30 @@ class StepGuard:
     ) -> None:
         self._optimizer, self._named, self._run, self._held, self._taken = optimizer, dict(named), run, held, taken
         self._over = over
-        # Of the last step handed over: its number, its gradients, and copies of them.
-        self._step = done
+        self._step = done  # the last that was handed over
         self._handed: list[TensorWeakRef] = []
-        self._copies = TensorCopies(())
-        self._scaled = ScaledSteps()
-        self._partial = self._moving = False
+        self._sample = torch.empty(0)
+        self._partial = self._moving = self._computing = False
         self.pending = False
-        self._handles: list[RemovableHandle] = []
         optimizer.zero_grad(set_to_none=True)
+        self._on_steps: list[RemovableHandle] = []
+        self._on_gradients = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in named.values()]
         self._attach()
+
+    @contextmanager
+    def computing(self) -> Generator[None]:
+        """Within: backward passes are the engine's own."""
+        self._computing = True
+        try:
+            yield
+        finally:
+            self._computing = False
+
+    def _accumulated(self, parameter: Tensor) -> None:
+        if not self._computing:
+            name = next(name for name, own in self._named.items() if own is parameter)
+            parameter.grad = None
+            raise _foreign(name)
 
     def clear(self) -> None:
         """A new micro-batch: the gradients of the last step go, if they are still there.
@@ -71,10 +85,8 @@ class StepGuard:
         """
         if self.pending:
             raise InputError(f"the gradient of step {self._step} was not used.", remedy="call optimizer.step() after each whole batch.")
-        ours = self._ids_handed()
-        for name, parameter in self._watched():
-            if parameter.grad is not None and id(parameter.grad) not in ours:
-                raise _foreign(name)
+        self.refuse_strangers()
+        for _, parameter in self._watched():
             parameter.grad = None
         self._handed.clear()
         self._partial = False
@@ -91,91 +103,68 @@ class StepGuard:
         """
         refuse_other_gradients(self._optimizer)
         # Anew each time: after hooks of the user's own, which are part of the step.
-        self.close()
+        self._detach()
         self._attach()
         for parameter in self._named.values():
             parameter.grad = gradients[parameter]
         # Not held: whoever clears them after the step is to have the memory for the next forward pass.
         self._handed = [TensorWeakRef(gradient) for gradient in gradients.values()]
-        self._copies = TensorCopies(local(gradients[parameter]) for parameter in self._named.values())
+        self._sample = _sample(self._first()).clone()
         self._step, self.pending = step, True
 
     def close(self) -> None:
         """Take the hooks off: the optimiser is an ordinary one again."""
-        for handle in self._handles:
+        self._detach()
+        for handle in self._on_gradients:
             handle.remove()
-        self._handles.clear()
 
     def _attach(self) -> None:
-        self._handles = [
-            self._optimizer.register_step_pre_hook(self._before),
-            self._optimizer.register_step_post_hook(self._after),
-        ]
+        self._on_steps = [self._optimizer.register_step_pre_hook(self._before), self._optimizer.register_step_post_hook(self._after)]
+
+    def _detach(self) -> None:
+        for handle in self._on_steps:
+            handle.remove()
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if _calls_of_step(optimizer) > 1 and self._moving:
-            self.refuse_strangers()  # the step of a subclass calls that of its class, and means the same gradients
-            return
-        self._moving = False
         if getattr(optimizer, "grad_scale", None) is not None or any(isinstance(given, torch.amp.GradScaler) for given in kwargs.values()):
-            raise scaled("divided by a GradScaler's number", self._step)
+            raise _scaled(self._step)
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
             raise InputError(
                 "step: got a closure; what it computes again is not the noisy gradient.", remedy="call step() without arguments."
             )
+        self.refuse_strangers()
         if not self.pending:
-            self._refuse_nothing_handed()
+            if not self._moving:  # the step of a subclass calls that of its class, and means the same gradients
+                self._refuse_nothing_handed()
             return
         self._held.refuse_changes(f"before step {self._step}")
-        known = self._ids_handed()
-        for name, parameter in self._watched():
-            gradient = parameter.grad
-            if gradient is not None and id(gradient) not in known:
-                raise _foreign(name)
-            if gradient is None and name in self._named:
-                raise InputError(
-                    f"step {self._step}: the noisy gradient of {name} is gone.",
-                    source="zero_grad() between engine.backward and optimizer.step",
-                    remedy="call optimizer.zero_grad() after optimizer.step().",
-                )
-        names, now = list(self._named), [local(_gradient_of(parameter)) for parameter in self._named.values()]
-        if changed := self._copies.differing(now):
-            copies = self._copies.each()
-            factors: list[float] = []
-            for place in changed:
-                factor = shortening(now[place], copies[place])
-                if factor is None:
-                    raise _foreign(names[place])
-                factors.append(factor)
-            self._scaled.refuse(factors, [now[place].numel() for place in changed], self._step)
-        self._copies = TensorCopies(())
+        if gone := [name for name, parameter in self._named.items() if parameter.grad is None]:
+            raise InputError(
+                f"step {self._step}: the noisy gradient of {gone[0]} is gone.",
+                source="zero_grad() between engine.backward and optimizer.step",
+                remedy="call optimizer.zero_grad() after optimizer.step().",
+            )
+        self._refuse_scaled()
         self._taken()
         self.pending, self._moving = False, True
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._moving or _calls_of_step(optimizer) > 1:
-            return
-        self._moving = False
         self._held.keep()
-        self._over()
-
-    def _ids_handed(self) -> set[int]:
-        return {id(gradient) for handed in self._handed if (gradient := handed()) is not None}
+        if self._moving:
+            self._over()
+        self._moving = False
 
     def refuse_strangers(self) -> None:
-        """Refuse gradients that are not the tensors that were handed over, such as those of `losses.backward()`."""
-        known = self._ids_handed()
+        """Refuse gradients that are not the tensors that were handed over."""
+        known = {id(gradient) for handed in self._handed if (gradient := handed()) is not None}
         for name, parameter in self._watched():
             if parameter.grad is not None and id(parameter.grad) not in known:
                 raise _foreign(name)
 
     def _refuse_nothing_handed(self) -> None:
         """A step without private gradients: refused, unless it moves nothing because the batch is not complete."""
-        stray = next((name for name, parameter in self._watched() if parameter.grad is not None), None)
-        if self._partial and stray is None:
+        if self._partial:
             return
-        if stray is not None and not self._handed:
-            raise _foreign(stray)
         if self._step == self._run.total_steps:
             raise InputError(
                 f"step: all {self._step} steps of the run are used up; another would cost more privacy than was planned.",
@@ -184,6 +173,21 @@ class StepGuard:
             )
         raise InputError(f"step: there is no private gradient for step {self._step + 1}.", remedy=_INSTEAD)
 
+    def _refuse_scaled(self) -> None:
+        """Refuse what a GradScaler divided by its scale, a power of two: privacy allows it, but next to nothing would be trained."""
+        now = _sample(self._first())
+        if torch.equal(now, self._sample) or not self._sample.any():
+            return
+        largest = int(self._sample.abs().argmax())
+        ratio = float(now[largest]) / float(self._sample[largest])
+        if 0 < ratio < 1 and math.frexp(ratio)[0] == 0.5 and torch.equal(now, self._sample * ratio):
+            raise _scaled(self._step)
+
+    def _first(self) -> Tensor:
+        gradient = next(iter(self._named.values())).grad
+        assert gradient is not None
+        return local(gradient)
+
     def _watched(self) -> Iterator[tuple[str, nn.Parameter]]:
         yield from self._named.items()
         trained = {id(parameter) for parameter in self._named.values()}
@@ -191,19 +195,17 @@ class StepGuard:
             yield from (("another parameter of the optimiser", parameter) for parameter in group["params"] if id(parameter) not in trained)
 
 
-def _calls_of_step(optimizer: torch.optim.Optimizer) -> int:
-    """How many calls of this optimiser's step are under way, by the call stack: a step that raised an error is none."""
-    found, frame = 0, inspect.currentframe()
-    while frame is not None:
-        hooked = frame.f_code.co_name == "wrapper" and frame.f_globals.get("__name__") == torch.optim.Optimizer.__module__
-        found += hooked and frame.f_locals.get("self") is optimizer
-        frame = frame.f_back
-    return found
+def _sample(gradient: Tensor) -> Tensor:
+    return gradient.reshape(-1)[:_SAMPLE].float().cpu()
 
 
-def _gradient_of(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+def _scaled(step: int) -> InputError:
+    return InputError(
+        f"step {step}: the noisy gradients are divided by a GradScaler's number before the optimiser's step.",
+        source="torch.amp.GradScaler, which divides gradients by the scale of a loss",
+        remedy="leave the scaler out, since noisy gradients are those of the losses as they are, and compute under torch.autocast in "
+        "bfloat16, which needs no scaling.",
+    )
 
 
 def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
@@ -224,8 +226,7 @@ def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
 
 def _foreign(name: str) -> InputError:
     return InputError(
-        f"{name}: its .grad is not the noisy gradient that engine.backward wrote, or was changed since.",
-        source="losses.backward() beside engine.backward(losses), or a change of .grad in place",
-        remedy=_INSTEAD + " Noisy gradients may be made shorter by torch.nn.utils.clip_grad_norm_; what else is done to "
-        "them belongs into the optimiser.",
+        f"{name}: its .grad is not the noisy gradient that engine.backward wrote.",
+        source="loss.backward() beside engine.backward(batch), or a .grad of one's own",
+        remedy=_INSTEAD,
     )

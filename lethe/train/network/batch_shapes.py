@@ -11,8 +11,8 @@ from torch import nn
 from lethe.errors import BatchShapeWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
-from lethe.train.clipping import Clipper
-from lethe.train.clipping.rules.precision import tf32_in_convolutions, tf32_in_products
+from lethe.train.clip import Clipper
+from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
 from lethe.train.core.comparison import coarser
 from lethe.train.data import BatchStream
 

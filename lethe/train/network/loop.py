@@ -9,16 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.callbacks.telling import Telling
+from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
-from lethe.train.checks.held_parameters import HeldParameters
-from lethe.train.checks.loss import CheckedLoss, LossFunction
-from lethe.train.checks.padding import AloneCheck, among_others
-from lethe.train.clipping import Clipper
-from lethe.train.clipping.units import Units
+from lethe.train.clip import Clipper
 from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
@@ -27,14 +22,14 @@ from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream, LoadedBatch
-from lethe.train.data.sources.base import length
+from lethe.train.data.sources.base import Source
 from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
-from lethe.train.model_state.untouched_state import UntouchedState
-from lethe.train.network.calls import Calls, GivenBatch
-from lethe.train.network.micro_batches import add_batch
+from lethe.train.network.batch_losses import BatchLosses, LossFunction
+from lethe.train.network.batch_sums import add_batch, said_of
+from lethe.train.network.held_parameters import HeldParameters
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
@@ -44,8 +39,6 @@ from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update
 from lethe.train.options import CommonOptions
 
 Module = TypeVar("Module", bound=nn.Module)
-
-_ALONE = "let the model's forward pass, the loss, the data set and `progress` read the parameters and never write them."
 
 
 @ending_together
@@ -58,25 +51,24 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
     """
-    if not callable(loss) and loss is not None:
-        raise InputError(f"loss: got {type(loss).__name__}; it needs a function of (outputs, targets) to one loss a record.")
     require_run(run, correlated=True)
     model = bare_module(model)
-    ready = prepared_network(model, data, run, common, options, own_loop=False)
+
+    def losses_of(source: Source) -> BatchLosses:
+        return BatchLosses(model, loss, source, options.users if isinstance(options.users, str) else None)
+
+    ready = prepared_network(model, losses_of, data, run, common, options, own_loop=False)
     run, clipper, named, budget, workers, stream = ready.run, ready.clipper, ready.named, ready.budget, ready.workers, ready.stream
     parameters, optimizer, placement = list(named.values()), options.optimizer, ready.placement
     device = parameters[0].device
     with closing(ready.kept) as kept:
-        calls = Calls(model, loss, ready.source, options.users if isinstance(options.users, str) else None)
         extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
-        held = HeldParameters(model, named, step="fit's own step", remedy=_ALONE, placement=placement)
+        held = HeldParameters(named, "fit's own step", placement)
         update: Update = (
             PlainDescent(named, run, ready.noise, **extras)
             if optimizer is None
             else ByOptimizer(named, run, ready.noise, optimizer, **extras)
         )
-        untouched = UntouchedState(model, attributes=True)
-        losses, alone = CheckedLoss(calls.loss, clipper), AloneCheck(model)
         recorder = Recorder(run, seeded=ready.seeded)
         try:
             done = kept.begin(
@@ -86,7 +78,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
-                    untouched=untouched,
+                    untouched=MovedState(model),
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                     recursion=update,
@@ -101,17 +93,13 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                looking = alone if options.verify else None
-                for step, records, found in steps_of(clipper, calls, losses, stream, device, held, budget, looking, told, placement):
-                    untouched.refuse_changes_after(step - done)
+                for step, records, found in steps_of(clipper, stream, device, held, budget, told, placement):
                     sums = placement.add_up(found)
                     del found
                     kept.before_noise(step)
                     executed = update(step, sums)
                     del sums
                     held.keep()
-                    if optimizer is not None and run.release == "all" and not placement.sharded:
-                        untouched.keep()
                     if ready.average is not None:
                         ready.average.add()
                     recorder.note(
@@ -130,7 +118,6 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             stream.close()
             placement.let_go(refuse=False)
         held.refuse_changes("after the last step")
-        untouched.refuse_changes()
         workers.from_root(placement.whole)
         refuse_overflow(map(local, parameters), run)
         loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
@@ -139,21 +126,14 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=ready.source, verify=options.verify, loss=loss_said)
+        said = claims(data=ready.source, isolation=options.isolation, loss=loss_said)
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, said, averaged),
+            training_record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
-            checked=losses.said(clipper.verified) or "no batch had two records with gradients",
-            declared=declared_of(
-                data=ready.source,
-                verify=options.verify,
-                checked=clipper.verified,
-                loss=loss_said,
-                missing=(losses.missing, alone.missing),
-                attributes=untouched.declared,
-            ),
+            checked=said_of(clipper),
+            declared=declared_of(data=ready.source, isolation=options.isolation, loss=loss_said),
             report=reported(clipper, run, steps=recorded.total_steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
         )
@@ -169,27 +149,21 @@ class Summed(NamedTuple):
 
 def steps_of(
     clipper: Clipper,
-    calls: Calls,
-    loss: LossFunction,
     stream: BatchStream,
     device: torch.device,
     held: HeldParameters,
     budget: NetworkBudget | None = None,
-    alone: AloneCheck | None = None,
     told: Telling | None = None,
     placement: Placement | None = None,
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
 
     Args:
-        clipper: of the model.
-        calls: of the model, on a batch.
-        loss: (outputs, targets) -> one loss a record.
+        clipper: of the model, whose losses are a `BatchLosses`.
         stream: micro-batches of the run.
         device: of the model.
         held: knows the parameters that the last step left.
         budget: is asked before each step; None: the run has none.
-        alone: compares records of padded batches with the same records alone; None: nothing is compared.
         told: is given the losses, for callbacks that ask for what is private; None: nobody is.
         placement: of the parameters, which are gathered for each step; None: they are whole.
     Raises:
@@ -204,21 +178,11 @@ def steps_of(
             held.refuse_changes(f"before step {begun}")
             if placement is not None:
                 placement.gather()
-        given = calls.batch(batch.tensors, device, batch.counted)
-        if len(given):
-            values = add_batch(
-                clipper,
-                given.outputs,
-                lambda outputs, rows, given=given: loss(outputs, given.targets(rows)),
-                len(given),
-                None if batch.counted is None else batch.counted.to(device),
-                None if batch.places is None else Units(batch.places.to(device), length(batch.indices)),
-            )
+        if len(batch.tensors[0]):
+            values = add_batch(clipper, batch, device)
             if told is not None:
                 told.add_losses(values, batch.counted)
             del values
-            if alone is not None and batch.alone:
-                _require_alone(alone, calls, loss, given, batch.alone, device)
         if not batch.last and placement is not None:
             placement.collect(clipper.take)
         if batch.last:
@@ -232,14 +196,3 @@ def _summed(batch: LoadedBatch, clipper: Clipper, placement: Placement | None) -
     if placement is not None:
         placement.let_go()
     return Summed(batch.step, batch.whole, sums)
-
-
-def _require_alone(
-    check: AloneCheck, calls: Calls, loss: LossFunction, batch: GivenBatch, alone: Mapping[int, Sequence[Tensor]], device: torch.device
-) -> None:
-    def losses(rows: GivenBatch) -> Tensor:
-        return loss(rows.outputs(slice(None)), rows.targets(slice(None)))
-
-    singles = {record: lambda own=own: losses(calls.batch(own, device, None)) for record, own in alone.items()}
-    some = among_others(list(alone), len(batch))
-    check.require(lambda: loss(batch.outputs(some), batch.targets(some))[: len(alone)], singles)

@@ -11,7 +11,7 @@ import torch
 
 from lethe.errors import InputError
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clipping import Group
+from lethe.train.clip import Group
 from lethe.train.network.proximal.steps import ProximalGroup
 
 
@@ -31,7 +31,7 @@ class NetworkOptions:
     views: int = 1
     ema: float | None = None
     secure: bool = False
-    verify: bool = True
+    isolation: str = "checked"
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None
 
     def refuse_for(self, model: str, *, understood: tuple[str, ...] = ()) -> None:

@@ -11,10 +11,10 @@ from torch import nn
 from lethe.errors import HypothesisError, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.clipping import METHODS, Clipper, Group
-from lethe.train.clipping.groups import as_groups
-from lethe.train.clipping.records.sum_error import margin_of
-from lethe.train.clipping.unfollowed import PER_LAYER
+from lethe.train.clip import METHODS, Clipper, Group
+from lethe.train.clip.groups import as_groups
+from lethe.train.clip.isolated import Losses
+from lethe.train.clip.sum_error import margin_of
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup
@@ -80,12 +80,12 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) 
 
 def clipper_of(
     model: nn.Module,
+    losses: Losses,
     run: Run,
     *,
     groups: Sequence[Group] | None,
-    verify: bool,
+    isolation: str,
     budgeted: bool = False,
-    way: str = PER_LAYER,
     gradient_memory: int | None = None,
     physical_size: int | None = None,
 ) -> Clipper:
@@ -93,10 +93,10 @@ def clipper_of(
 
     Args:
         model: what to train.
+        losses: of a batch, one a record.
         run: with a clip norm and noise, as `as_clipped` gives it.
         groups: of parameters, whose norms are run.clip_groups; None: one norm for all.
-        verify: check the first batches.
-        way: how gradients of records are formed, see Clipper.
+        isolation: how it is known that records do not meet, see Clipper.
         budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
         gradient_memory: see Clipper.
         physical_size: the most records of a micro-batch; None: all of a batch.
@@ -122,16 +122,14 @@ def clipper_of(
             source="run.noise_budget",
             remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
         )
-    if not isinstance(verify, bool):
-        raise InputError(f"verify: got {verify!r}; it needs True or False.")
     norms = None if groups is None else tuple(group.clip_norm for group in groups)
     if norms != run.clip_groups:
         raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
     clip_norm = run.clip_norm if groups is None else tuple(groups)
-    options: dict[str, Any] = {"verify": verify, "way": way, "gradient_memory": gradient_memory}
+    options: dict[str, Any] = {"isolation": isolation, "gradient_memory": gradient_memory}
     part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
     margin = margin_of(run, part, processes=Workers.current().world_size, device=_device_of(model))
-    clipper = Clipper(model, clip_norm=clip_norm, method=run.clip_method, margin=margin, **options)
+    clipper = Clipper(model, losses, clip_norm, method=run.clip_method, margin=margin, **options)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
-from lethe.train.clipping import Clipper
-from lethe.train.clipping.unfollowed import PER_LAYER, RECORD_BY_RECORD
+from lethe.train.clip import Clipper
+from lethe.train.clip.isolated import Losses
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
@@ -28,7 +29,7 @@ from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
 # Of several processes all need the same.
-_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "verify", "records_per_user", "views", "ema")
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
 
 
 class PreparedNetwork(NamedTuple):
@@ -66,12 +67,20 @@ class PreparedNetwork(NamedTuple):
 
 
 def prepared_network(
-    model: nn.Module, data: Any, run: Run, common: CommonOptions, options: NetworkOptions, *, own_loop: bool
+    model: nn.Module,
+    losses: Callable[[Source], Losses],
+    data: Any,
+    run: Run,
+    common: CommonOptions,
+    options: NetworkOptions,
+    *,
+    own_loop: bool,
 ) -> PreparedNetwork:
     """Check all that can be checked before the first batch.
 
     Args:
         model, data, run: as given to `fit`.
+        losses: (source of the records) -> the function of a batch to one loss a record.
         common, options: the rest.
         own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
     Raises:
@@ -79,12 +88,11 @@ def prepared_network(
     """
     asked = as_clipped(run, groups=options.clip_groups, method=options.method)
     run = asked.uncorrelated
-    # One record at a time needs no rule; a forward pass of the caller's own cannot be asked for again for one.
-    way = RECORD_BY_RECORD if options.physical_size == 1 else PER_LAYER
-    given: dict[str, Any] = {"groups": options.clip_groups, "verify": options.verify, "gradient_memory": options.gradient_memory}
+    given: dict[str, Any] = {"groups": options.clip_groups, "isolation": options.isolation, "gradient_memory": options.gradient_memory}
     if isinstance(model, nn.Module):
         reshard(model)
-    clipper = clipper_of(model, run, budgeted=not own_loop, way=way, physical_size=options.physical_size, **given)
+    source = as_source(data, leave_out=(options.users,) if isinstance(options.users, str) else ())
+    clipper = clipper_of(model, losses(source), run, budgeted=not own_loop, physical_size=options.physical_size, **given)
     named = trained_parameters(model)
     parameters = list(named.values())
     if own_loop or options.optimizer is not None:
@@ -105,7 +113,6 @@ def prepared_network(
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = placed_sources(asked, own, placement, workers, seed=common.seed, start=kept.starts)
-        source = as_source(data, leave_out=(options.users,) if isinstance(options.users, str) else ())
         grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
         members = members_of(run, data, source, **grouped, seed=common.seed)
         reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from lethe.run.run import Run
-from lethe.train.clipping import Clipper
+from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
 from lethe.train.fitted import Report
 from lethe.train.network.batch_shapes import warn_of_shapes
@@ -51,7 +51,7 @@ def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
             f"private: no record contributed to any step of this training, since {why}: the model is its start and noise. {look} {_UNSAID}",
             stacklevel=3,
         )
-    return Report.of(run, steps=steps, contributed=contributed, gradients=clipper.formed)
+    return Report.of(run, steps=steps, contributed=contributed, gradients=" and ".join(sorted(clipper.ways)) or None)
 
 
 def _reason(clipper: Clipper) -> tuple[str, str]:

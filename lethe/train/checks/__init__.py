@@ -1,1 +1,0 @@
-"""Checks of models, losses and padded batches, beside the clipper's self-check."""

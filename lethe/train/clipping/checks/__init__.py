@@ -1,1 +1,0 @@
-"""The clipper's self-check: whether records of a batch influence one another."""

@@ -1,1 +1,0 @@
-"""How gradients of single records are told: by records themselves, one after the other."""

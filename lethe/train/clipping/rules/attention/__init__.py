@@ -1,1 +1,0 @@
-"""The rule for nn.MultiheadAttention."""

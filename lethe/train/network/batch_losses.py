@@ -1,0 +1,211 @@
+"""The function that a clipper is handed: a batch, through the model and the loss, to one loss a record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.core.comparison import first_line
+from lethe.train.data.sources.base import Source
+from lethe.train.data.sources.fields import attending, fields_of
+from lethe.train.network.loss_reduction import mean_within, refuse_table, without_mean
+
+LossFunction = Callable[[Any, Any], Tensor]
+"""(outputs, targets) -> one loss a record, shape (B,) or (B, 1), or a loss of PyTorch's with its mean; targets are a
+tensor, or of records with fields the batch as a mapping."""
+
+_OF_ITS_OWN = "give a loss function, (outputs, batch) -> one loss a record"
+_OF_PARTS = (
+    "take out of the outputs what the loss needs: lambda outputs, targets: loss(outputs.logits, targets); of a model of transformers, "
+    "lethe.integrations.transformers.record_losses(model) is the loss of each record."
+)
+_OF_CLASSES = (
+    "classes are whole numbers from 0 (targets.long()), one a record, fewer than the model has outputs; numbers to come close to have "
+    "the outputs' type and shape: (B, 1), as of targets[:, None], where the model has one output."
+)
+
+
+class BatchLosses:
+    """The losses of a batch, which is a list of tensors, or of records with fields a mapping.
+
+    Without fields a record is (inputs, ..., target): `model(*inputs)` and `loss(outputs, target)`. With fields it is a mapping:
+    `model(**batch)`, of which a forward without `**kwargs` is given what it names; and `loss(outputs, batch)`.
+
+    Args:
+        model: to be called.
+        loss: of outputs and targets; None: the model's own, `outputs.loss`.
+        source: of the records.
+        left_out: a field that neither is given, such as the column of users' ids; None: there is none.
+    Raises:
+        InputError: a loss that is none, or fields that the model does not know.
+    """
+
+    def __init__(self, model: nn.Module, loss: LossFunction | None, source: Source, left_out: str | None = None) -> None:
+        self._model, self._fields, self._left_out = model, fields_of(source), left_out
+        needed = "(outputs, targets) to one loss a record" if self._fields is None else "(outputs, batch) to one loss a record, or None"
+        if isinstance(loss, type):
+            raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
+        if not callable(loss) and (loss is not None or self._fields is None):
+            raise InputError(f"loss: got {type(loss).__name__}; it needs a function of {needed}.")
+        self._arguments: tuple[str, ...] = ()
+        if self._fields is not None:
+            known = tuple(name for name in self._fields if name != left_out)
+            self._arguments = _arguments_of(model, known, all_of_them=loss is None)
+        self._loss: LossFunction = own_loss if loss is None else loss
+        self._unreduced = without_mean(loss)
+
+    def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> Any:
+        """A batch on the model's device.
+
+        Args:
+            tensors: as a source gives them.
+            device: of the model.
+            counted: shape (rows,), which of them are records; None: all.
+        Raises:
+            InputError: records without a target.
+        """
+        there = [tensor.to(device) for tensor in tensors]
+        if self._fields is not None:
+            named = {name: tensor for name, tensor in zip(self._fields, there, strict=True) if name != self._left_out}
+            return named if counted is None else attending(named, counted.to(device))
+        if len(there) < 2:
+            raise InputError(
+                "data: a record is one tensor; it needs inputs and a target.",
+                remedy="give (features, targets), or the same array twice where a model is to reproduce its input.",
+            )
+        return there
+
+    def __call__(self, batch: Any) -> Tensor:
+        """The losses, shape (B,)."""
+        if self._fields is None:
+            *inputs, targets = batch
+            outputs = self._model(*inputs)
+        else:
+            outputs, targets = self._model(**{name: batch[name] for name in self._arguments}), dict(batch)
+        if self._unreduced is not None:
+            losses = self._unreduced(outputs, targets)
+            refuse_table(losses, outputs, targets)
+            return mean_within(losses, outputs)
+        losses = self._loss(outputs, targets)
+        refuse_table(losses, outputs, targets)
+        return losses
+
+    def explained(self, error: Exception, batch: Any) -> Exception:
+        """The error of a batch that does not go through the model or the loss, in words; another error as it is.
+
+        Args:
+            error: that was raised.
+            batch: the batch.
+        """
+        known = {parameter.dtype for parameter in self._model.parameters()}
+        inputs = [batch[name] for name in self._arguments] if self._fields is not None else batch[:-1]
+        shapes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}" for tensor in inputs)
+        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
+        with torch.no_grad():
+            try:
+                outputs = self._model(**{name: batch[name] for name in self._arguments}) if self._fields is not None else self._model(*inputs)
+            except (RuntimeError, IndexError, TypeError, ValueError):
+                if strange:
+                    return InputError(
+                        f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {first_line(error)}",
+                        remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
+                    )
+                return InputError(
+                    f"data: a batch, {shapes}, does not go into this model: {first_line(error)}.",
+                    source="the model's forward pass, on a batch of the records",
+                    remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
+                    "one, and shape the records as the layers take them (the records come first).",
+                )
+            except Exception:  # noqa: BLE001 - whatever the model raises, `error` is what is shown
+                return error
+        targets = batch if self._fields is not None else batch[-1]
+        try:
+            with torch.no_grad():
+                (self._loss if self._unreduced is None else self._unreduced)(outputs, targets)
+        except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
+            return InputError(
+                f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
+                f"{first_line(error)}",
+                source="the loss function, on a batch's outputs and targets",
+                remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
+            )
+        return error
+
+
+def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """The loss that the model computes itself: one for each record, or, of a record that is alone, one number.
+
+    Raises:
+        InputError: the outputs hold none, or one of another shape.
+        NotImplementedError: one number for several records: each has to be computed alone.
+    """
+    records = len(next(iter(batch.values())))
+    loss = cast(Mapping[str, Any], outputs).get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if not isinstance(loss, Tensor):
+        held = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise InputError(
+            f"loss: got None, which stands for the model's own, and its outputs hold no loss: {held}.",
+            source="outputs.loss",
+            remedy=f"give the model what it computes its loss of, such as labels; or {_OF_ITS_OWN}.",
+        )
+    if loss.numel() == 1 and (records == 1 or loss.dim() == 0):
+        if records == 1:
+            return loss.reshape(1)
+        raise NotImplementedError("the model's own loss is one number for a batch, and each record needs one")
+    if loss.dim() == 2 and loss.shape[1] == 1:
+        loss = loss[:, 0]
+    if loss.shape != (records,):
+        raise InputError(
+            f"loss: the model's own has shape {tuple(loss.shape)}; it needs one loss a record, shape ({records},).",
+            source="outputs.loss",
+            remedy=f"{_OF_ITS_OWN}.",
+        )
+    return loss
+
+
+def _said(given: Any) -> str:
+    if isinstance(given, Tensor):
+        return f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
+    return f"a mapping of {', '.join(map(str, given))}" if type(given) is dict else f"a {type(given).__name__}"
+
+
+def _of_targets(targets: Any) -> str:
+    if isinstance(targets, Mapping):
+        return (
+            "the loss is given the batch, and takes what it needs out of it: lambda outputs, batch: loss(outputs, batch[name]), where name "
+            f"is one of {', '.join(map(str, targets))}."
+        )
+    return _OF_CLASSES
+
+
+def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: bool) -> tuple[str, ...]:
+    """The fields that go to the model.
+
+    Args:
+        model: whose forward says what it takes.
+        fields: of a record.
+        all_of_them: whether nothing else takes those that it does not.
+    Raises:
+        InputError: it takes none of them, or not all where it must.
+    """
+    taken = inspect.signature(model.forward).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
+        return fields
+    by_name = [name for name, one in taken.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    known, strange = [name for name in fields if name in by_name], [name for name in fields if name not in by_name]
+    missing = [name for name in by_name if taken[name].default is inspect.Parameter.empty and name not in fields]
+    if missing or not known or (strange and all_of_them):
+        what = f"it needs {', '.join(missing)}" if missing else f"it does not take {', '.join(strange)}"
+        raise InputError(
+            f"data: a record has the fields {', '.join(fields)}; forward of {type(model).__name__} takes {', '.join(by_name) or 'none'}: "
+            f"{what}.",
+            source="the fields of a record, which are arguments of the model",
+            remedy="rename or leave out columns: dataset.rename_column(...), dataset.remove_columns([...]), or a collate function that "
+            "makes a mapping of the model's arguments.",
+        )
+    return tuple(known)

@@ -1,0 +1,55 @@
+"""Trained parameters that nothing but a step may write to, seen by the version counters that PyTorch keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from lethe.errors import HypothesisError
+from lethe.train.core.tensors import local
+from lethe.train.distributed.placement import Placement
+
+ALONE = (
+    "leave them alone between two steps, in the model's forward pass and in the loss; what is done to noisy iterates belongs into the "
+    "optimiser's step, or comes after training."
+)
+
+
+class HeldParameters:
+    """The trained parameters as the last step left them. What writes through `.data` is seen in checked batches alone (`clip/check.py`).
+
+    Args:
+        named: the parameters.
+        step: what may write to them, in words.
+        placement: where they lie.
+    """
+
+    def __init__(self, named: Mapping[str, nn.Parameter], step: str, placement: Placement) -> None:
+        self._named, self._step, self.placement = dict(named), step, placement
+        self._versions: list[int] = []
+        self.keep()
+
+    def _now(self) -> list[int]:
+        return [local(parameter)._version for parameter in self._named.values()]
+
+    def keep(self) -> None:
+        """A step was taken: they may be what they are now."""
+        self._versions = self._now()
+
+    def refuse_changes(self, when: str) -> None:
+        """Refuse parameters that something else wrote to.
+
+        Args:
+            when: that is, in words.
+        Raises:
+            HypothesisError: one was written to.
+        """
+        written = [name for name, now, before in zip(self._named, self._now(), self._versions, strict=True) if now != before]
+        written += self.placement.moved() or []
+        if written:
+            raise HypothesisError(
+                f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
+                source="the guarantee covers parameters that only noisy steps move",
+                remedy=ALONE,
+            )
