@@ -91,7 +91,7 @@ def accuracies(run: lethe.Run, data: tuple[torch.Tensor, ...], tests: tuple[torc
         for average in averages.values():
             average.add()
 
-    fit(model, nn.CrossEntropyLoss(reduction="none"), data, run, seed=seed, verify=False, progress=take)
+    fit(model, nn.CrossEntropyLoss(reduction="none"), data, run, seed=seed, isolation="declared", progress=take)
     states = {"0": model.state_dict()} | {f"{decay:g}": average.of(model) for decay, average in averages.items()}
     found = dict[str, float]()
     for name, state in states.items():

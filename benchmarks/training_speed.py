@@ -140,7 +140,7 @@ def _plain(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 
 def _lethe(model: nn.Module, inputs: Tensor, targets: Tensor, *, noise_multiplier: float = NOISE_MULTIPLIER) -> Step:
-    clipper, loss = Clipper(model, clip_norm=CLIP_NORM, verify=False), nn.CrossEntropyLoss(reduction="none")
+    clipper, loss = Clipper(model, clip_norm=CLIP_NORM, isolation="declared"), nn.CrossEntropyLoss(reduction="none")
     noise, parameters = NetworkNoise(fresh_numpy_generator()), list(model.parameters())
     unit = STEP_SIZE / len(targets)
 

@@ -128,7 +128,7 @@ def trained(
                 options.pop("data", None) or make_data(),
                 run,
                 checkpoints=options.pop("checkpoints", Checkpoints(folder=folder, every=every)),
-                **{"batch_generator": torch.Generator().manual_seed(3), "physical_size": 4, "verify": False, **options},
+                **{"batch_generator": torch.Generator().manual_seed(3), "physical_size": 4, "isolation": "declared", **options},
             )
         except Killed:
             return None

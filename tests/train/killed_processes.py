@@ -33,7 +33,7 @@ def child(folder: Path, how: str, name: str, release: str, every: int) -> None:
 
 def _looped(folder: Path, run: Run, spy: Spy, every: int) -> Run:
     with spy.watching():
-        options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "verify": False}
+        options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
         loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), **options)
         for inputs, targets in loop.loader:
             loop.use(inputs, targets)

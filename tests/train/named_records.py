@@ -51,8 +51,8 @@ def listed() -> list[dict[str, Tensor]]:
 
 
 def of_tuples(run: Run, **options: Any) -> Tensor:
-    return flat(fit(make_network(), CROSS_ENTROPY, make_data(), run, **{"seed": 5, "verify": False, **options}).model)
+    return flat(fit(make_network(), CROSS_ENTROPY, make_data(), run, **{"seed": 5, "isolation": "declared", **options}).model)
 
 
 def of_mappings(run: Run, data: Any = None, **options: Any) -> Tensor:
-    return flat(fit(ByName(), own_loss, by_name() if data is None else data, run, **{"seed": 5, "verify": False, **options}).model)
+    return flat(fit(ByName(), own_loss, by_name() if data is None else data, run, **{"seed": 5, "isolation": "declared", **options}).model)

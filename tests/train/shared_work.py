@@ -188,7 +188,7 @@ def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> t
     fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
     data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
-    fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, optimizer=optimizer, verify=False, **options)
+    fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, optimizer=optimizer, isolation="declared", **options)
     return local(model[0].weight.detach()).clone(), whole(model[0].weight.detach()), model[1].weight.detach()
 
 

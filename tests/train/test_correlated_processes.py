@@ -91,7 +91,7 @@ def in_shards(rank: int, run: Run, secure: bool) -> tuple[list[Tensor], list[Ten
         places[1].append(model[1].weight.detach().clone())
 
     data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
-    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, verify=False, secure=secure, progress=note)
+    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, isolation="declared", secure=secure, progress=note)
     assert fitted.run == run
     return places
 
@@ -175,7 +175,7 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
     with suppress(Killed):
         kept_as = Checkpoints(folder=folder, every=2)
         fit(
-            model, lambda outputs, targets: outputs.sum(1) * 0.0, make_data(), run, seed=5, checkpoints=kept_as, progress=note, verify=False
+            model, lambda outputs, targets: outputs.sum(1) * 0.0, make_data(), run, seed=5, checkpoints=kept_as, progress=note, isolation="declared"
         )
     return places
 

@@ -45,8 +45,8 @@ def loader() -> DataLoader[Any]:
 @pytest.mark.parametrize(
     ("design", "options"),
     [
-        ("poisson", {"verify": True}),
-        ("cyclic", {"verify": True, "physical_size": 2}),
+        ("poisson", {"isolation": "checked"}),
+        ("cyclic", {"isolation": "checked", "physical_size": 2}),
         ("full", {}),
         ("shuffled", {"physical_size": 1}),
         ("balls_in_bins", {"physical_size": 2}),
@@ -82,7 +82,7 @@ def test_a_data_set_of_hugging_face_trains_as_tuples_do() -> None:
     run, (features, label) = make_network_run("poisson", noise_multiplier=1.0), make_data(torch.float32)
     table = {"features": features.tolist(), "label": label.tolist(), "who": [f"user {one}" for one in IDS]}
     data = datasets.Dataset.from_dict(table)
-    options: dict[str, Any] = {"seed": 5, "verify": False}
+    options: dict[str, Any] = {"seed": 5, "isolation": "declared"}
     expected = flat(fit(make_network(torch.float32), CROSS_ENTROPY, (features, label), run, **options).model)
     for given in (data.remove_columns(["who"]), data.with_format("torch", columns=["features", "label"])):
         assert torch.equal(flat(fit(ByName().float(), own_loss, given, run, **options).model), expected)
@@ -121,7 +121,7 @@ def test_a_users_column_that_a_collate_function_reads_is_not_given_to_the_model(
     assert torch.equal(of_mappings(run, data, users="who"), of_tuples(run, users=IDS))
     model, without = WithLoss("none"), WithLoss("none")
     for trained, records, users in ((model, data, "who"), (without, by_name(), IDS)):  # every field goes to it, and this one must not
-        fit(trained, None, records, run, users=users, seed=5, verify=False)
+        fit(trained, None, records, run, users=users, seed=5, isolation="declared")
     assert torch.equal(flat(model), flat(without))
 
 
@@ -135,7 +135,7 @@ def test_views_and_averages_are_those_of_tuples(changes: dict[str, Any]) -> None
 
 def killed_and_taken_up(folder: Path, model: nn.Module, loss: Any, data: Any, again: Any = None) -> Tensor:
     """Training that is killed after its step 7 and goes on."""
-    options: dict[str, Any] = {"checkpoints": Checkpoints(folder=folder, every=3), "physical_size": 4, "verify": False}
+    options: dict[str, Any] = {"checkpoints": Checkpoints(folder=folder, every=3), "physical_size": 4, "isolation": "declared"}
 
     def killing(step: int, steps: int) -> None:
         if step == 7:
@@ -175,7 +175,7 @@ def shared(rank: int, run: Run, options: dict[str, Any], renamed: bool) -> tuple
 
 @pytest.mark.slow
 def test_several_processes_train_as_one(processes: Processes) -> None:
-    run, options = make_network_run("poisson", noise_multiplier=1.0), {"seed": 5, "physical_size": 2, "verify": False}
+    run, options = make_network_run("poisson", noise_multiplier=1.0), {"seed": 5, "physical_size": 2, "isolation": "declared"}
     found = processes.run(2, shared, run, options, False)
     alone = of_tuples(run, physical_size=2)
     for parameters, _ in found:

@@ -163,7 +163,7 @@ TWICE = int(np.intersect1d(_ORDERS[0][: RECORDS // 3], _ORDERS[1][RECORDS // 3 :
 def moved(rank: int, run: Run, loud: float) -> Tensor:
     torch.manual_seed(0)
     model = make_network()
-    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, verify=False, physical_size=1)
+    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, isolation="declared", physical_size=1)
     return flat(model)
 
 

@@ -42,7 +42,7 @@ def budgeted_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:
 
 def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted[nn.Module]:
     model = make_network() if model is None else model
-    return fit(model, CROSS_ENTROPY, make_data(), run, **{"seed": 2, "noise_policy": policy, "verify": False, **options})
+    return fit(model, CROSS_ENTROPY, make_data(), run, **{"seed": 2, "noise_policy": policy, "isolation": "declared", **options})
 
 
 def accounts(run: Run) -> list[float]:

@@ -86,7 +86,7 @@ def noise_of(run: Any, *, dtype: torch.dtype = torch.float32, width: int = 1000,
     model = nn.Linear(4, width, bias=False).to(GPU, dtype)
     start = model.weight.detach().clone()
     data = on_gpu(torch.zeros(RECORDS, 4, dtype=dtype), torch.zeros(RECORDS, dtype=torch.long))
-    fit(model, lambda outputs, targets: 0.0 * outputs.sum(1), data, run, verify=False, **options)
+    fit(model, lambda outputs, targets: 0.0 * outputs.sum(1), data, run, isolation="declared", **options)
     return ((model.weight.detach() - start) * RECORDS / 0.5 / run.clip_norm).double().flatten().cpu()
 
 
@@ -174,7 +174,7 @@ def test_no_record_moves_a_sum_by_more_than_the_clip_norm(name: str, power: int,
         torch.set_float32_matmul_precision("high")
     try:
         for clip_norm in (1e-6, 1.0):
-            clipper = Clipper(model, clip_norm=clip_norm, method="normalise", verify=False)
+            clipper = Clipper(model, clip_norm=clip_norm, method="normalise", isolation="declared")
             with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"), clipper.recording():
                 output = model(given.to(GPU, dtype))
             clipper.backward((output.float() * 10.0**power).flatten(1).sum(1), torch.tensor([True, False], device=GPU))
@@ -194,7 +194,7 @@ def test_in_batches_of_one_shape_a_record_does_not_change_how_others_are_rounded
     tokens, targets = torch.randint(gpu_check.WORDS, (32, 16), device=GPU), torch.randint(gpu_check.CLASSES, (32,), device=GPU)
     counted, found = torch.arange(32, device=GPU) < 31, list[Tensor]()
     for _ in range(3):
-        clipper = Clipper(model, clip_norm=0.1, verify=False)
+        clipper = Clipper(model, clip_norm=0.1, isolation="declared")
         with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"), clipper.recording():
             output = model(tokens)
         clipper.backward(CROSS_ENTROPY(output.float(), targets), counted)

@@ -125,7 +125,7 @@ OTHERS: dict[str, Any] = {
     "prefetch": 0,
     "gradient_memory": 0,
     "secure": True,
-    "verify": False,
+    "isolation": "declared",
     "checkpoints": Checkpoints(folder="nowhere"),
 }
 

@@ -52,7 +52,7 @@ def looped(loss: Any, targets: Tensor, outputs: int, *, checked: bool) -> Tensor
 ONE_OUTPUT = [nn.BCEWithLogitsLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss]
 
 
-@pytest.mark.parametrize("options", [{}, {"physical_size": 1}, {"physical_size": 4}, {"verify": False}])
+@pytest.mark.parametrize("options", [{}, {"physical_size": 1}, {"physical_size": 4}, {"isolation": "declared"}])
 @pytest.mark.parametrize("kind", ONE_OUTPUT)
 def test_losses_of_one_output_are_taken_as_they_come(kind: Any, options: dict[str, Any]) -> None:
     targets = REAL.sigmoid()

@@ -152,7 +152,7 @@ def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     def after(mine: Tensor, classes: Tensor) -> Tensor:
         ids = torch.cat([torch.from_numpy(IDS)[others], torch.full((len(mine),), 3)])
         data = (torch.cat([features[others], mine]), torch.cat([targets[others], classes]))
-        return _bits(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, verify=False).model)
+        return _bits(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, isolation="declared").model)
 
     random = torch.Generator().manual_seed(1)
     row = torch.randn(1, 4, dtype=torch.float64, generator=random)

@@ -64,7 +64,7 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
     assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss", "unseen"]
-    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), verify=False)
+    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), isolation="declared")
     assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
     assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
