@@ -7,14 +7,24 @@ from collections.abc import Collection
 from torch import nn
 
 from lethe.train.clip.rules.any_layer import any_layer
-from lethe.train.clip.rules.embedding import embedding
+from lethe.train.clip.rules.attention import attention
+from lethe.train.clip.rules.convolution import convolution, transposed_convolution
+from lethe.train.clip.rules.embedding import embedding, embedding_bag
 from lethe.train.clip.rules.linear import linear, transposed_linear
 from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from lethe.train.clip.rules.recurrent import cell, recurrent
 from lethe.train.clip.rules.rule import Rule
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(linear),
     nn.Embedding: Rule(embedding),
+    nn.EmbeddingBag: Rule(embedding_bag),
+    nn.Conv1d: Rule(convolution),
+    nn.Conv2d: Rule(convolution),
+    nn.Conv3d: Rule(convolution),
+    nn.ConvTranspose1d: Rule(transposed_convolution),
+    nn.ConvTranspose2d: Rule(transposed_convolution),
+    nn.ConvTranspose3d: Rule(transposed_convolution),
     nn.LayerNorm: Rule(layer_norm),
     nn.RMSNorm: Rule(rms_norm),
     nn.GroupNorm: Rule(group_norm),
@@ -24,6 +34,13 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.BatchNorm1d: Rule(batch_norm),
     nn.BatchNorm2d: Rule(batch_norm),
     nn.BatchNorm3d: Rule(batch_norm),
+    nn.MultiheadAttention: Rule(forward=attention, whole=True),
+    nn.RNN: Rule(forward=recurrent),
+    nn.GRU: Rule(forward=recurrent),
+    nn.LSTM: Rule(forward=recurrent),
+    nn.RNNCell: Rule(forward=cell),
+    nn.GRUCell: Rule(forward=cell),
+    nn.LSTMCell: Rule(forward=cell),
 }
 """Layer type -> rule."""
 
