@@ -81,13 +81,15 @@ class Recording:
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
 
-    def watched(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
+    def watched(
+        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turned: bool | None = None
+    ) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
 
         Raises:
             ValueError: its rows are not the records'.
         """
-        turned, inputs = self._turned(output), list(inputs)
+        turned, inputs = self._turned(output) if turned is None else turned, list(inputs)
         if output.dtype != torch.float64:
             self.precision = coarser(self.precision, output.dtype)
         grouping = None
@@ -105,6 +107,12 @@ class Recording:
 
         output.register_hook(arrived)
         return output
+
+    def step(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
+        """`watched`, of a step of a forward pass of our own, which has rows first."""
+        if self._computing or not torch.is_grad_enabled():
+            return output
+        return self.watched(layer, output, inputs, rule, turned=False)
 
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook."""
@@ -208,7 +216,7 @@ def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.
                 handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
             else:
                 replaced.append(layer.module)
-                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.watched, layer))
+                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.step, layer))
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield

@@ -67,7 +67,7 @@ class Rows(Part):
     """
 
     def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients
+        self.gradients = gradients if gradients.dim() > 1 else gradients[:, None]
 
     def squares(self) -> Tensor:
         """See Part."""

@@ -69,4 +69,5 @@ def rule_of(module: nn.Module) -> Rule | None:
 def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
     """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
     rule = rule_of(module)
-    return ANY if rule is None or "parametrizations" in module._modules or not rule.whole and any("." in name for name in names) else rule
+    parametrised = any("parametrizations." in name for name in names) or "parametrizations" in module._modules
+    return ANY if rule is None or parametrised or not rule.whole and any("." in name for name in names) else rule
