@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules_oracle import agree, check, fast_parts, losses_of
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 F64 = torch.float64
 
@@ -46,10 +48,8 @@ def attended(layer: nn.MultiheadAttention, batch: dict[str, Tensor], **options: 
     weights=st.booleans(),
     averaged=st.booleans(),
 )
-@settings(max_examples=40)
-def test_attention(
-    layer: nn.MultiheadAttention, inputs: str, mask: str | None, padding: bool, weights: bool, averaged: bool
-) -> None:
+@settings(max_examples=examples(40))
+def test_attention(layer: nn.MultiheadAttention, inputs: str, mask: str | None, padding: bool, weights: bool, averaged: bool) -> None:
     batch: dict[str, Tensor] = {"query": torch.randn(3, 4, SIZE, dtype=F64)}
     sources = 4
     if inputs != "one" or not layer._qkv_same_embed_dim:
@@ -77,11 +77,11 @@ def test_attention_in_float32() -> None:
 
 @pytest.mark.parametrize("steps", [3, 6, 9])
 @pytest.mark.parametrize("layout", ["blocks", "second"])
-def test_as_many_steps_as_records(steps: int, layout: str) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_as_many_steps_as_records(steps: int, layout: str, first: bool) -> None:
     """Where the records are is known, whatever the sizes."""
-    for first in (True, False):
-        layer = nn.MultiheadAttention(SIZE, HEADS, batch_first=first, dtype=F64)
-        check(layer, lambda batch: attended(layer, {"query": batch}), torch.randn(3, steps, SIZE, dtype=F64), layout=layout)
+    layer = nn.MultiheadAttention(SIZE, HEADS, batch_first=first, dtype=F64)
+    check(layer, lambda batch: attended(layer, {"query": batch}), torch.randn(3, steps, SIZE, dtype=F64), layout=layout)
 
 
 @pytest.mark.parametrize("weights", [True, False])
@@ -154,7 +154,7 @@ def test_under_checkpointing() -> None:
 
         def outputs(batch: Tensor, reentrant: bool = reentrant) -> Tensor:
             hidden = model[0](batch)
-            return torch.utils.checkpoint.checkpoint(lambda given: layer(given, given, given)[0], hidden, use_reentrant=reentrant)
+            return checkpoint(lambda given: layer(given, given, given)[0], hidden, use_reentrant=reentrant)
 
         check(model, outputs, torch.randn(3, 4, SIZE, dtype=F64))
 

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules_oracle import check, fast_parts, folded, losses_of
 from torch import Tensor, nn
 
-from lethe.train.clip.parts import Rows
+from lethe.train.clip.memory import Memory
+from lethe.train.clip.parts import OuterProducts, Rows
 from lethe.train.clip.rules import convolution
 from lethe.train.clip.rules.convolution import Correlations
 
@@ -50,7 +52,7 @@ def layers(draw: st.DrawFn, transposed: bool) -> tuple[nn.Module, tuple[int, ...
 
 @pytest.mark.parametrize("memory", [2**23, 0])
 @given(case=layers(False))
-@settings(max_examples=8)
+@settings(max_examples=examples(40))
 def test_convolution(memory: int, case: tuple[nn.Module, tuple[int, ...]]) -> None:
     layer, shape = case
     check(layer, layer, torch.randn(3, *shape, dtype=F64), memory=memory)
@@ -58,7 +60,7 @@ def test_convolution(memory: int, case: tuple[nn.Module, tuple[int, ...]]) -> No
 
 @pytest.mark.parametrize("memory", [2**23, 0])
 @given(case=layers(True))
-@settings(max_examples=8)
+@settings(max_examples=examples(40))
 def test_transposed_convolution(memory: int, case: tuple[nn.Module, tuple[int, ...]]) -> None:
     layer, shape = case
     check(layer, layer, torch.randn(3, *shape, dtype=F64), memory=memory)
@@ -99,6 +101,39 @@ def test_a_layer_that_is_used_twice(memory: int, groups: int) -> None:
     layer = nn.Conv1d(24, 24, 3, padding=1, groups=groups, dtype=F64)
     check(layer, lambda batch: layer(layer(batch).tanh()), torch.randn(3, 24, 2, dtype=F64), memory=memory)
     check(layer, lambda batch: [layer(batch), layer(batch[:, :, :2])], torch.randn(3, 24, 4, dtype=F64), memory=memory)
+
+
+@pytest.mark.parametrize("memory", [2**23, 0])
+def test_layers_that_share_a_weight(memory: int) -> None:
+    """Whose kernels move differently."""
+    layers: list[Any] = [nn.Conv1d(24, 24, 3, dtype=F64), nn.Conv1d(24, 24, 3, dilation=2, padding=1, stride=2, dtype=F64)]
+    layers += [nn.ConvTranspose1d(24, 24, 3, padding=1, dtype=F64), nn.Conv1d(48, 24, 3, groups=2, padding=1, dtype=F64)]
+    for layer in layers:
+        layer.weight = layers[0].weight
+    batch = torch.randn(3, 24, 4, dtype=F64)
+    check(nn.ModuleList(layers[:3]), lambda batch: [layer(batch) for layer in layers[:3]], batch, memory=memory)
+    model = nn.ModuleList([layers[0], layers[3]])
+    check(model, lambda batch: [layers[0](batch), layers[3](torch.cat([batch, batch], 1))], batch, memory=memory)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_slack_is_that_of_outer_products_at_least(groups: int) -> None:
+    layer = nn.Conv2d(32, 32, 3, padding=1, groups=groups)
+    batch = torch.randn(3, 32, 4, 4)
+    output = layer(batch)
+    (gradient,) = torch.autograd.grad(losses_of(output).sum(), output)
+    part = fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"]
+    products = OuterProducts(nn.functional.unfold(batch, 3, padding=1).mT, gradient.flatten(2).mT, Memory(0))
+    products.squares()
+    part.squares()
+    slack, least = part.slack(), products.slack()
+    assert slack is not None
+    assert least is not None
+    assert (slack >= least * 0.999).all()
+    part.drop(torch.tensor([True, False, False]))
+    slack = part.slack()
+    assert slack is not None
+    assert slack[0] == 0
 
 
 @pytest.mark.parametrize("memory", [2**23, 0])

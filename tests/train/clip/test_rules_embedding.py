@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules_oracle import agree, check, fast_parts, folded, losses_of, true_gradients
@@ -65,7 +66,7 @@ def test_bags_of_one_size(mode: str, padding: int | None, factors: bool) -> None
     last=st.booleans(),
     weighted=st.booleans(),
 )
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 def test_bags_of_any_size(mode: str, lengths: list[int], padding: int | None, last: bool, weighted: bool) -> None:
     torch.manual_seed(0)
     layer = nn.EmbeddingBag(5, 4, mode=mode, padding_idx=padding, include_last_offset=last, dtype=F64)

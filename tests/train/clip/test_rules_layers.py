@@ -107,7 +107,9 @@ def test_normalisation(layer: nn.Module, shape: tuple[int, ...]) -> None:
     check(layer.float(), layer, torch.randn(3, *shape), rel=1e-5)
 
 
-@pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d(4), (4,)), (nn.BatchNorm1d(4), (4, 5)), (nn.BatchNorm2d(4, eps=0.1), (4, 3, 2))])
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.BatchNorm1d(4), (4,)), (nn.BatchNorm1d(4), (4, 5)), (nn.BatchNorm2d(4, eps=0.1), (4, 3, 2))]
+)
 def test_statistics_that_are_kept(layer: nn.Module, shape: tuple[int, ...]) -> None:
     layer.double()
     with torch.no_grad():
@@ -115,7 +117,9 @@ def test_statistics_that_are_kept(layer: nn.Module, shape: tuple[int, ...]) -> N
     check(layer.eval(), layer, torch.randn(3, *shape, dtype=F64))
 
 
-@pytest.mark.parametrize("layer", [nn.InstanceNorm1d(4, affine=True, track_running_stats=True), nn.InstanceNorm1d(4, affine=True, momentum=None)])
+@pytest.mark.parametrize(
+    "layer", [nn.InstanceNorm1d(4, affine=True, track_running_stats=True), nn.InstanceNorm1d(4, affine=True, momentum=None)]
+)
 def test_instances_with_statistics_that_are_kept(layer: nn.Module) -> None:
     layer.double()
     with torch.no_grad():

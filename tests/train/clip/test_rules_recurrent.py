@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules_oracle import agree, check, fast_parts, folded, losses_of, true_gradients
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
 
 F64 = torch.float64
 
@@ -51,7 +53,7 @@ def outputs_of(layer: nn.RNNBase, given: Any, start: Any) -> list[Tensor]:
 
 
 @given(layer=layers(), start=st.booleans(), steps=st.sampled_from([1, 3, 4]), layout=st.sampled_from(["blocks", "second"]))
-@settings(max_examples=25)
+@settings(max_examples=examples(40))
 def test_recurrent(layer: nn.RNNBase, start: bool, steps: int, layout: str) -> None:
     given = torch.randn(3, steps, 3, dtype=F64)
 
@@ -62,7 +64,7 @@ def test_recurrent(layer: nn.RNNBase, start: bool, steps: int, layout: str) -> N
 
 
 @given(layer=layers(), start=st.booleans(), lengths=st.lists(st.integers(1, 4), min_size=2, max_size=4), ordered=st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 def test_packed_records(layer: nn.RNNBase, start: bool, lengths: list[int], ordered: bool) -> None:
     lengths = sorted(lengths, reverse=True) if ordered else lengths
     given, first = torch.randn(len(lengths), max(lengths), 3, dtype=F64), starts(layer, len(lengths))
@@ -149,8 +151,8 @@ def test_cells(cell: Any, start: bool) -> None:
         state = batch[:, :1].expand(-1, 4) if start else None
         state = (state, state) if start and isinstance(cell, nn.LSTMCell) else state
         found = []
-        for given in batch.unflatten(1, (2, 3)).unbind(1):
-            state = cell(given, state)
+        for inputs in batch.unflatten(1, (2, 3)).unbind(1):
+            state = cell(inputs, state)
             found += state if isinstance(state, tuple) else [state]
         return found
 
@@ -162,12 +164,12 @@ def test_under_checkpointing() -> None:
     for reentrant in (True, False):
 
         def outputs(batch: Tensor, reentrant: bool = reentrant) -> Tensor:
-            return torch.utils.checkpoint.checkpoint(lambda given: model[1](given)[0], model[0](batch), use_reentrant=reentrant)
+            return checkpoint(lambda given: model[1](given)[0], model[0](batch), use_reentrant=reentrant)
 
         check(model, outputs, torch.randn(3, 4, 3, dtype=F64))
 
 
 def test_one_record_without_its_dimension_is_not_followed() -> None:
-    for layer, given in ((nn.GRU(3, 4), torch.randn(3, 3)), (nn.GRUCell(3, 4), torch.randn(3))):
+    for layer, inputs in ((nn.GRU(3, 4), torch.randn(3, 3)), (nn.GRUCell(3, 4), torch.randn(3))):
         with pytest.raises(NotImplementedError, match="dimension of records"):
-            fast_parts(layer, lambda layer=layer, given=given: layer(given)[0].sum(), 3)
+            fast_parts(layer, lambda layer=layer, inputs=inputs: layer(inputs)[0].sum(), 3)

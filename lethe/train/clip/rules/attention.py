@@ -29,7 +29,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What the layer's own forward pass computes, with the same draws of dropout: $\\mathrm{softmax}(qk^\\top/\\sqrt{d} + m)v$ in each head."""
+    r"""What the layer's own forward pass computes, with the same draws: $\mathrm{softmax}(qk^\top/\sqrt{d} + m)v$ in each head."""
     if query.is_nested or query.dim() != 3:
         raise NotImplementedError("an input without a dimension of records, or a nested one")
     given = [query, key, value]

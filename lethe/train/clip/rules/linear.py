@@ -31,7 +31,13 @@ def transposed_linear(call: Call) -> Parts:
 
 
 def watched_linear(
-    watch: Watch, given: Tensor, weight: Tensor, bias: Tensor | None, names: Sequence[str], around: Sequence[int] = (0, 0), apart: bool = False
+    watch: Watch,
+    given: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    names: Sequence[str],
+    around: Sequence[int] = (0, 0),
+    apart: bool = False,
 ) -> Tensor:
     """A step $Wx + b$ of a forward pass of our own.
 

@@ -19,11 +19,12 @@ Step = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(gates from the input, gates from the state, state, memory) -> (new state before any projection, new memory)."""
 
 
-def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002 - torch's name
+def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
     """What nn.LSTM, nn.GRU or nn.RNN computes; dropout between layers draws over padded records."""
     packing = input if isinstance(input, PackedSequence) else None
     given: Any = input
-    lengths = running = None
+    lengths: Any = None
+    running: Tensor | None = None
     if packing is not None:
         given, lengths = pad_packed_sequence(packing, batch_first=True)
         times = torch.arange(given.shape[1], device=given.device)[:, None]
@@ -56,7 +57,7 @@ def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any
     return PackedSequence(pack_padded_sequence(output, lengths).data, *packing[1:]), state
 
 
-def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:  # noqa: A002 - torch's name
+def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:
     """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes."""
     if input.dim() != 2:
         raise NotImplementedError("an input without a dimension of records")
@@ -70,7 +71,8 @@ def _unrolled(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer in one direction: its states (T, B, P), and the last state and memory of each record."""
     names = [f"{kind}_{of}{suffix}" for of in ("ih", "hh") for kind in ("weight", "bias")]
-    weight, bias, own_weight, own_bias = (getattr(module, name, None) for name in names)
+    weights: list[Any] = [getattr(module, name, None) for name in names]
+    weight, bias, own_weight, own_bias = weights
     projection, step = getattr(module, f"weight_hr{suffix}", None), _STEPS[_mode(module)]
     gates = watched_linear(watch, given, weight, bias, names[:2])
     state, memory = (

@@ -8,7 +8,7 @@ from torch import nn
 
 from lethe.train.clip.rules.any_layer import any_layer
 from lethe.train.clip.rules.attention import attention
-from lethe.train.clip.rules.convolution import convolution, transposed_convolution
+from lethe.train.clip.rules.convolution import convolution
 from lethe.train.clip.rules.embedding import embedding, embedding_bag
 from lethe.train.clip.rules.linear import linear, transposed_linear
 from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
@@ -19,28 +19,15 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(linear),
     nn.Embedding: Rule(embedding),
     nn.EmbeddingBag: Rule(embedding_bag),
-    nn.Conv1d: Rule(convolution),
-    nn.Conv2d: Rule(convolution),
-    nn.Conv3d: Rule(convolution),
-    nn.ConvTranspose1d: Rule(transposed_convolution),
-    nn.ConvTranspose2d: Rule(transposed_convolution),
-    nn.ConvTranspose3d: Rule(transposed_convolution),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Rule(convolution)),
     nn.LayerNorm: Rule(layer_norm),
     nn.RMSNorm: Rule(rms_norm),
     nn.GroupNorm: Rule(group_norm),
-    nn.InstanceNorm1d: Rule(instance_norm),
-    nn.InstanceNorm2d: Rule(instance_norm),
-    nn.InstanceNorm3d: Rule(instance_norm),
-    nn.BatchNorm1d: Rule(batch_norm),
-    nn.BatchNorm2d: Rule(batch_norm),
-    nn.BatchNorm3d: Rule(batch_norm),
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), Rule(instance_norm)),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), Rule(batch_norm)),
     nn.MultiheadAttention: Rule(forward=attention, whole=True),
-    nn.RNN: Rule(forward=recurrent),
-    nn.GRU: Rule(forward=recurrent),
-    nn.LSTM: Rule(forward=recurrent),
-    nn.RNNCell: Rule(forward=cell),
-    nn.GRUCell: Rule(forward=cell),
-    nn.LSTMCell: Rule(forward=cell),
+    **dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM), Rule(forward=recurrent)),
+    **dict.fromkeys((nn.RNNCell, nn.GRUCell, nn.LSTMCell), Rule(forward=cell)),
 }
 """Layer type -> rule."""
 
@@ -70,4 +57,4 @@ def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
     """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
     rule = rule_of(module)
     parametrised = any("parametrizations." in name for name in names) or "parametrizations" in module._modules
-    return ANY if rule is None or parametrised or not rule.whole and any("." in name for name in names) else rule
+    return ANY if rule is None or parametrised or (not rule.whole and any("." in name for name in names)) else rule

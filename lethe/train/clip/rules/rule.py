@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import Part
