@@ -96,10 +96,11 @@ class Recording:
         if not turned:
             output, inputs, grouping = self._rows(output, inputs)
         output = self.anchored(output)
-        held = _Hold.apply(self.anchor, *inputs).grad_fn
+        held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
         def arrived(gradient: Tensor) -> None:
-            saved = [tensor.detach() for tensor in held.saved_tensors]
+            # Let go of what was saved, as autograd does: the hook lives as long as the losses do.
+            saved = [tensor.detach() for tensor in held.pop().saved_tensors]
             if turned:
                 gradient = gradient.transpose(0, 1)
                 saved = [tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor for tensor in saved]
@@ -125,9 +126,10 @@ class Recording:
         others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
         def call(gradients: tuple[Tensor | None, ...], saved: Sequence[Tensor], memory: Memory) -> Parts:
+            filled = list(others)
             for place, tensor in zip(places, saved, strict=True):
-                others[place] = tensor
-            args, kwargs = tree_unflatten(others, spec)
+                filled[place] = tensor
+            args, kwargs = tree_unflatten(filled, spec)
             return parts_of(Call(module, args, kwargs, gradients, layer.parameters.keys(), memory))
 
         inputs = [leaves[place] for place in places]
