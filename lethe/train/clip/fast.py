@@ -8,7 +8,7 @@ offloading find it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -99,7 +99,9 @@ class Recording:
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
         def arrived(gradient: Tensor) -> None:
-            # Let go of what was saved, as autograd does: the hook lives as long as the losses do.
+            if not held:
+                raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
+            # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
             saved = [tensor.detach() for tensor in held.pop().saved_tensors]
             if turned:
                 gradient = gradient.transpose(0, 1)

@@ -183,3 +183,17 @@ def test_rounded_as_autocast_rounds(layer: nn.Module) -> None:
         # A gradient that is 0 but for rounding, such as of a key's bias, is compared with the size of the others.
         size = max(float(parameter.grad.abs().max()), 0.5)
         torch.testing.assert_close(rows.sum(0).view_as(parameter), parameter.grad, rtol=0, atol=0.04 * size)
+
+
+def test_losses_that_hold_gradients_are_not_followed() -> None:
+    """Such as a penalty: the gradients in a layer's output that come first are not those of the losses."""
+    layer = nn.Linear(4, 1)
+    batch = torch.randn(3, 4, requires_grad=True)
+
+    def losses() -> Tensor:
+        output = layer(batch)
+        (slope,) = torch.autograd.grad(output.square().sum(), batch, create_graph=True)
+        return output[:, 0] + slope.square().sum(1)
+
+    with pytest.raises(RuntimeError, match="taken twice"):
+        fast_parts(layer, losses, 3)
