@@ -8,7 +8,7 @@ offloading find it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -81,23 +81,28 @@ class Recording:
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
 
-    def watched(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
+    def watched(
+        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turned: bool | None = None
+    ) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
 
         Raises:
             ValueError: its rows are not the records'.
         """
-        turned, inputs = self._turned(output), list(inputs)
+        turned, inputs = self._turned(output) if turned is None else turned, list(inputs)
         if output.dtype != torch.float64:
             self.precision = coarser(self.precision, output.dtype)
         grouping = None
         if not turned:
             output, inputs, grouping = self._rows(output, inputs)
         output = self.anchored(output)
-        held = _Hold.apply(self.anchor, *inputs).grad_fn
+        held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
         def arrived(gradient: Tensor) -> None:
-            saved = [tensor.detach() for tensor in held.saved_tensors]
+            if not held:
+                raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
+            # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
+            saved = [tensor.detach() for tensor in held.pop().saved_tensors]
             if turned:
                 gradient = gradient.transpose(0, 1)
                 saved = [tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor for tensor in saved]
@@ -105,6 +110,12 @@ class Recording:
 
         output.register_hook(arrived)
         return output
+
+    def step(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
+        """`watched`, of a step of a forward pass of our own, which has rows first."""
+        if self._computing or not torch.is_grad_enabled():
+            return output
+        return self.watched(layer, output, inputs, rule, turned=False)
 
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook."""
@@ -117,9 +128,10 @@ class Recording:
         others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
         def call(gradients: tuple[Tensor | None, ...], saved: Sequence[Tensor], memory: Memory) -> Parts:
+            filled = list(others)
             for place, tensor in zip(places, saved, strict=True):
-                others[place] = tensor
-            args, kwargs = tree_unflatten(others, spec)
+                filled[place] = tensor
+            args, kwargs = tree_unflatten(filled, spec)
             return parts_of(Call(module, args, kwargs, gradients, layer.parameters.keys(), memory))
 
         inputs = [leaves[place] for place in places]
@@ -208,7 +220,7 @@ def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.
                 handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
             else:
                 replaced.append(layer.module)
-                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.watched, layer))
+                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.step, layer))
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield

@@ -1,13 +1,20 @@
-"""How much of a batch's gradients may be kept between measuring and adding."""
+"""Which of a batch's gradients are formed, and how much of them may be kept between measuring and adding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+from lethe.train.core.tensors import has_fast_doubles, on_cpu
 
 # Bytes by default: what a step without privacy holds besides is usually far more.
-_CPU, _GPU = 2**23, 2**26
+_LIMIT, _LIMIT_ON_GPU = 2**23, 2**26
+
+# Multiplications of products of positions over those of forming: from the first on gradients are formed if they can be kept, from the
+# second on in any case. Products are taken in float64, which a GPU may have fast.
+_CPU, _FAST_GPU, _SLOW_GPU = (0.1, 0.5), (2.0, 2.0), (1 / 32, 1 / 32)
 
 
 @dataclass(slots=True)
@@ -30,4 +37,16 @@ class Memory:
 
 def limit_of(asked: int | None, device: torch.device) -> int:
     """Bytes, by default 8 MiB, on a GPU 64."""
-    return asked if asked is not None else _CPU if device.type == "cpu" else _GPU
+    return asked if asked is not None else _LIMIT if device.type == "cpu" else _LIMIT_ON_GPU
+
+
+def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[bool, bool]:
+    """Whether forming a record's gradient is faster than products of positions: if it can be kept, and in any case.
+
+    Args:
+        positions, width, outputs: T, d and p.
+        like: on the device.
+    """
+    share = positions * (width + outputs) / max(1, width * outputs)
+    if_kept, always = _CPU if on_cpu(like) else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
+    return share >= if_kept, share >= always

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lethe.train.clip.grouping import Grouping
 from lethe.train.clip.lengths import lengths_of, squares_of
-from lethe.train.clip.memory import Memory
+from lethe.train.clip.memory import Memory, forming
 from lethe.train.clip.weighted_sums import products_added, weighed
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
 
@@ -25,10 +25,6 @@ _FEW = 24
 # Numbers that are formed at once where they are not kept, and of products of positions: 4 and 8 MiB; on a GPU 64 and 256.
 _FORMED, _FORMED_ON_GPU = 2**20, 2**24
 _PAIRED, _PAIRED_ON_GPU = 2**20, 2**25
-
-# Multiplications of products of positions over those of forming: from the first on gradients are formed if they can be kept, from the
-# second on in any case. Products are taken in float64, which a GPU may have fast.
-_CPU, _FAST_GPU, _SLOW_GPU = (0.1, 0.5), (2.0, 2.0), (1 / 32, 1 / 32)
 
 
 class Part(ABC):
@@ -54,6 +50,10 @@ class Part(ABC):
     def grouped(self, grouping: Grouping) -> Part:
         """The sums over the rows of each unit."""
 
+    def joined(self, others: Sequence[Part]) -> Part | None:
+        """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
+        return None
+
     def slack(self) -> Tensor | None:
         r"""How far a record's part of the weighted sum may lie from $w_iG_i$ as measured, over $w_i$; shape (B,); None: nowhere."""
         return None
@@ -67,7 +67,7 @@ class Rows(Part):
     """
 
     def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients
+        self.gradients = gradients if gradients.dim() > 1 else gradients[:, None]
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -83,7 +83,7 @@ class Rows(Part):
 
     def drop(self, records: Tensor) -> None:
         """See Part."""
-        self.gradients = _without(self.gradients, records)
+        self.gradients = without(self.gradients, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -114,12 +114,11 @@ class OuterProducts(Part):
         if positions == 1:
             return (lengths_of(x) * lengths_of(g)).square()
         outputs = g.shape[2]
-        share = positions * (width + outputs) / (width * outputs)
-        if_kept, always = _CPU if on_cpu(x) else _FAST_GPU if has_fast_doubles(x.device) else _SLOW_GPU
-        if share >= if_kept and self.memory.take(records * width * outputs * x.element_size()):
+        if_kept, always = forming(positions, width, outputs, x)
+        if if_kept and self.memory.take(records * width * outputs * x.element_size()):
             self._kept = torch.bmm(g.mT, x)
             return squares_of(self._kept)
-        if share >= always:
+        if always:
             return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(width * outputs)])
         self._of_products = True
         return torch.cat([products_of(b, b, a, a) for a, b in self._pieces(positions * positions, pairs=True)]).clamp(min=0)
@@ -148,8 +147,8 @@ class OuterProducts(Part):
 
     def drop(self, records: Tensor) -> None:
         """See Part."""
-        self.inputs, self.gradients = _without(self.inputs, records), _without(self.gradients, records)
-        self._kept = None if self._kept is None else _without(self._kept, records)
+        self.inputs, self.gradients = without(self.inputs, records), without(self.gradients, records)
+        self._kept = None if self._kept is None else without(self._kept, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -209,7 +208,7 @@ class TokenRows(Part):
 
     def drop(self, records: Tensor) -> None:
         """See Part."""
-        self.gradients = _without(self.gradients, records)
+        self.gradients = without(self.gradients, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -282,6 +281,8 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > _FORMED:
         return Several(factored)
+    if (joined := parts[0].joined(parts[1:])) is not None:
+        return joined
     return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
 
 
@@ -322,7 +323,8 @@ def _slice(part: OuterProducts | TokenRows, records: slice) -> OuterProducts | T
     return TokenRows(part.tokens[records], part.gradients[records], part.table)
 
 
-def _without(tensor: Tensor, records: Tensor) -> Tensor:
+def without(tensor: Tensor, records: Tensor) -> Tensor:
+    """Zeros for some records."""
     return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
 

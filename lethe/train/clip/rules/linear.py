@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.nn import functional
+
+from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import OuterProducts, Rows
-from lethe.train.clip.rules.rule import Call, Parts, positions
+from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positions, wide
 
 
 def linear(call: Call) -> Parts:
@@ -12,7 +18,7 @@ def linear(call: Call) -> Parts:
     if "weight" in call.names:
         yield "weight", OuterProducts(positions(call.given), gradient, call.memory)
     if "bias" in call.names:
-        yield "bias", Rows(gradient.squeeze(1) if gradient.shape[1] == 1 else gradient.sum(1))
+        yield "bias", _summed(gradient)
 
 
 def transposed_linear(call: Call) -> Parts:
@@ -21,4 +27,39 @@ def transposed_linear(call: Call) -> Parts:
     if "weight" in call.names:
         yield "weight", OuterProducts(gradient, positions(call.given), call.memory)
     if "bias" in call.names:
-        yield "bias", Rows(gradient.sum(1))
+        yield "bias", _summed(gradient)
+
+
+def watched_linear(
+    watch: Watch,
+    given: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    names: Sequence[str],
+    around: Sequence[int] = (0, 0),
+    apart: bool = False,
+) -> Tensor:
+    """A step $Wx + b$ of a forward pass of our own.
+
+    Args:
+        watch: records it.
+        given: x, rows first.
+        weight: W.
+        bias: b; None: 0.
+        names: of the parameters, W and b.
+        around: how many outputs of the parameters lie before and behind those of this step.
+        apart: of the bias only, and the weight is a parameter by itself.
+    """
+
+    def rule(gradient: Tensor, inputs: tuple[Tensor, ...], memory: Memory) -> Parts:
+        gradient, inner = positions(wide(gradient)), positions(as_computed(inputs[0], gradient))
+        whole = functional.pad(gradient, around) if any(around) else gradient
+        yield names[0], OuterProducts(inner, gradient if apart else whole, memory)
+        if bias is not None:
+            yield names[1], _summed(whole)
+
+    return watch(functional.linear(given, weight, bias), (given,), rule)
+
+
+def _summed(gradient: Tensor) -> Rows:
+    return Rows(gradient.squeeze(1) if gradient.shape[1] == 1 else gradient.sum(1))

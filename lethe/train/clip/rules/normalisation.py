@@ -29,8 +29,10 @@ def group_norm(call: Call) -> Parts:
 def instance_norm(call: Call) -> Parts:
     """nn.InstanceNorm1d, 2d and 3d, for records with a dimension of channels each."""
     given = call.given
-    if given.dim() != call.gradient.dim() or given.dim() < 3:
+    if given.dim() < 3 or len(given) != len(call.gradient):
         raise NotImplementedError("an input without a dimension of records")
+    if call.module.track_running_stats and not call.module.training:
+        return batch_norm(call)
     return _scales_of_channels(call, functional.instance_norm(given, eps=call.module.eps))
 
 

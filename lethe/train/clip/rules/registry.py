@@ -7,23 +7,27 @@ from collections.abc import Collection
 from torch import nn
 
 from lethe.train.clip.rules.any_layer import any_layer
-from lethe.train.clip.rules.embedding import embedding
+from lethe.train.clip.rules.attention import attention
+from lethe.train.clip.rules.convolution import convolution
+from lethe.train.clip.rules.embedding import embedding, embedding_bag
 from lethe.train.clip.rules.linear import linear, transposed_linear
 from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from lethe.train.clip.rules.recurrent import cell, recurrent
 from lethe.train.clip.rules.rule import Rule
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(linear),
     nn.Embedding: Rule(embedding),
+    nn.EmbeddingBag: Rule(embedding_bag),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Rule(convolution)),
     nn.LayerNorm: Rule(layer_norm),
     nn.RMSNorm: Rule(rms_norm),
     nn.GroupNorm: Rule(group_norm),
-    nn.InstanceNorm1d: Rule(instance_norm),
-    nn.InstanceNorm2d: Rule(instance_norm),
-    nn.InstanceNorm3d: Rule(instance_norm),
-    nn.BatchNorm1d: Rule(batch_norm),
-    nn.BatchNorm2d: Rule(batch_norm),
-    nn.BatchNorm3d: Rule(batch_norm),
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), Rule(instance_norm)),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), Rule(batch_norm)),
+    nn.MultiheadAttention: Rule(forward=attention, whole=True),
+    **dict.fromkeys((nn.RNN, nn.GRU, nn.LSTM), Rule(forward=recurrent)),
+    **dict.fromkeys((nn.RNNCell, nn.GRUCell, nn.LSTMCell), Rule(forward=cell)),
 }
 """Layer type -> rule."""
 
@@ -52,4 +56,5 @@ def rule_of(module: nn.Module) -> Rule | None:
 def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
     """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
     rule = rule_of(module)
-    return ANY if rule is None or "parametrizations" in module._modules or not rule.whole and any("." in name for name in names) else rule
+    parametrised = any("parametrizations." in name for name in names) or "parametrizations" in module._modules
+    return ANY if rule is None or parametrised or (not rule.whole and any("." in name for name in names)) else rule

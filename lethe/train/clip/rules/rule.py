@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import Part
@@ -38,9 +38,7 @@ class Call:
         """The first argument, in the type that it was computed with."""
         tensor = self.args[0] if self.args else next(iter(self.kwargs.values()))
         gradient = self.gradients[0]
-        if gradient is not None and tensor.is_floating_point() and gradient.dtype in (torch.bfloat16, torch.float16):
-            return tensor.to(gradient.dtype).float()  # under autocast
-        return wide(tensor)
+        return wide(tensor) if gradient is None else as_computed(tensor, gradient)
 
     @property
     def gradient(self) -> Tensor:
@@ -75,6 +73,13 @@ class Rule:
 def wide(tensor: Tensor) -> Tensor:
     """In float32 or better: norms and sums are never computed in half precision."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def as_computed(given: Tensor, gradient: Tensor) -> Tensor:
+    """What a layer was given, wide, rounded as autocast rounded it."""
+    if given.is_floating_point() and gradient.dtype in (torch.bfloat16, torch.float16):
+        given = given.to(gradient.dtype)
+    return wide(given)
 
 
 def positions(tensor: Tensor) -> Tensor:

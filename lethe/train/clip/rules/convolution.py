@@ -1,0 +1,199 @@
+"""Convolutions and transposed ones, in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lethe.train.clip.grouping import Grouping
+from lethe.train.clip.lengths import squares_of
+from lethe.train.clip.memory import Memory, forming
+from lethe.train.clip.parts import OuterProducts, Part, Rows, without
+from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.clip.weighted_sums import weighed
+from lethe.train.core.tensors import on_cpu
+
+# Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.
+_WINDOWS, _WINDOWS_AT_MOST, _WINDOWS_ON_GPU = 2**18, 2**22, 2**25
+
+
+class Use(NamedTuple):
+    """What a kernel moved over, (B, C, *space), once padded; the gradient at each place, (B, p, *places); the layer, which says how."""
+
+    source: Tensor
+    gradient: Tensor
+    widths: Sequence[int]
+    layer: Any
+
+    def some(self, rows: slice) -> Use:
+        """Some records."""
+        return self._replace(source=self.source[rows], gradient=self.gradient[rows])
+
+    @property
+    def places(self) -> int:
+        """T."""
+        return prod(self.gradient.shape[2:])
+
+    def padded(self) -> Tensor:
+        """The source as the kernel moved over it."""
+        mode = self.layer.padding_mode
+        return functional.pad(self.source, self.widths, mode="constant" if mode == "zeros" else mode) if any(self.widths) else self.source
+
+    def windows(self) -> Tensor:
+        r"""$x[c, \text{stride}\cdot t+\text{dilation}\cdot k]$ in row (c, k), as in the weight, and column t; shape (B, C taps, T)."""
+        padded, layer = self.padded(), self.layer
+        first, channels, *space = padded.stride()
+        taps = [step * width for step, width in zip(layer.dilation, space, strict=True)]
+        moves = [step * width for step, width in zip(layer.stride, space, strict=True)]
+        shape = (*padded.shape[:2], *layer.kernel_size, *self.gradient.shape[2:])
+        return padded.as_strided(shape, (first, channels, *taps, *moves)).reshape(len(padded), -1, self.places)
+
+    def depthwise(self) -> Tensor:
+        """The gradients where each channel is a group: all records become one, each with channels of its own."""
+        source, layer, zeros = self.padded(), self.layer, [0] * (self.source.dim() - 2)
+        source, gradient = (tensor.reshape(1, -1, *tensor.shape[2:]) for tensor in (source, self.gradient))
+        weight = source.new_empty(()).expand(gradient.shape[1], 1, *layer.kernel_size)
+        return torch.ops.aten.convolution_backward(
+            gradient, source, weight, None, layer.stride, zeros, layer.dilation, False, zeros, source.shape[1], [False, True, False]
+        )[1]
+
+
+class Correlations(Part):
+    r"""$G_i[p, c, k] = \sum_t g_i[p, t]\,x_i[c, \text{stride}\cdot t+\text{dilation}\cdot k]$: outer products with windows.
+
+    Windows hold each number of the source many times: they are taken of some records at a time, and anew for the sum.
+
+    Args:
+        uses: one or more, of the same records; in all channels come in as many groups.
+    """
+
+    def __init__(self, uses: Sequence[Use]) -> None:
+        self.uses, self.groups = list(uses), uses[0].layer.groups
+        self._slack: Tensor | None = None
+
+    def squares(self) -> Tensor:
+        """See Part."""
+        squares: list[Tensor] = []
+        slacks: list[Tensor] = []
+        for rows, products in self._products():
+            squares.append(products.squares() if self.groups == 1 else squares_of(self._formed(rows)))
+            slack = products.slack()
+            if slack is not None:  # where channels come in groups both times are in the gradients' type
+                slacks.append(slack if self.groups == 1 else 2 * slack)
+        self._slack = torch.cat(slacks) if slacks else None
+        return torch.cat(squares)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        if self.groups == 1:
+            pieces = (products.weighted(weights[rows]) for rows, products in self._products())
+        else:
+            pieces = (weighed(weights[rows], self._formed(rows)) for rows in self._slices())
+        total = next(pieces)
+        for piece in pieces:
+            total += piece
+        return total
+
+    def rows(self) -> Tensor:
+        """See Part."""
+        formed = self.uses[0].gradient.new_empty(len(self.uses[0].source), *self.shape)
+        for rows in self._slices():
+            formed[rows] = self._formed(rows)
+        return formed
+
+    def drop(self, records: Tensor) -> None:
+        """See Part."""
+        self.uses = [use._replace(source=without(use.source, records), gradient=without(use.gradient, records)) for use in self.uses]
+        self._slack = None if self._slack is None else without(self._slack, records)
+
+    def grouped(self, grouping: Grouping) -> Part:
+        """See Part."""
+        uses: list[Use] = []
+        for use in self.uses:
+            columns = zip(grouping(use.source).unbind(1), grouping(use.gradient).unbind(1), strict=True)
+            uses += [use._replace(source=source, gradient=gradient) for source, gradient in columns]
+        return Correlations(uses)
+
+    def slack(self) -> Tensor | None:
+        """See Part; of what was measured last."""
+        return self._slack
+
+    def joined(self, others: Sequence[Part]) -> Part | None:
+        """See Part."""
+        alike = [part for part in (self, *others) if isinstance(part, Correlations) and part.groups == self.groups]
+        return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(others) else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p, C taps) of one record's gradient."""
+        source, gradient = self.uses[0].source, self.uses[0].gradient
+        return gradient.shape[1], source.shape[1] // self.groups * prod(self.uses[0].layer.kernel_size)
+
+    def _slices(self) -> Iterator[slice]:
+        """Some records at a time."""
+        source = self.uses[0].source
+        held = sum(use.places for use in self.uses) * source.shape[1] * prod(self.uses[0].layer.kernel_size)
+        limit = min(max(_WINDOWS, prod(self.shape)), _WINDOWS_AT_MOST) if on_cpu(source) else _WINDOWS_ON_GPU
+        size = max(1, limit // max(1, held))
+        return (slice(first, first + size) for first in range(0, max(1, len(source)), size))
+
+    def _products(self) -> Iterator[tuple[slice, OuterProducts]]:
+        """Of some records at a time, channels not told apart by groups."""
+        for rows in self._slices():
+            uses = [use.some(rows) for use in self.uses]
+            inputs, gradients = [use.windows().mT for use in uses], [use.gradient.flatten(2).mT for use in uses]
+            if len(uses) == 1:
+                yield rows, OuterProducts(inputs[0], gradients[0], Memory(0))
+            else:
+                yield rows, OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0))
+
+    def _formed(self, rows: slice) -> Tensor:
+        uses, (outputs, width) = [use.some(rows) for use in self.uses], self.shape
+        formed = [use.depthwise() if self.groups == use.source.shape[1] > 1 else self._by_windows(use) for use in uses]
+        total = formed[0] if len(formed) == 1 else torch.stack(formed).sum(0)
+        return total.view(-1, outputs, width)
+
+    def _by_windows(self, use: Use) -> Tensor:
+        blocks, (outputs, width) = len(use.source) * self.groups, self.shape
+        gradient = use.gradient.reshape(blocks, outputs // self.groups, use.places)
+        return torch.bmm(gradient, use.windows().view(blocks, width, use.places).mT)
+
+
+def convolution(call: Call) -> Parts:
+    """The kernel moves over the input; that of a transposed convolution over the output."""
+    layer, given, gradient = call.module, call.given, call.gradient
+    if given.dim() != len(layer.kernel_size) + 2:
+        raise NotImplementedError("an input without a dimension of records")
+    if "weight" in call.names:
+        if layer.transposed:
+            use = Use(gradient, given, _read(layer, given.shape[2:], gradient.shape[2:]), layer)
+        else:
+            use = Use(given, gradient, layer._reversed_padding_repeated_twice, layer)
+        yield "weight", _correlated(use, call.memory)
+    if "bias" in call.names:
+        yield "bias", Rows(gradient.flatten(2).sum(2))
+
+
+def _correlated(use: Use, memory: Memory) -> Part:
+    """Formed at once where that takes less memory than what they are formed of, or is faster and may be kept."""
+    part = Correlations([use])
+    outputs, width = part.shape
+    numbers = len(use.source) * outputs * width
+    faster = part.groups > 1 or forming(use.places, width, outputs, use.source)[0]
+    if numbers <= use.source.numel() + use.gradient.numel() or (faster and memory.take(numbers * use.source.element_size())):
+        return Rows(part.rows())
+    return part
+
+
+def _read(layer: Any, places: Sequence[int], space: Sequence[int]) -> list[int]:
+    """How much wider than the output is what a transposed convolution would have read of it: before and after, the last axis first."""
+    widths: list[int] = []
+    for axis in reversed(range(len(places))):
+        read = (places[axis] - 1) * layer.stride[axis] + layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+        widths += [layer.padding[axis], read - layer.padding[axis] - space[axis]]
+    return widths
