@@ -101,20 +101,24 @@ class Look:
             self.random = self.random or draws.calls > 0 or self._chance.drew() or _drops(self._model)
             self._chance.rewind()
 
-    def difference(self, parts: Mapping[nn.Parameter, Part], rows: Sequence[int], precision: torch.dtype) -> str | None:
-        """Where the parts of some rows of the batch are other gradients than those of the records alone, in words; None: nowhere."""
-        for record, (gradient, _) in self._before.items():
+    def difference(
+        self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+    ) -> str | None:
+        """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere."""
+        scale = float(losses[losses.isfinite()].abs().max()) if bool(losses.isfinite().any()) else 0.0
+        for record, (gradient, loss) in self._before.items():
             if record not in rows:
                 continue
+            there, alone = float(losses[rows.index(record)]), float(loss)
+            if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale:
+                return f"the loss of record {record} is {there:.6g} in its batch and {alone:.6g} alone"
             whole = _norm(gradient.values())
             if not whole < float("inf"):  # nor is it NaN
                 continue
             for parameter, alone in gradient.items():
                 one = torch.zeros_like(alone)
                 if parameter in parts:
-                    only = torch.zeros(len(rows), dtype=torch.float64, device=alone.device)
-                    only[rows.index(record)] = 1.0
-                    one = parts[parameter].weighted(only).reshape(alone.shape)
+                    one = parts[parameter].one(rows.index(record)).reshape(alone.shape)
                 error, size = float((one - alone).double().norm()), float(alone.double().norm())
                 if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
                     name = self._names[parameter]
@@ -169,6 +173,7 @@ class Look:
         again, _ = self._alone(rows)
         self._compare(record, again, "after other records were computed")
         if left := self._attributes.changed():
+            record, rows = list(self._records.items())[-1]  # not the first that the model was given
             with self._attributes.fresh():
                 fresh, _ = self._alone(rows)
             self._compare(record, fresh, f"where the model has seen no record yet: it keeps {left[0]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -164,7 +165,19 @@ class Clipper:
             return torch.zeros(0)
         self._survey()
         usable = range(records) if counted is None else counted.nonzero()[:, 0].tolist()
-        look = self._look(batch, usable, collated or {}) if len(usable) else None
+        with eagerly():
+            return self._add(batch, records, usable, counted, units, collated or {})
+
+    def _add(
+        self,
+        batch: Any,
+        records: int,
+        usable: Sequence[int],
+        counted: Tensor | None,
+        units: Sequence[Sequence[int]] | None,
+        collated: Mapping[int, Any],
+    ) -> Tensor:
+        look = self._look(batch, usable, collated) if len(usable) else None
         reason = ""
         while True:
             way = self._tried[0]
@@ -177,14 +190,14 @@ class Clipper:
             except (LetheError, torch.OutOfMemoryError):
                 raise
             except (*FAILURES, _Differs) as error:
-                if len(self._tried) == 1:
+                if len(self._tried) == 1 or not (isinstance(error, _Differs) or self._recurs(way, batch, records)):
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
                 while self._tried[0].name == way.name and not self._ambiguous:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self._attributes is not None:
-                    look = look or Look(self.model, self.losses, self._names, batch, usable, collated or {}, self._attributes)
+                    look = look or Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
                     look.refuse_mixed(self.precision)
         if reason and way.name != FAST:
             self._warn(way, reason)
@@ -223,11 +236,29 @@ class Clipper:
             self._attributes = Attributes(self.model)
         if self._attributes is None or not self._schedule.due(len(usable), self._state):
             return None
-        return Look(self.model, self.losses, self._names, batch, usable, collated, self._attributes)
+        try:
+            return Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
+        except FAILURES as error:
+            if isinstance(error, LetheError):
+                raise
+            raise InputError(
+                f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
+                source="the check of a batch against its records alone",
+                remedy="let both take a batch of one record: no squeeze() of all dimensions, no topk or quantile over the batch.",
+            ) from error
 
     def _warn(self, way: Way, reason: str) -> None:
         how = "under torch.func.vmap" if way.name == VMAP else "record by record"
         warnings.warn(f"the model is trained {how}, as exact and slower: {reason}", RecordByRecordWarning, stacklevel=4)
+
+    def _recurs(self, way: Way, batch: Any, records: int) -> bool:
+        """Whether a way fails again: what came and went, such as memory that was short, is no reason to leave it."""
+        try:
+            if way.name == FAST:
+                self._gradients(way, batch, records, None)
+        except FAILURES:
+            return True
+        return way.name != FAST
 
     # Three ways.
 
@@ -241,7 +272,7 @@ class Clipper:
         told: Tensor | None = None
         for rows, parts, losses in self._isolated(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
-                self._require(look, parts, rows)
+                self._require(look, parts, losses[1], rows)
             self._sums.add(parts, self._names, losses[0], None)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
@@ -251,16 +282,14 @@ class Clipper:
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
         if look is not None and look.random:
-            parts, _ = look.same_draws(
-                records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
-            )
-            self._require(look, parts, range(records))
+            told = look.same_draws(records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1])
+            self._require(look, *told, range(records))
         parts, losses = self._gradients(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(look, parts, range(records))
+                self._require(look, parts, losses, range(records))
             else:
-                self._require(look, self._gradients(way, batch, records, None)[0], range(records))
+                self._require(look, *self._gradients(way, batch, records, None), range(records))
         if units is None:
             self._sums.add(parts, self._names, losses, counted)
             return losses
@@ -271,9 +300,9 @@ class Clipper:
         self._sums.add(grouped, self._names, table(losses).sum(1), None)
         return losses
 
-    def _require(self, look: Look, parts: Gradients, rows: Sequence[int]) -> None:
+    def _require(self, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True
-        if said := look.difference(parts, rows, self.precision):
+        if said := look.difference(parts, losses, rows, self.precision):
             raise _Differs(said)
 
     def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
@@ -282,7 +311,7 @@ class Clipper:
         self._ambiguous = True
         try:
             with recorded(self._layers, recording, list(self._names)):
-                losses = self._checked(self.losses(batch), records)
+                losses = self._one_each(batch)
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
                     if losses.requires_grad:
@@ -301,7 +330,7 @@ class Clipper:
             size = max(1, (_FORMED if self._device.type == "cpu" else _FORMED_ON_GPU) // max(1, numbers))
             for units in _chunks(groups, size):
                 rows = [row for unit in units for row in unit]
-                parts, values = by_vmap(self.model, self.losses, trained, rows_of(batch, rows))
+                parts, values = by_vmap(self.model, self._one_each, trained, rows_of(batch, rows))
                 values = values.detach()
                 if len(rows) == len(units):
                     yield rows, parts, (values, values)
@@ -318,14 +347,20 @@ class Clipper:
         for unit in groups:
             summed, values = None, []
             for row in unit:
-                gradient, value = gradient_of(lambda one: self._checked(self.losses(one), 1), trained, rows_of(batch, slice(row, row + 1)))
+                gradient, value = gradient_of(self._one_each, trained, rows_of(batch, slice(row, row + 1)))
                 values.append(value)
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
             losses = torch.cat(values)
             yield unit, one_by_one(summed, 1 / len(unit)), (losses.mean(0, keepdim=True), losses)
 
-    def _checked(self, losses: Any, records: int) -> Tensor:
+    def _one_each(self, batch: Any) -> Tensor:
+        """The losses of a batch.
+
+        Raises:
+            InputError: they are not one a record.
+        """
+        losses, records = self.losses(batch), records_of(batch)
         if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
             losses = losses[:, 0]
         if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
@@ -337,6 +372,11 @@ class Clipper:
                 "losses.reshape(records, -1).mean(1).",
             )
         return losses
+
+
+def eagerly() -> AbstractContextManager[Any]:
+    """Within: what `torch.compile` compiled runs as it was written, so that its layers are called."""
+    return torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else nullcontext()
 
 
 def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class Part(ABC):
         """The gradients, shape (B, *shape)."""
 
     @abstractmethod
+    def one(self, record: int) -> Tensor:
+        """The gradient of one record, whatever the others hold."""
+
+    @abstractmethod
     def drop(self, records: Tensor) -> None:
         """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
 
@@ -80,6 +84,10 @@ class Rows(Part):
     def rows(self) -> Tensor:
         """See Part."""
         return self.gradients
+
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return self.gradients[record]
 
     def drop(self, records: Tensor) -> None:
         """See Part."""
@@ -145,6 +153,10 @@ class OuterProducts(Part):
         """See Part."""
         return self._kept if self._kept is not None else torch.bmm(self.gradients.mT, self.inputs)
 
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return self._kept[record] if self._kept is not None else self.gradients[record].mT @ self.inputs[record]
+
     def drop(self, records: Tensor) -> None:
         """See Part."""
         self.inputs, self.gradients = without(self.inputs, records), without(self.gradients, records)
@@ -206,6 +218,11 @@ class TokenRows(Part):
         formed = self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2])
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        formed = self.gradients.new_zeros(self.table, self.gradients.shape[2])
+        return formed.index_add_(0, self.tokens[record], self.gradients[record])
+
     def drop(self, records: Tensor) -> None:
         """See Part."""
         self.gradients = without(self.gradients, records)
@@ -247,6 +264,10 @@ class Several(Part):
     def rows(self) -> Tensor:
         """See Part."""
         return torch.stack([part.rows() for part in self.parts]).sum(0)
+
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return torch.stack([part.one(record) for part in self.parts]).sum(0)
 
     def drop(self, records: Tensor) -> None:
         """See Part."""

@@ -68,7 +68,7 @@ class ClippedSums:
                     part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
         for group, parameters, squared in zip(self._groups, groups, squares, strict=True):
-            weights = self._weights(group, parameters, squared, whole).mul_(kept)
+            weights = torch.where(kept, self._weights(group, parameters, squared, whole), 0.0)
             for members, part in parameters:
                 total = part.weighted(weights)
                 pieces = [total] if len(members) == 1 else total.split([parameter.numel() for parameter in members])

@@ -28,7 +28,7 @@ def network_record(
     declared: tuple[HypothesisClaim, ...],
     averaged: Mapping[str, Tensor] | None = None,
     *,
-    isolation: str,
+    isolation: str = "checked",
 ) -> TrainingRecord:
     """The training record of a network: the parameters and buffers that its state dict has now.
 

@@ -52,6 +52,13 @@ class BatchLosses:
             raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
         if not callable(loss) and (loss is not None or self._fields is None):
             raise InputError(f"loss: got {type(loss).__name__}; it needs a function of {needed}.")
+        own = {id(parameter) for parameter in model.parameters()}
+        if isinstance(loss, nn.Module) and any(parameter.requires_grad and id(parameter) not in own for parameter in loss.parameters()):
+            raise InputError(
+                "loss: it has trainable parameters of its own, which nobody would train.",
+                source="the loss module's parameters",
+                remedy="make it a part of the model (model.criterion = loss), or freeze them: loss.requires_grad_(False).",
+            )
         self._arguments: tuple[str, ...] = ()
         if self._fields is not None:
             known = tuple(name for name in self._fields if name != left_out)

@@ -34,13 +34,14 @@ def add_batch(clipper: Clipper, batch: LoadedBatch, device: torch.device) -> Ten
             units=None if batch.places is None else units_of(batch.places),
             collated={row: losses.batch(own, device, None) for row, own in batch.alone.items()},
         )
-    except (LetheError, torch.OutOfMemoryError):
+    except torch.OutOfMemoryError:
         raise
     except FAILURES as error:
-        explained = losses.explained(error, given)
-        if explained is error:
+        cause = error.__cause__ if isinstance(error, LetheError) else error
+        explained = losses.explained(cause, given) if isinstance(cause, Exception) else cause
+        if explained is cause:
             raise
-        raise explained from error
+        raise explained from cause  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def units_of(places: Tensor) -> list[list[int]]:

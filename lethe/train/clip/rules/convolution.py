@@ -106,6 +106,10 @@ class Correlations(Part):
             formed[rows] = self._formed(rows)
         return formed
 
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return self._formed(slice(record, record + 1))[0]
+
     def drop(self, records: Tensor) -> None:
         """See Part."""
         self.uses = [use._replace(source=without(use.source, records), gradient=without(use.gradient, records)) for use in self.uses]
