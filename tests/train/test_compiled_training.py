@@ -100,14 +100,3 @@ class Flat(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         return torch.stack([row * self.scale for row in self.inside(given).unbind(0)])
-
-
-@pytest.mark.nightly(by_day="test_record_by_record_a_compiled_model_is_exact")
-def test_fit_trains_a_compiled_model_record_by_record_where_it_has_to() -> None:
-    ends = []
-    for model in (Flat(), Flat()):
-        if ends:
-            model.compile(backend="aot_eager")
-        with pytest.warns(RecordByRecordWarning):
-            ends.append(fitted(model))
-    assert float((ends[0] - ends[1]).abs().max()) < 1e-10

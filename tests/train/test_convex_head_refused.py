@@ -77,7 +77,7 @@ def test_random_features_and_written_buffers_are_refused() -> None:
             self.num_batches_tracked += len(input)
             return input[:, :FEATURES]
 
-    with pytest.raises(HypothesisError, match="num_batches_tracked changed while records passed"):
+    with pytest.raises(HypothesisError, match="num_batches_tracked"):
         fitted(Counting(INPUTS).requires_grad_(False))
 
 

@@ -161,13 +161,6 @@ class Tempered(nn.Module):
 @pytest.mark.parametrize("physical_size", [None, 1])
 def test_parameters_of_a_loss_are_trained_by_nobody_and_refused(physical_size: int | None) -> None:
     tempered = Tempered()
-    for loss in (tempered, lambda outputs, targets: tempered(outputs, targets)):
-        with pytest.raises(InputError, match=r"(?s)parameter of shape \(3,\) that requires grad and is not the model's.*part of the model"):
-            fit(make_network(), loss, make_data(), RUN, physical_size=physical_size)
-    loop = Loop()
-    inputs, targets = next(iter(loop.loader))
-    with loop.engine.recording():
-        losses = tempered(loop.model(inputs), targets)
-    with pytest.raises(InputError, match="nothing would train it"):
-        loop.engine.backward(losses)
+    with pytest.raises(InputError, match="parameters of its own"):
+        fit(make_network(), tempered, make_data(), RUN, physical_size=physical_size)
     fit(make_network(), tempered.requires_grad_(False), make_data(), RUN, physical_size=physical_size)

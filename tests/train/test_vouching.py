@@ -63,7 +63,7 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
-    assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss", "unseen"]
+    assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss"]
     unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), isolation="declared")
     assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")

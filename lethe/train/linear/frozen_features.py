@@ -16,7 +16,7 @@ from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.data.sources.reader import Padded
-from lethe.train.clip.kept_state import Attributes, digests
+from lethe.train.clip.kept_state import digests
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 
@@ -90,7 +90,7 @@ def checked_features(
         HypothesisError: records meet, the features are random or depend on what was seen before, or the backbone's buffers or parameters
             change.
     """
-    attributes, numbers = Attributes(backbone), digests(backbone)
+    numbers = digests(backbone)
     seen: tuple[Tensor, Tensor] | None = None
     for first in range(0, len(source), size):
         tensors = fetched(source, slice(first, min(first + size, len(source))))
@@ -115,10 +115,10 @@ def checked_features(
     if not _same(features_at_once(backbone, seen[0], columns), seen[1]):
         raise _random()
     now = digests(backbone)
-    if changed := [*(name for name in numbers if now.get(name) != numbers[name]), *attributes.changed()]:
+    if changed := [name for name in numbers if now.get(name) != numbers[name]]:
         raise HypothesisError(
             f"the backbone keeps what it saw: {changed[0]} ({len(changed)} in all) changed while it computed features.",
-            source="a buffer that the forward pass writes, or an attribute that holds a batch",
+            source="a buffer that the forward pass writes",
             remedy="take out what is kept, or compute the features beforehand, each of its record alone.",
         )
 

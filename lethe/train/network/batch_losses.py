@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.train.core.comparison import first_line
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import attending, fields_of
@@ -102,8 +102,8 @@ class BatchLosses:
         refuse_table(losses, outputs, targets)
         return losses
 
-    def explained(self, error: Exception, batch: Any) -> Exception:
-        """The error of a batch that does not go through the model or the loss, in words; another error as it is.
+    def explained(self, error: Exception, batch: Any) -> Exception | None:
+        """The error of a batch that does not go through the model or the loss, in words; None: it goes through both.
 
         Args:
             error: that was raised.
@@ -128,20 +128,22 @@ class BatchLosses:
                     remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
                     "one, and shape the records as the layers take them (the records come first).",
                 )
-            except Exception:  # noqa: BLE001 - whatever the model raises, `error` is what is shown
-                return error
+            except Exception as again:  # noqa: BLE001 - whatever the model raises
+                return again
         targets = batch if self._fields is not None else batch[-1]
         try:
             with torch.no_grad():
                 (self._loss if self._unreduced is None else self._unreduced)(outputs, targets)
-        except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
+            if isinstance(again, LetheError) or (type(again) is ValueError and not _of_torch(again)):
+                return again  # what a loss raises on purpose
             return InputError(
                 f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
                 f"{first_line(error)}",
                 source="the loss function, on a batch's outputs and targets",
                 remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
             )
-        return error
+        return None
 
 
 def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -173,6 +175,14 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
             remedy=f"{_OF_ITS_OWN}.",
         )
     return loss
+
+
+def _of_torch(error: Exception) -> bool:
+    """Whether PyTorch raised it."""
+    inner = error.__traceback__
+    while inner is not None and inner.tb_next is not None:
+        inner = inner.tb_next
+    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _said(given: Any) -> str:

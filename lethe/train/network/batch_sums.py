@@ -38,10 +38,10 @@ def add_batch(clipper: Clipper, batch: LoadedBatch, device: torch.device) -> Ten
         raise
     except FAILURES as error:
         cause = error.__cause__ if isinstance(error, LetheError) else error
-        explained = losses.explained(cause, given) if isinstance(cause, Exception) else cause
-        if explained is cause:
+        explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
+        if explained is None:
             raise
-        raise explained from cause  # pyright: ignore[reportGeneralTypeIssues]
+        raise explained from cause
 
 
 def units_of(places: Tensor) -> list[list[int]]:

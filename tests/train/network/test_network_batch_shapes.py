@@ -13,7 +13,7 @@ from torch import nn
 
 from lethe.errors import BatchShapeWarning
 from lethe.train import fit
-from lethe.train.clipping import Clipper
+from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
 from lethe.train.network.batch_shapes import warn_of_shapes
 
@@ -36,7 +36,7 @@ def warned(
     model: nn.Module | None = None,
     **changes: Any,
 ) -> bool:
-    clipper, run = Clipper(model or nn.Linear(2, 2)), make_network_run(design, **changes)
+    clipper, run = Clipper(model or nn.Linear(2, 2), lambda batch: batch), make_network_run(design, **changes)
     clipper.precision = precision
     stream = BatchStream(run, make_data(), physical_size=size)
     stream.pads = pads
