@@ -121,7 +121,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
         "(?s)loss: of outputs.*out of bounds.*whole numbers",
     ),
     ("labels, no numbers", FIXED, {"data": (make_data()[0], make_data()[1].double())}, InputError, "(?s)targets, float64.*whole numbers"),
-    ("too few columns", FIXED, {"data": (make_data()[0][:, :3], make_data()[1])}, InputError, "(?s)batches of shape .*, 3. do not go into"),
+    ("too few columns", FIXED, {"data": (make_data()[0][:, :3], make_data()[1])}, InputError, "(?s)shape .*, 3.*does not go into"),
     ("no model", {}, {"model": "cnn"}, InputError, "model: got str"),
     ("method", {}, {"method": "clamp"}, InputError, "method: got"),
     ("records", {"records": 24}, {}, InputError, "records: the run says 24"),

@@ -165,6 +165,7 @@ class Clipper:
             return torch.zeros(0)
         self._survey()
         usable = range(records) if counted is None else counted.nonzero()[:, 0].tolist()
+        torch.clear_autocast_cache()  # of weights as they were before the last step, where one autocast is around all steps
         with eagerly():
             return self._add(batch, records, usable, counted, units, collated or {})
 
