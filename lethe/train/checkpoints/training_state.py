@@ -18,7 +18,7 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import BatchStream
 from lethe.train.distributed.placement import Placement
-from lethe.train.network.held_parameters import HeldParameters
+from lethe.train.checkpoints.held_parameters import HeldParameters
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""

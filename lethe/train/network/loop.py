@@ -29,7 +29,7 @@ from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.network.batch_losses import BatchLosses, LossFunction
 from lethe.train.network.batch_sums import add_batch, said_of
-from lethe.train.network.held_parameters import HeldParameters
+from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
