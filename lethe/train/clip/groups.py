@@ -14,8 +14,8 @@ from lethe.calculus.rounding import round_up
 from lethe.errors import InputError, require_finite
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
-# (`squares_of`), 4 for the roundings of the weight and of products with it, and a third as much again. What sums of several terms lose
-# is in the parts' slack.
+# (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
+# products with it; and a third as much again. Squares of float64 are summed in float64: one more for each number.
 _ROUNDINGS = 64
 
 # What keeps "automatic" factors finite; Bu et al. use 0.01 throughout.
@@ -124,7 +124,6 @@ def clip_weights(
     *,
     numbers: int,
     dtype: torch.dtype,
-    slack: Tensor | None = None,
     whole: Tensor | None = None,
 ) -> Tensor:
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
@@ -138,17 +137,15 @@ def clip_weights(
         method: the factor.
         numbers: how many numbers v has.
         dtype: of the arithmetic the gradients are summed in.
-        slack: how far what is added may lie from $w_i v_i$, in units of $w_i$, shape (B,), see Part.slack.
         whole: the squared norm of each record's gradient in all groups, shape (B,). Where a method enlarges, a group's share of it that
             rounding could have made counts as longer than it is: rounding changes with the size of the batch, so with other records.
     """
     limits = torch.finfo(dtype)
-    lengths = (squared * (1 + _ROUNDINGS * limits.eps) + 4 * numbers * limits.tiny).sqrt()
-    if slack is not None:
-        lengths = lengths + slack
+    roundings = _ROUNDINGS + numbers if dtype == torch.float64 else _ROUNDINGS
+    lengths = (squared * (1 + roundings * limits.eps) + 4 * numbers * limits.tiny).sqrt()
     if method.enlarges and whole is not None:
         lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
     weights = method.factor(group.clip_norm, lengths)
     weights = torch.where(torch.isfinite(squared) & (squared > 0), weights, torch.where(squared == 0, 1.0, 0.0) * weights.clamp(max=1.0))
-    # A weight below the normal numbers would be rounded to one or two digits.
-    return torch.where(weights < limits.tiny, 0.0, weights)
+    # A weight below the normal numbers would be rounded to one or two digits; and one of no number is 0.
+    return torch.where(weights >= limits.tiny, weights, 0.0)

@@ -1,7 +1,14 @@
 r"""Parts: the gradients of the records in one parameter, in forms that are cheap to measure and to add up.
 
-What is measured and what is added may be rounded differently: `slack` bounds the distance, by
-$|\mathrm{fl}(\sum_{t\le T} a_t) - \sum_t a_t| \le \frac T2\epsilon\sum_t|a_t|$, in any order of the additions (Higham 2002, section 3.1).
+No record moves a sum by more than C because what is added is never longer than what was measured, up to the 44 eps of `clip_weights`:
+
+- Gradients that are held are measured and added as they are.
+- Those that are formed for the sum, again or for the first time, are measured there, and brought back to what was measured where rounding
+  made them longer (`no_longer`).
+- Those that are never formed are measured and added in float64. The computed square of n products of lengths that add up to L is off by
+  at most $\gamma_nL^2$, $\gamma_n\le 2n2^{-53}$, in any order of the additions (Higham 2002, section 3.1): it counts as so much larger.
+  Where the terms are more than `CANCELLED` times as long as their sum, it counts as longer, so that a sum of such products can be
+  off by no more than `sum_error` says.
 """
 
 from __future__ import annotations
@@ -9,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -16,8 +24,11 @@ from torch import Tensor
 from lethe.train.clip.grouping import Grouping
 from lethe.train.clip.lengths import lengths_of, squares_of
 from lethe.train.clip.memory import Memory, forming
-from lethe.train.clip.weighted_sums import products_added, weighed
+from lethe.train.clip.weighted_sums import looked_up_added, products_added, weighed
 from lethe.train.core.tensors import has_fast_doubles, on_cpu
+
+CANCELLED = 2**10
+"""The lengths of the terms of a sum in float64 count as at most so many times the length of the sum."""
 
 # From so many positions on, forming records in their own type and adding them in float64 is faster than products in float64.
 _FEW = 24
@@ -29,6 +40,11 @@ _PAIRED, _PAIRED_ON_GPU = 2**20, 2**25
 
 class Part(ABC):
     """The gradients of the records in one parameter."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """In which they are formed, float32 or float64."""
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -58,20 +74,22 @@ class Part(ABC):
         """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
         return None
 
-    def slack(self) -> Tensor | None:
-        r"""How far a record's part of the weighted sum may lie from $w_iG_i$ as measured, over $w_i$; shape (B,); None: nowhere."""
-        return None
-
 
 class Rows(Part):
     """Gradients held as they are.
 
     Args:
-        gradients: shape (B, *shape).
+        gradients: shape (B, *shape); of half precision, they are made float32.
     """
 
     def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients if gradients.dim() > 1 else gradients[:, None]
+        wide = gradients if gradients.dtype == torch.float64 else gradients.float()
+        self.gradients = wide if wide.dim() > 1 else wide[:, None]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Part."""
+        return self.gradients.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -108,28 +126,55 @@ class OuterProducts(Part):
         inputs: x, shape (B, T, d).
         gradients: g, shape (B, T, p).
         memory: for gradients that are kept.
+        measured: the squared norms, where they were taken before.
     """
 
-    def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory) -> None:
-        self.inputs, self.gradients, self.memory = inputs, gradients, memory
+    def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
+        self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
         self._kept: Tensor | None = None
-        self._of_products = False
+        positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
+        self._forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
+        few = inputs.dtype == torch.float64 or positions < _FEW or (not on_cpu(inputs) and has_fast_doubles(inputs.device))
+        self._formed_for_sum = self._forming[1] or not few
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Part."""
+        return self.gradients.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
+        self._measured = self._squares()
+        return self._measured
+
+    def _squares(self) -> Tensor:
         x, g = self.inputs, self.gradients
         records, positions, width = x.shape
+        numbers = width * g.shape[2]
         if positions == 1:
             return (lengths_of(x) * lengths_of(g)).square()
-        outputs = g.shape[2]
-        if_kept, always = forming(positions, width, outputs, x)
-        if if_kept and self.memory.take(records * width * outputs * x.element_size()):
+        if self._forming[0] and self.memory.take(records * numbers * x.element_size()):
             self._kept = torch.bmm(g.mT, x)
             return squares_of(self._kept)
-        if always:
-            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(width * outputs)])
-        self._of_products = True
+        if self._forming[1]:
+            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(numbers)])
+        if self._formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
+            return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
+        return _at_least(self.products(), self.lengths(), self.terms)
+
+    def products(self) -> Tensor:
+        """Squared norms without forming anything, to `terms` roundings of the squares of `lengths`."""
+        positions = self.inputs.shape[1]
         return torch.cat([products_of(b, b, a, a) for a, b in self._pieces(positions * positions, pairs=True)]).clamp(min=0)
+
+    @property
+    def terms(self) -> int:
+        """See `products`: the longest way of one product through the sums."""
+        return self.inputs.shape[2] + self.gradients.shape[2] + 2 * self.inputs.shape[1]
+
+    def lengths(self) -> Tensor:
+        r"""$\sum_t\|x_{it}\|\|g_{it}\|$, shape (B,)."""
+        return (_norms(self.inputs) * _norms(self.gradients)).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
@@ -137,17 +182,14 @@ class OuterProducts(Part):
             return weighed(weights, self._kept)
         if not self._formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
-        total, numbers = None, self.inputs.shape[2] * self.gradients.shape[2]
-        for (a, b), some in zip(self._pieces(numbers), weights.split(self._at_once(numbers)), strict=True):
-            added = weighed(some, torch.bmm(a.mT, b))
-            total = added if total is None else total.add_(added)
+        numbers = self.inputs.shape[2] * self.gradients.shape[2]
+        total, first = None, 0
+        for a, b in self._pieces(numbers):
+            rows = slice(first, first + len(a))
+            added = no_longer(weights[rows], None if self._measured is None else self._measured[rows], torch.bmm(a.mT, b))
+            total, first = added if total is None else total.add_(added), rows.stop
         assert total is not None
         return total
-
-    @property
-    def _formed_for_sum(self) -> bool:
-        x = self.inputs
-        return x.dtype != torch.float64 and x.shape[1] >= _FEW and (on_cpu(x) or not has_fast_doubles(x.device))
 
     def rows(self) -> Tensor:
         """See Part."""
@@ -166,30 +208,15 @@ class OuterProducts(Part):
         """See Part."""
         return OuterProducts(grouping(self.inputs).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.memory)
 
-    def slack(self) -> Tensor | None:
-        """See Part."""
-        if self._kept is not None or self.inputs.shape[1] == 1:
-            return None
-        x, g = self.inputs, self.gradients
-        lengths = (_norms(x) * _norms(g)).sum(1)
-        added = x.dtype if self._formed_for_sum else torch.float64
-        share = _rounding(x.shape[1], added) + (
-            _of_squares(x.shape[2] + g.shape[2] + 2 * x.shape[1]) if self._of_products else _rounding(x.shape[1], x.dtype)
-        )
-        return lengths * share
-
-    def _at_once(self, numbers: int, *, pairs: bool = False) -> int:
-        cpu, gpu = (_PAIRED, _PAIRED_ON_GPU) if pairs else (_FORMED, _FORMED_ON_GPU)
-        return max(1, (cpu if on_cpu(self.inputs) else gpu) // max(1, numbers))
-
     def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:
         """Some records' gradients and inputs at a time."""
-        size = self._at_once(numbers, pairs=pairs)
+        cpu, gpu = (_PAIRED, _PAIRED_ON_GPU) if pairs else (_FORMED, _FORMED_ON_GPU)
+        size = max(1, (cpu if on_cpu(self.inputs) else gpu) // max(1, numbers))
         return list(zip(self.gradients.split(size), self.inputs.split(size), strict=True))
 
 
 class TokenRows(Part):
-    """The gradients in a table of which each record looks some rows up.
+    """The gradients in a table of which each record looks some rows up; those of one row are added, so that none is there twice.
 
     Args:
         tokens: shape (B, S), int64.
@@ -199,19 +226,43 @@ class TokenRows(Part):
 
     def __init__(self, tokens: Tensor, gradients: Tensor, table: int) -> None:
         self.tokens, self.gradients, self.table = tokens, gradients, table
+        records, positions = tokens.shape
+        if positions == 1 or not records:
+            return
+        ordered, order = tokens.sort(dim=1)
+        ranks = torch.zeros_like(tokens)
+        ranks[:, 1:] = (ordered.diff(dim=1) != 0).cumsum(1)
+        slots = torch.empty_like(ranks).scatter_(1, order, ranks)
+        self.tokens = torch.zeros_like(tokens).scatter_(1, ranks, ordered)
+        places = (slots + positions * torch.arange(records, device=slots.device)[:, None]).flatten()
+        added = torch.zeros_like(gradients, memory_format=torch.contiguous_format).flatten(0, 1)
+        self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Part."""
+        return self.gradients.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
-        if self.tokens.shape[1] == 1:
-            return squares_of(self.gradients)
-        size = max(1, (_PAIRED if on_cpu(self.tokens) else _PAIRED_ON_GPU) // max(1, self.tokens.shape[1] ** 2))
-        pieces = zip(self.tokens.split(size), self.gradients.split(size), strict=True)
-        return torch.cat([_where_equal(tokens, tokens, g, g) for tokens, g in pieces]).clamp(min=0)
+        return squares_of(self.gradients)
+
+    def products(self) -> Tensor:
+        """The same in float64."""
+        return _norms(self.gradients).square().sum(1)
+
+    @property
+    def terms(self) -> int:
+        """See OuterProducts."""
+        return self.gradients.shape[2] + 2 * self.gradients.shape[1]
+
+    def lengths(self) -> Tensor:
+        """The sum of the rows' lengths, shape (B,)."""
+        return _norms(self.gradients).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
-        total = self.gradients.new_zeros(self.table, self.gradients.shape[2], dtype=torch.float64)
-        return total.index_add_(0, self.tokens.flatten(), (self.gradients.double() * weights[:, None, None]).flatten(0, 1))
+        return looked_up_added(weights, self.tokens, self.gradients, self.table)
 
     def rows(self) -> Tensor:
         """See Part."""
@@ -231,16 +282,9 @@ class TokenRows(Part):
         """See Part."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
 
-    def slack(self) -> Tensor | None:
-        """See Part."""
-        if self.tokens.shape[1] == 1:
-            return None
-        positions = self.tokens.shape[1]
-        return _norms(self.gradients).sum(1) * (_rounding(positions, torch.float64) + _of_squares(self.gradients.shape[2] + 2 * positions))
-
 
 class Several(Part):
-    """A parameter of several layers or calls, too large to form: norms by products between the calls.
+    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other.
 
     Args:
         parts: outer products and rows of a table, of one parameter.
@@ -249,17 +293,27 @@ class Several(Part):
     def __init__(self, parts: Sequence[OuterProducts | TokenRows]) -> None:
         self.parts = parts
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Part."""
+        return self.parts[0].dtype
+
     def squares(self) -> Tensor:
         """See Part."""
-        total = torch.stack([part.squares() for part in self.parts]).sum(0)
+        total = torch.stack([part.products() for part in self.parts]).sum(0)
         for place, one in enumerate(self.parts):
             for other in self.parts[:place]:
                 total += 2 * torch.cat([between(a, b) for a, b in _records_of(one, other)])
-        return total.clamp(min=0)
+        lengths = torch.stack([part.lengths() for part in self.parts]).sum(0)
+        return _at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
-        return torch.stack([part.weighted(weights) for part in self.parts]).sum(0)
+        sums = [
+            products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
+            for part in self.parts
+        ]
+        return torch.stack(sums).sum(0)
 
     def rows(self) -> Tensor:
         """See Part."""
@@ -277,13 +331,6 @@ class Several(Part):
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
         return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
-
-    def slack(self) -> Tensor | None:
-        """See Part."""
-        known = [slack for part in self.parts if (slack := part.slack()) is not None]
-        lengths = torch.stack([_lengths_of(part) for part in self.parts]).sum(0)
-        widest = max(part.gradients.shape[2] + 2 * part.gradients.shape[1] for part in self.parts)
-        return torch.stack([*known, lengths * _of_squares(2 * widest)]).sum(0)
 
 
 def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
@@ -339,9 +386,13 @@ def _records_of(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows
 
 
 def _slice(part: OuterProducts | TokenRows, records: slice) -> OuterProducts | TokenRows:
-    if isinstance(part, OuterProducts):
-        return OuterProducts(part.inputs[records], part.gradients[records], part.memory)
-    return TokenRows(part.tokens[records], part.gradients[records], part.table)
+    some = copy(part)
+    some.gradients = part.gradients[records]
+    if isinstance(part, OuterProducts) and isinstance(some, OuterProducts):
+        some.inputs = part.inputs[records]
+    if isinstance(part, TokenRows) and isinstance(some, TokenRows):
+        some.tokens = part.tokens[records]
+    return some
 
 
 def without(tensor: Tensor, records: Tensor) -> Tensor:
@@ -349,20 +400,19 @@ def without(tensor: Tensor, records: Tensor) -> Tensor:
     return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
 
+def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:
+    """The weighted sum of gradients that are made no longer than what was measured; None: they were not measured."""
+    if measured is not None:
+        squares = squares_of(formed)
+        weights = torch.where(squares > measured, weights * (measured / squares).sqrt(), weights)
+    return weighed(weights, formed)
+
+
 def _norms(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tensor, dim=2, dtype=torch.float64)
 
 
-def _lengths_of(part: OuterProducts | TokenRows) -> Tensor:
-    lengths = _norms(part.gradients)
-    return (lengths * _norms(part.inputs) if isinstance(part, OuterProducts) else lengths).sum(1)
-
-
-def _rounding(terms: int, dtype: torch.dtype) -> float:
-    """Of a sum of so many products, over the sum of their lengths."""
-    return (terms / 2 + 1) * torch.finfo(dtype).eps
-
-
-def _of_squares(terms: int) -> float:
-    """Of a norm whose square was summed of products in float64, over the sum of lengths."""
-    return math.sqrt(2 * terms * 2.0**-53)
+def _at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
+    """What a square that was summed of products of these lengths counts as."""
+    bound = lengths.square()
+    return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)

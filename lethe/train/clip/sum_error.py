@@ -6,15 +6,15 @@ import math
 import warnings
 from dataclasses import replace
 
-import torch
-
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.clip.groups import Group
+from lethe.train.clip.parts import CANCELLED
+from lethe.train.clip.weighted_sums import CHAIN
 
-# T positions of a record whose gradients are not formed are T terms of lengths that add up to L. A record for which rounding in float32
-# could matter is taken out of the product (measuring.py), so that T L is at most this many clip norms in the product.
-_TERMS, _TERMS_ON_GPU = 67, 4200
+# Of products that are not formed, a record's lengths add up to at most CANCELLED clip norms (`parts`), and none of them goes through more
+# roundings than this (`weighted_sums`).
+_THROUGH = 2 * CHAIN + 64
 
 # Additions over the parts of a shared weight and the uses of a layer; and processes at the least, so that a training can go on in more.
 _OTHERS, _PROCESSES = 64, 2**10
@@ -30,42 +30,39 @@ def largest_batch(run: Run) -> int:
     return size if run.batches.cap is None else min(size, run.batches.cap)
 
 
-def sum_error(records: int, part: int, *, processes: int, device: torch.device) -> float:
+def sum_error(records: int, part: int, *, processes: int) -> float:
     r"""A bound on twice the rounding error of a sum, over the clip norm.
 
-    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,\big(\max\{67P + \lceil K/P\rceil, 67 + K\} + W + 64\big),\qquad u = 2^{-53}$$
+    $$\frac{\sigma}{1 - 2\sigma},\qquad \sigma = 2uK\,\big(2^{10}(2^{11} + 64) + 2P + K + W + 64\big),\qquad u = 2^{-53}$$
 
-    Parts of any sizes up to P are within it: what is added is convex in the size, and parts may be of one record, where a model is trained
-    record by record. Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
+    Parts of any sizes up to P are within it, which are at most K: a model that is trained record by record has parts of one record.
+    Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
 
     Args:
         records: K, of a batch.
         part: P, of a micro-batch at most.
         processes: W; 1024 if there are fewer.
-        device: where the sum is made; a GPU takes fewer records out of products, and has 4200 for 67.
     """
-    terms = _TERMS if device.type == "cpu" else _TERMS_ON_GPU
-    through = max(terms * part + math.ceil(records / part), terms + records)
+    through = CANCELLED * _THROUGH + 2 * part + records
     first_order = 2.0**-52 * records * (through + max(processes, _PROCESSES) + _OTHERS)
     return first_order / (1.0 - 2.0 * first_order) * (1 + 2.0**-50) if first_order < _MOST else math.inf
 
 
-def margin_of(run: Run, part: int | None, *, processes: int, device: torch.device) -> float:
+def margin_of(run: Run, part: int | None, *, processes: int) -> float:
     """The share of the clip norm by which records are clipped shorter, so that sums as they are computed move by no more than it says.
 
     Args:
         run: that is carried out.
         part: the most records of a micro-batch; None: all of a batch.
         processes: that train together.
-        device: where the sums are made.
     Raises:
         InputError: half of the clip norm would be lost.
     """
     records = largest_batch(run)
     part = records if part is None else min(records, part)
-    share = sum_error(records, part, processes=processes, device=device)
+    share = sum_error(records, part, processes=processes)
     message = f"a sum of up to {records} gradients in parts of {part} may be off by {share:.2g} of the clip norm"
-    remedy = f"give physical_size, {math.ceil(math.sqrt(records / 64))} or so, or smaller batches: their sums are more exact."
+    remedy = "give smaller batches: their sums are more exact."
     if not share <= _MOST:
         raise InputError(f"clip_norm: {message}.", source="records, batches and physical_size", remedy=remedy)
     if share > _PRINTED:

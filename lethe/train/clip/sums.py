@@ -140,10 +140,6 @@ class ClippedSums:
         return joined
 
     def _weights(self, group: Group, parts: list[tuple[list[nn.Parameter], Part]], squared: Tensor, whole: Tensor) -> Tensor:
-        members = [parameter for parameters, _ in parts for parameter in parameters]
-        coarse = torch.float64 if all(parameter.dtype == torch.float64 for parameter in members) else torch.float32
-        known = [slack for _, part in parts if (slack := part.slack()) is not None]
-        # A record's errors in several parameters are those of one vector.
-        slack = torch.stack(known).square().sum(0).sqrt() if known else None
-        numbers = sum(parameter.numel() for parameter in members)
-        return clip_weights(squared, group, self._method, numbers=numbers, dtype=coarse, slack=slack, whole=whole)
+        coarse = torch.float64 if all(part.dtype == torch.float64 for _, part in parts) else torch.float32
+        numbers = sum(parameter.numel() for parameters, _ in parts for parameter in parameters)
+        return clip_weights(squared, group, self._method, numbers=numbers, dtype=coarse, whole=whole)

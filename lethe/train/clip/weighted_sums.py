@@ -10,6 +10,9 @@ from lethe.train.core.tensors import on_cpu
 # Numbers that are copied to float64 at a time: 2^17 are 1 MiB, which stays in a core's cache.
 _WIDENED, _WIDENED_ON_GPU = 2**17, 2**24
 
+CHAIN = 2**10
+"""How many products whose lengths may be far above that of their sum are added one after another, see `sum_error`."""
+
 
 def weighed(weights: Tensor, formed: Tensor) -> Tensor:
     r"""$\sum_i w_i G_i$ of formed tensors, float64, to which products of float32 numbers are exact.
@@ -31,11 +34,38 @@ def weighed(weights: Tensor, formed: Tensor) -> Tensor:
 
 
 def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor:
-    r"""$\sum_i w_i g_i^\top x_i$, products and sum in float64.
+    r"""$\sum_i w_i g_i^\top x_i$, products and sum in float64; no product goes through more than 2 `CHAIN` + 64 roundings.
 
     Args:
         weights: shape (B,), float64.
         gradients, inputs: shapes (B, T, p) and (B, T, d).
     """
-    columns = gradients.double() * weights[:, None, None]
-    return columns.flatten(0, 1).mT @ inputs.double().flatten(0, 1)
+    columns, rows = (gradients.double() * weights[:, None, None]).flatten(0, 1), inputs.flatten(0, 1)
+    return _added(columns, rows) if inputs.shape[1] > 1 else columns.mT @ rows.double()
+
+
+def _added(columns: Tensor, rows: Tensor) -> Tensor:
+    if len(rows) > CHAIN * CHAIN:
+        half = len(rows) // 2
+        return _added(columns[:half], rows[:half]).add_(_added(columns[half:], rows[half:]))
+    total = columns.new_zeros(columns.shape[1], rows.shape[1])
+    for some, others in zip(columns.split(CHAIN), rows.split(CHAIN), strict=True):
+        total.addmm_(some.mT, others.double())
+    return total
+
+
+def looked_up_added(weights: Tensor, tokens: Tensor, gradients: Tensor, table: int) -> Tensor:
+    """The sum of the rows of a table, in float64; through no more than 2 `CHAIN` + 64 roundings for a million records.
+
+    Args:
+        weights: shape (B,), float64.
+        tokens, gradients: shapes (B, S) and (B, S, d); no record has a token twice with a gradient that is not 0.
+        table: its rows.
+    """
+    total = gradients.new_zeros(table, gradients.shape[2], dtype=torch.float64)
+    for some, rows, factors in zip(tokens.split(CHAIN), gradients.split(CHAIN), weights.split(CHAIN), strict=True):
+        piece = total if len(tokens) <= CHAIN else torch.zeros_like(total)
+        piece.index_add_(0, some.flatten(), (rows.double() * factors[:, None, None]).flatten(0, 1))
+        if piece is not total:
+            total += piece
+    return total

@@ -13,9 +13,8 @@ from torch.nn import functional
 from lethe.train.clip.grouping import Grouping
 from lethe.train.clip.lengths import squares_of
 from lethe.train.clip.memory import Memory, forming
-from lethe.train.clip.parts import OuterProducts, Part, Rows, without
+from lethe.train.clip.parts import OuterProducts, Part, Rows, no_longer, without
 from lethe.train.clip.rules.rule import Call, Parts
-from lethe.train.clip.weighted_sums import weighed
 from lethe.train.core.tensors import on_cpu
 
 # Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.
@@ -74,26 +73,28 @@ class Correlations(Part):
 
     def __init__(self, uses: Sequence[Use]) -> None:
         self.uses, self.groups = list(uses), uses[0].layer.groups
-        self._slack: Tensor | None = None
+        self._measured: Tensor | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See Part."""
+        return self.uses[0].gradient.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
-        squares: list[Tensor] = []
-        slacks: list[Tensor] = []
-        for rows, products in self._products():
-            squares.append(products.squares() if self.groups == 1 else squares_of(self._formed(rows)))
-            slack = products.slack()
-            if slack is not None:  # where channels come in groups both times are in the gradients' type
-                slacks.append(slack if self.groups == 1 else 2 * slack)
-        self._slack = torch.cat(slacks) if slacks else None
-        return torch.cat(squares)
+        if self.groups == 1:
+            squares = [products.squares() for _, products in self._products()]
+        else:
+            squares = [squares_of(self._formed(rows)) for rows in self._slices()]
+        self._measured = torch.cat(squares)
+        return self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
         if self.groups == 1:
             pieces = (products.weighted(weights[rows]) for rows, products in self._products())
         else:
-            pieces = (weighed(weights[rows], self._formed(rows)) for rows in self._slices())
+            pieces = (no_longer(weights[rows], self._of(rows), self._formed(rows)) for rows in self._slices())
         total = next(pieces)
         for piece in pieces:
             total += piece
@@ -113,7 +114,6 @@ class Correlations(Part):
     def drop(self, records: Tensor) -> None:
         """See Part."""
         self.uses = [use._replace(source=without(use.source, records), gradient=without(use.gradient, records)) for use in self.uses]
-        self._slack = None if self._slack is None else without(self._slack, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -122,10 +122,6 @@ class Correlations(Part):
             columns = zip(grouping(use.source).unbind(1), grouping(use.gradient).unbind(1), strict=True)
             uses += [use._replace(source=source, gradient=gradient) for source, gradient in columns]
         return Correlations(uses)
-
-    def slack(self) -> Tensor | None:
-        """See Part; of what was measured last."""
-        return self._slack
 
     def joined(self, others: Sequence[Part]) -> Part | None:
         """See Part."""
@@ -152,9 +148,12 @@ class Correlations(Part):
             uses = [use.some(rows) for use in self.uses]
             inputs, gradients = [use.windows().mT for use in uses], [use.gradient.flatten(2).mT for use in uses]
             if len(uses) == 1:
-                yield rows, OuterProducts(inputs[0], gradients[0], Memory(0))
+                yield rows, OuterProducts(inputs[0], gradients[0], Memory(0), self._of(rows))
             else:
-                yield rows, OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0))
+                yield rows, OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0), self._of(rows))
+
+    def _of(self, rows: slice) -> Tensor | None:
+        return None if self._measured is None else self._measured[rows]
 
     def _formed(self, rows: slice) -> Tensor:
         uses, (outputs, width) = [use.some(rows) for use in self.uses], self.shape

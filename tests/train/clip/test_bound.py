@@ -1,0 +1,348 @@
+"""No record moves the sums by more than C, in exact arithmetic on what was computed: records made to be rounded badly."""
+
+import math
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+import torch
+from how_many import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lethe.train.clip import METHODS, Clipper, groups, parts, weighted_sums
+from lethe.train.clip.lengths import squares_of
+from lethe.train.clip.memory import Memory
+from lethe.train.clip.parts import CANCELLED, OuterProducts, Part, Rows, Several, TokenRows
+from lethe.train.clip.rules import convolution
+
+RECORD, RECORDS, WIDTH = 4, 9, 6
+SEEDS = st.integers(0, 99)
+METHOD = st.sampled_from(sorted(METHODS))
+
+
+class Cotangents(nn.Module):
+    """A layer between inputs and gradients of its output that are given: the record's gradient is what the test wants."""
+
+    def __init__(self, kind: str, width: int = WIDTH) -> None:
+        super().__init__()
+        self.kind, self.width = kind, width
+        if kind == "embedding":
+            self.layer: nn.Module = nn.Embedding(3, width)
+        elif kind.startswith("conv"):
+            self.layer = nn.Conv1d(width, width, int(kind[4:]), bias=False)
+        else:
+            self.layer = nn.Linear(width, width, bias=False)
+        if kind == "tied":
+            self.other = nn.Linear(width, width, bias=False)
+            self.other.weight = self.layer.weight  # pyright: ignore[reportAttributeAccessIssue]
+        if kind == "head":
+            self.other = nn.Embedding(width, width)
+            self.other.weight = self.layer.weight  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, given: Tensor) -> Tensor:
+        inputs, gradients = given[..., : self.width], given[..., self.width :]
+        if self.kind == "embedding":
+            return (self.layer(torch.ones(inputs.shape[:2], dtype=torch.long)) * gradients).sum((1, 2))
+        if self.kind.startswith("conv"):
+            outputs = self.layer(inputs.mT).mT
+            return (outputs * gradients[:, : outputs.shape[1]]).sum((1, 2))
+        if self.kind == "tied":
+            return (self.layer(inputs[:, 0]) * gradients[:, 0] + self.other(inputs[:, 1]) * gradients[:, 1]).sum(1)
+        if self.kind == "head":
+            token = torch.zeros(len(given), dtype=torch.long)
+            return (self.layer(inputs[:, 0]) * gradients[:, 0]).sum(1) + (self.other(token) * gradients[:, 1]).sum(1)
+        return (self.layer(inputs) * gradients).sum((1, 2))
+
+
+def added(model: nn.Module, batch: Tensor, clip_norm: float = 1.0, method: str = "clip", memory: int | None = None) -> Tensor:
+    clipper = Clipper(model, model, clip_norm, method=method, isolation="declared", gradient_memory=memory)
+    clipper.add(batch)
+    assert clipper.ways == {"fast"}
+    return torch.cat([tensor.flatten() for tensor in clipper.take().values()])
+
+
+def change(model: nn.Module, batch: Tensor, clip_norm: float = 1.0, method: str = "clip", memory: int | None = None) -> float:
+    others = [row for row in range(len(batch)) if row != RECORD]
+    with_it, without = (added(model, rows, clip_norm, method, memory) for rows in (batch, batch[others]))
+    return float((with_it - without).norm()) / clip_norm
+
+
+def cancelling(kind: str, positions: int, power: float, rest: float) -> Tensor:
+    """A batch with a record of two huge terms that cancel, and of small ones that do not."""
+    batch, large = torch.randn(RECORDS, positions, 2 * WIDTH), torch.randn(2 * WIDTH)
+    batch[RECORD] = 0
+    for place, sign in ((0, 1.0), (positions // 2, -1.0)):
+        batch[RECORD, place] = large * 10**power
+        batch[RECORD, place, WIDTH:] *= sign
+    if kind == "head":  # the first row of the outer product against the row looked up
+        batch[RECORD, 0, WIDTH:] = 0
+        batch[RECORD, 0, WIDTH] = 10**power
+        batch[RECORD, 1, WIDTH:] = -(batch[RECORD, 0, :WIDTH] * 10**power)
+    batch[RECORD, -1 if kind[:4] != "conv" else positions - int(kind[4:])] += torch.randn(2 * WIDTH) * 10**rest
+    return batch
+
+
+def never_formed(monkeypatch: pytest.MonkeyPatch, *, sums_too: bool = False) -> None:
+    """As in layers too large for it."""
+    monkeypatch.setattr(parts, "forming", lambda *_: (False, False))
+    monkeypatch.setattr(convolution, "forming", lambda *_: (False, False))
+    monkeypatch.setattr(parts, "_FORMED", 0)
+    if sums_too:
+        monkeypatch.setattr(parts, "_FEW", 10**9)
+
+
+CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,), "conv1": (6, 60), "conv3": (12, 40)}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize(("kind", "positions"), [(kind, length) for kind, lengths in CASES.items() for length in lengths])
+@settings(max_examples=examples(40))
+@given(power=st.floats(0, 14), rest=st.floats(-6, 1), clip=st.floats(-4, 3), method=METHOD, seed=SEEDS)
+def test_positions_that_cancel_move_the_sums_by_no_more_than_the_bound(
+    kind: str, positions: int, formed: bool, power: float, rest: float, clip: float, method: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    batch = cancelling(kind, positions, power, rest)
+    with pytest.MonkeyPatch.context() as patched:
+        if not formed:
+            never_formed(patched)
+        # The gradients of eight others, of norm C each, are rounded in two ways.
+        assert change(Cotangents(kind), batch, 10**clip, method, None if formed else 0) <= 1 + 2e-6
+
+
+EQUAL = [("linear", 1), ("linear", 8), ("linear", 48), ("linear", 384), ("linear", 768), ("conv3", 6), ("conv3", 386), ("conv3", 2050)]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize("width", [WIDTH, 64])
+@pytest.mark.parametrize(("kind", "positions"), EQUAL)
+def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
+    kind: str, positions: int, width: int, formed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not formed:
+        never_formed(monkeypatch)
+    for size in torch.linspace(0.5, 1.5, 21).tolist():
+        batch = torch.full((1, positions, 2 * width), size)
+        batch[..., width:] = 1.0
+        assert float(added(Cotangents(kind, width), batch, 0.1, "normalise", 0).norm()) <= 0.1
+
+
+def test_what_is_formed_for_the_sum_is_made_no_longer_than_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of terms that cancel to what rounding leaves of them: measured in float64, and formed in float32."""
+    never_formed(monkeypatch)
+    torch.manual_seed(0)
+    batch = cancelling("linear", 60, 4.0, -3.0)
+    batch[RECORD, 1] = batch[RECORD, 0] * 0.37
+    batch[RECORD, 31] = batch[RECORD, 1] * torch.tensor([1.0] * WIDTH + [-1.0] * WIDTH)
+    batch = batch[RECORD : RECORD + 1]
+    assert 0.999 < float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 <= 1
+    monkeypatch.setattr(parts, "no_longer", lambda weights, measured, formed: weighted_sums.weighed(weights, formed))
+    assert float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 > 1.001
+
+
+@pytest.mark.parametrize("positions", [2, 8])
+@pytest.mark.parametrize("method", ["clip", "normalise"])
+def test_a_record_that_cancels_beyond_float64_is_no_longer_than_the_bound(
+    positions: int, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_formed(monkeypatch)
+    torch.manual_seed(0)
+    # Terms of length 1e15 leave 0.1 or so to float64, and what is left is 0.
+    batch = cancelling("linear", positions, 7.6, -9.0)
+    assert change(Cotangents("linear"), batch, 1e-3, method) <= 1 + 2e-6
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize("kind", ["linear", "tied", "head", "embedding", "conv1", "conv3"])
+@settings(max_examples=examples(40))
+@given(
+    inputs=st.floats(-44, 37),
+    gradients=st.floats(-44, 37),
+    positions=st.sampled_from([3, 4, 60]),
+    clip=st.floats(-5, 3),
+    method=METHOD,
+    width=st.sampled_from([3, 30]),
+)
+def test_factors_of_any_size_stay_within_the_bound(
+    kind: str, formed: bool, inputs: float, gradients: float, positions: int, clip: float, method: str, width: int
+) -> None:
+    torch.manual_seed(0)
+    batch = torch.randn(RECORDS, positions, 2 * width)
+    for columns, power in ((slice(0, width), inputs), (slice(width, None), gradients)):
+        batch[RECORD, :, columns] = (batch[RECORD, :, columns].double() * 10**power).clamp(-3e38, 3e38).float()
+    with pytest.MonkeyPatch.context() as patched:
+        if not formed:
+            never_formed(patched)
+        assert change(Cotangents(kind, width), batch, 10**clip, method, None if formed else 0) <= 1 + 2e-6
+
+
+@pytest.mark.parametrize("positions", [2, 30])
+def test_what_no_float32_holds_adds_nothing_however_it_is_measured(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are measured in float64, which holds far more than what is formed of them for the sum."""
+    torch.manual_seed(0)
+    for formed in (True, False):
+        if not formed:
+            never_formed(monkeypatch)
+        batch = torch.randn(RECORDS, positions, 2 * WIDTH)
+        batch[RECORD] = 1e25 * torch.randn(positions, 2 * WIDTH)
+        assert change(Cotangents("linear"), batch) <= 1 + 2e-6
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(30))
+@given(inputs=st.floats(-44, 37), gradients=st.floats(-44, 37), clip=st.floats(-5, 3), method=METHOD)
+def test_one_position_of_any_size_stays_within_the_bound(inputs: float, gradients: float, clip: float, method: str) -> None:
+    torch.manual_seed(0)
+    batch = torch.randn(RECORDS, 1, 2 * WIDTH)
+    for columns, power in ((slice(0, WIDTH), inputs), (slice(WIDTH, None), gradients)):
+        batch[RECORD, :, columns] = (batch[RECORD, :, columns].double() * 10**power).clamp(-3e38, 3e38).float()
+    assert change(Cotangents("linear"), batch, 10**clip, method) <= 1 + 2e-6
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_squares_that_vanish_hide_no_norm(method: str) -> None:
+    layer, batch = nn.Linear(10000, 1, bias=False), torch.full((1, 10000), 2.6e-23)
+    clipper = Clipper(layer, lambda rows: layer(rows)[:, 0] * 1e19, 1e-4, method=method, isolation="declared")
+    clipper.add(batch)
+    assert float(clipper.take()[next(layer.parameters())].norm()) <= 1e-4
+
+
+@pytest.mark.parametrize("positions", [1, 2, 10, 64])
+@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize("method", ["clip", "normalise"])
+def test_ordinary_records_are_shrunk_by_less_than_a_hundred_thousandth(
+    positions: int, method: str, formed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not formed:
+        never_formed(monkeypatch)
+    torch.manual_seed(0)
+    batch = torch.randn(RECORDS, positions, 2 * 64)
+    assert 1 - 1e-5 <= change(Cotangents("linear", 64), batch, 0.1, method) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["linear", "tied", "head", "conv1"])
+@pytest.mark.parametrize("power", [2.0, 4.0, 6.0, 7.5, 8.0, 8.5, 9.0])
+def test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound(
+    kind: str, power: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A squared norm from products of positions is right to some eps of the squared lengths: of what is left of 1e8, nothing."""
+    never_formed(monkeypatch)
+    wide, half = 64, 1 if kind in ("tied", "head") else 4
+    for seed in range(12):
+        torch.manual_seed(seed)
+        x, g = (torch.randn(1, half, wide, dtype=torch.float64) for _ in range(2))
+        left = -g + 10**-power * torch.randn_like(g)
+        batch = torch.cat([torch.cat([x, x], 1), torch.cat([g, left], 1)], 2)
+        batch[..., wide:] *= 10 / torch.einsum("btp,btd->pd", batch[..., wide:], batch[..., :wide]).norm()
+        if kind == "head":  # the row looked up against the first of the outer product
+            batch[:, 0, wide:], batch[:, 0, wide] = 0, 1
+            batch[:, 1, wide:] = -batch[:, 0, :wide] * (1 + 10**-power)
+        assert float(added(Cotangents(kind, wide).double(), batch, memory=0).norm()) <= 1 + 1e-12
+
+
+def products(dtype: torch.dtype = torch.float32) -> Part:
+    return OuterProducts(torch.randn(4, 3, 2, dtype=dtype), torch.randn(4, 3, 5, dtype=dtype), Memory(0))
+
+
+def table(dtype: torch.dtype = torch.float32) -> Part:
+    return TokenRows(torch.randint(5, (4, 7)), torch.randn(4, 7, 2, dtype=dtype), 5)
+
+
+PARTS: dict[str, Callable[[], Part]] = {
+    "rows": lambda: Rows(torch.randn(4, 5, 2)),
+    "products": products,
+    "kept products": lambda: OuterProducts(torch.randn(4, 30, 2), torch.randn(4, 30, 5), Memory(2**20)),
+    "products of one position": lambda: OuterProducts(torch.randn(4, 1, 2), torch.randn(4, 1, 5), Memory(0)),
+    "products of doubles": lambda: products(torch.float64),
+    "table": table,
+    "table of doubles": lambda: table(torch.float64),
+    "both": lambda: Several([products(), table(), table()]),  # pyright: ignore[reportArgumentType]
+    "both of doubles": lambda: Several([products(torch.float64), table(torch.float64), products(torch.float64)]),  # pyright: ignore
+}
+
+
+@pytest.mark.parametrize("formed", [True, False])
+@pytest.mark.parametrize("kind", PARTS)
+def test_every_part_measures_adds_and_forms_the_same_gradients(kind: str, formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not formed:
+        never_formed(monkeypatch)
+    torch.manual_seed(0)
+    part, weights = PARTS[kind](), torch.tensor([1.0, 1e-3, 0.0, -0.5], dtype=torch.float64)
+    exact = part.rows().double().clone()
+    torch.testing.assert_close(part.squares(), exact.flatten(1).square().sum(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(part.weighted(weights).flatten(), torch.tensordot(weights, exact, 1).flatten(), rtol=1e-5, atol=1e-7)
+    part.drop(torch.tensor([True, False, False, False]))
+    assert part.weighted(torch.tensor([1.0, 0, 0, 0], dtype=torch.float64)).abs().max() == 0
+
+
+def test_terms_that_cancel_count_as_a_share_of_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    never_formed(monkeypatch)
+    x, g = torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0 + 2.0**-20]]])
+    outer, looked_up = OuterProducts(x[:, :1], g[:, :1], Memory(0)), TokenRows(torch.zeros(1, 1, dtype=torch.int64), g[:, 1:], 1)
+    for part in (OuterProducts(x, g, Memory(0)), Several([outer, looked_up])):
+        assert float(part.squares().sqrt()) == pytest.approx(2 / CANCELLED, rel=1e-5)
+    g[0, 1] = 0.5
+    assert float(OuterProducts(x, g, Memory(0)).squares().sqrt()) == pytest.approx(1.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [3, 5, 17, 50])
+def test_long_sums_are_taken_in_pieces(rows: int) -> None:
+    torch.manual_seed(0)
+    with patch.object(weighted_sums, "CHAIN", 4):
+        x, g, weights = torch.randn(rows, 2, 3), torch.randn(rows, 2, 2), torch.rand(rows, dtype=torch.float64)
+        exact = torch.einsum("b,btp,btd->pd", weights, g.double(), x.double())
+        torch.testing.assert_close(weighted_sums.products_added(weights, g, x), exact)
+        tokens = torch.tensor([[0, 2]]).expand(rows, 2)
+        found = weighted_sums.looked_up_added(weights, tokens, g, 3)
+        torch.testing.assert_close(found[[0, 2]], torch.einsum("b,btp->tp", weights, g.double()))
+        assert float(found[1].abs().max()) == 0
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("width", [1, 511, 512, 1024, 5000])
+@pytest.mark.parametrize("size", [0.0, 1e-40, 1e-22, 1e-13, 1.0, 1e16, 1e30])
+def test_squared_norms_at_any_size(width: int, size: float) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, width) * size
+    torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
+
+
+def test_squares_that_vanish_beside_rows_of_zeros_are_taken_anew() -> None:
+    rows = torch.zeros(6, 300)
+    rows[1, 3], rows[4, 299], rows[5] = 1e-30, 1e30, 1e-25
+    for at_once in (1, 2**18):
+        with patch("lethe.train.clip.lengths._AT_ONCE", at_once):
+            torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("width", [8, 255, 256, 300, 511, 1000, 5000])
+@pytest.mark.parametrize("across", [False, True])
+def test_squares_of_equal_numbers_that_all_round_one_way(width: int, across: bool) -> None:
+    sizes = torch.linspace(0.5, 1.5, 301)
+    rows = sizes[:, None].repeat(1, width)
+    rows = rows.T.contiguous().T if across else rows
+    torch.testing.assert_close(squares_of(rows), width * sizes.double().square(), rtol=22 * 2.0**-23, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_gradients_of_half_precision_are_measured_in_float32(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(3, 1000).to(kind)
+    torch.testing.assert_close(Rows(rows).squares(), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
+
+
+def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32() -> None:
+    """Of the type that norms are rounded in."""
+    coarse = groups.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float32)
+    fine = groups.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float64)
+    assert 1 - float(coarse) == pytest.approx(32 * 2.0**-23, rel=1e-3)
+    assert 0 < 1 - float(fine) < 1e-14
