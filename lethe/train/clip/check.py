@@ -109,9 +109,9 @@ class Look:
         for record, (gradient, loss) in self._before.items():
             if record not in rows:
                 continue
-            there, alone = float(losses[rows.index(record)]), float(loss)
-            if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale:
-                return f"the loss of record {record} is {there:.6g} in its batch and {alone:.6g} alone"
+            there, here = float(losses[rows.index(record)]), float(loss)
+            if abs(there - here) > ALLOWED[coarser(losses.dtype, precision)] * scale:
+                return f"the loss of record {record} is {there:.6g} in its batch and {here:.6g} alone"
             whole = _norm(gradient.values())
             if not whole < float("inf"):  # nor is it NaN
                 continue

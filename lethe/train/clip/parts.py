@@ -144,7 +144,7 @@ class OuterProducts(Part):
 
     def squares(self) -> Tensor:
         """See Part."""
-        self._measured = self._squares()
+        self._measured = self._squares() if self._measured is None else self._measured
         return self._measured
 
     def _squares(self) -> Tensor:
