@@ -52,6 +52,7 @@ NoiseGenerator = np.random.Generator | torch.Generator | None
 class NoCheckpointing:
     """A training without checkpoints."""
 
+    active = False
     starts = 0
 
     def begin(self, training: Training) -> int:
@@ -93,6 +94,8 @@ class Checkpointing:
     Raises:
         InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already.
     """
+
+    active = True
 
     def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers, *, seeded: bool) -> None:
         self._seeded, self._asked, run = seeded, run, run.uncorrelated

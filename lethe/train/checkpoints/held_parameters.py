@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from torch import nn
 
@@ -14,6 +15,9 @@ ALONE = (
     "leave them alone between two steps, in the model's forward pass and in the loss; what is done to noisy iterates belongs into the "
     "optimiser's step, or comes after training."
 )
+
+
+_VERSION = attrgetter("_version")
 
 
 class HeldParameters:
@@ -31,7 +35,8 @@ class HeldParameters:
         self.keep()
 
     def _now(self) -> list[int]:
-        return [local(parameter)._version for parameter in self._named.values()]
+        parameters = self._named.values()
+        return list(map(_VERSION, map(local, parameters) if self.placement.sharded else parameters))
 
     def keep(self) -> None:
         """A step was taken: they may be what they are now."""
@@ -45,9 +50,9 @@ class HeldParameters:
         Raises:
             HypothesisError: one was written to.
         """
-        written = [name for name, now, before in zip(self._named, self._now(), self._versions, strict=True) if now != before]
-        written += self.placement.moved() or []
-        if written:
+        now, moved = self._now(), self.placement.moved() if self.placement.sharded else None
+        if now != self._versions or moved:
+            written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + (moved or [])
             raise HypothesisError(
                 f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
                 source="the guarantee covers parameters that only noisy steps move",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lethe.errors import InputError
 
@@ -16,7 +16,10 @@ def records_of(batch: Any) -> int:
     Raises:
         InputError: it holds no tensor, or tensors of several lengths.
     """
-    sizes = {len(leaf) if leaf.dim() else -1 for leaf in tree_flatten(batch)[0] if isinstance(leaf, Tensor)}
+    sizes: set[int] = set()
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            sizes.add(len(leaf) if leaf.dim() else -1)
     if len(sizes) != 1 or -1 in sizes:
         got = f"tensors of {', '.join(map(str, sorted(sizes)))} entries" if sizes else type(batch).__name__
         raise InputError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from lethe.errors import InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check import Look, Schedule
 from lethe.train.clip.fast import LAYOUTS, Gradients, Recording, recorded
+from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clip.grouping import Table
 from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, one_by_one
@@ -164,27 +166,32 @@ class Clipper:
         if not records:
             return torch.zeros(0)
         self._survey()
-        usable = range(records) if counted is None else counted.nonzero()[:, 0].tolist()
         torch.clear_autocast_cache()  # of weights as they were before the last step, where one autocast is around all steps
-        with eagerly():
-            return self._add(batch, records, usable, counted, units, collated or {})
+        # What `torch.compile` compiled runs as it was written, so that its layers are called.
+        eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        with eager, full_precision():
+            return self._add(batch, records, counted, units, collated or {})
 
     def _add(
         self,
         batch: Any,
         records: int,
-        usable: Sequence[int],
         counted: Tensor | None,
         units: Sequence[Sequence[int]] | None,
         collated: Mapping[int, Any],
     ) -> Tensor:
-        look = self._look(batch, usable, collated) if len(usable) else None
+        look = None
+        if self.isolation == "checked" and self._schedule.due(records, self._state):
+            look = self._look(batch, counted, collated)
         reason = ""
         while True:
             way = self._tried[0]
             try:
                 with self._sums.all_or_nothing():
-                    losses = self._added(way, batch, records, counted, units, look)
+                    if way.name == FAST:
+                        losses = self._fast(way, batch, records, counted, units, look)
+                    else:
+                        losses = self._isolated_sums(way, batch, records, counted, units, look)
                     if look is not None:
                         look.after()
                 break
@@ -197,9 +204,10 @@ class Clipper:
                 self._tried.pop(0)
                 while self._tried[0].name == way.name and not self._ambiguous:
                     self._tried.pop(0)
-                if way.name == FAST != self._tried[0].name and self._attributes is not None:
-                    look = look or Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
-                    look.refuse_mixed(self.precision)
+                if way.name == FAST != self._tried[0].name and self.isolation == "checked":
+                    look = look or self._look(batch, counted, collated)
+                    if look is not None:
+                        look.refuse_mixed(self.precision)
         if reason and way.name != FAST:
             self._warn(way, reason)
         self.ways.add(way.name)
@@ -207,7 +215,8 @@ class Clipper:
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
-        self._survey()
+        if not self._sums.begun:
+            self._survey()
         return self._sums.take(list(self._names))
 
     # The model as it is now.
@@ -227,15 +236,21 @@ class Clipper:
             group_of(name, self.groups)
 
     def _told(self) -> list[object]:
-        parameters = [parameter for module in self._modules for parameter in module._parameters.values() if parameter is not None]
-        return [[id(parameter) for parameter in parameters if parameter.requires_grad], [module.training for module in self._modules]]
+        trained, training = list[int](), list[bool]()
+        for module in self._modules:
+            training.append(module.training)
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.requires_grad:
+                    trained.append(id(parameter))
+        return [trained, training]
 
     # The check.
 
-    def _look(self, batch: Any, usable: Sequence[int], collated: Mapping[int, Any]) -> Look | None:
-        if self._attributes is None and self.isolation == "checked":
-            self._attributes = Attributes(self.model)
-        if self._attributes is None or not self._schedule.due(len(usable), self._state):
+    def _look(self, batch: Any, counted: Tensor | None, collated: Mapping[int, Any]) -> Look | None:
+        """A look at the batch before it is computed; None: it holds no record."""
+        self._attributes = self._attributes or Attributes(self.model)
+        usable = range(records_of(batch)) if counted is None else counted.nonzero()[:, 0].tolist()
+        if not usable:
             return None
         try:
             return Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
@@ -263,11 +278,9 @@ class Clipper:
 
     # Three ways.
 
-    def _added(
+    def _isolated_sums(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
-        if way.name == FAST:
-            return self._fast(way, batch, records, counted, units, look)
         own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
         groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
         told: Tensor | None = None
@@ -373,11 +386,6 @@ class Clipper:
                 "losses.reshape(records, -1).mean(1).",
             )
         return losses
-
-
-def eagerly() -> AbstractContextManager[Any]:
-    """Within: what `torch.compile` compiled runs as it was written, so that its layers are called."""
-    return torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else nullcontext()
 
 
 def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:

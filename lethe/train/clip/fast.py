@@ -78,6 +78,7 @@ class Recording:
         self.ambiguous = False
         self.precision = torch.float64
         self.anchor = torch.zeros((), device=device, requires_grad=True)
+        self._plain = layout in LAYOUTS[:2]
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
 
@@ -89,24 +90,24 @@ class Recording:
         Raises:
             ValueError: its rows are not the records'.
         """
-        turned, inputs = self._turned(output) if turned is None else turned, list(inputs)
-        if output.dtype != torch.float64:
+        if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
         grouping = None
-        if not turned:
-            output, inputs, grouping = self._rows(output, inputs)
-        output = self.anchored(output)
+        if turned is None:
+            turned = False
+            if len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
+                output, inputs, turned, grouping = self._laid_out(output, inputs)
+        output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
         def arrived(gradient: Tensor) -> None:
             if not held:
                 raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
-            saved = [tensor.detach() for tensor in held.pop().saved_tensors]
+            saved = held.pop().saved_tensors
             if turned:
-                gradient = gradient.transpose(0, 1)
-                saved = [tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor for tensor in saved]
-            self._add(layer, rule(gradient, tuple(saved), self.memory), grouping)
+                gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
+            self._add(layer, rule(gradient, saved, self.memory), grouping)
 
         output.register_hook(arrived)
         return output
@@ -121,8 +122,12 @@ class Recording:
         """A forward hook."""
         if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
-        parts_of = layer.rule.parts
+        parts_of, names = layer.rule.parts, layer.parameters
         assert parts_of is not None
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            return self.watched(
+                layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
+            )
         leaves, spec = tree_flatten((args, kwargs))
         places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -132,7 +137,7 @@ class Recording:
             for place, tensor in zip(places, saved, strict=True):
                 filled[place] = tensor
             args, kwargs = tree_unflatten(filled, spec)
-            return parts_of(Call(module, args, kwargs, gradients, layer.parameters.keys(), memory))
+            return parts_of(Call(module, args, kwargs, gradients, names, memory))
 
         inputs = [leaves[place] for place in places]
         if isinstance(output, Tensor):
@@ -146,7 +151,7 @@ class Recording:
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
-        anchored = {id(tensor): self.anchored(tensor).view_as(tensor) for tensor in outputs}
+        anchored = {id(tensor): self._anchored(tensor).view_as(tensor) for tensor in outputs}
         held = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
         saved: list[Tensor] = []
@@ -160,10 +165,6 @@ class Recording:
         for place, tensor in enumerate(outputs):
             anchored[id(tensor)].register_hook(partial(arrived, place))
         return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
-
-    def anchored(self, output: Tensor) -> Tensor:
-        """The output, if need be made one that gradients come to."""
-        return output if output.requires_grad else _Anchored.apply(output, self.anchor)
 
     def gradients(self) -> Gradients:
         """The parts of each parameter, all calls together."""
@@ -183,28 +184,31 @@ class Recording:
         finally:
             self._computing = False
 
-    def _turned(self, output: Tensor) -> bool:
-        """Whether the records are along the second dimension."""
-        if output.dim() < 3 or output.shape[1] != self.records:
-            return False
-        self.ambiguous = True
-        return self.layout == "second" or (len(output) != self.records and len(output) % self.records != 0)
+    def _anchored(self, output: Tensor) -> Tensor:
+        """The output, if need be made one that gradients come to."""
+        return output if output.requires_grad else _Anchored.apply(output, self.anchor)
 
-    def _rows(self, output: Tensor, inputs: list[Tensor]) -> tuple[Tensor, list[Tensor], Grouping | None]:
-        """The output with one row a record, or with k, and then how they lie."""
+    def _turned_back(self, tensor: Tensor) -> Tensor:
+        return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor
+
+    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
+        """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
         rows, records = len(output), self.records
+        if output.dim() > 2 and output.shape[1] == records:
+            self.ambiguous = True
+            if self.layout == "second" or rows % records != 0:
+                return output, inputs, True, None
         alone = bool(inputs) and inputs[0].dim() == 1
         self.ambiguous |= rows != records or alone
-        alone &= self.layout == "shared"
-        if rows == records and not alone:
-            return output, inputs, None
-        if rows == 1 and not alone:
-            output = output.expand(records, *output.shape[1:])
-            return output, [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs], None
-        if rows % records == 0 and not alone:
-            return output, inputs, (Interleaved if self.layout == "interleaved" else Blocks)(records, rows // records)
-        # The same for all records, without a dimension of theirs: they are given one.
-        return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], None
+        if self.layout == "shared" and alone or rows not in (1, records) and rows % records != 0:
+            # The same for all records, without a dimension of theirs: they are given one.
+            return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], False, None
+        if rows == records:
+            return output, inputs, False, None
+        if rows == 1:
+            wide = [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
+            return output.expand(records, *output.shape[1:]), wide, False, None
+        return output, inputs, False, (Interleaved if self.layout == "interleaved" else Blocks)(records, rows // records)
 
 
 @contextmanager

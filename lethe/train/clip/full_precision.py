@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,24 +11,14 @@ import torch
 # What a newer switch says where nobody asked for less.
 _FULL = frozenset(("ieee", "none"))
 
-_WITHIN: ContextVar[bool] = ContextVar("lethe_full_precision", default=False)
-
-
 @contextmanager
 def full_precision() -> Generator[None]:
     """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
-    if _WITHIN.get():  # the switches cost more than a small product
-        yield
-        return
     product, owners = _older_switch(), _owners()
     before = [owner.fp32_precision for owner in owners]
-    token = _WITHIN.set(True)
     # The switch of convolutions on a GPU is on by default, and stands for nothing as long as no GPU was used.
     if product == "highest" and _FULL.issuperset(before[-2:]) and not torch.cuda.is_initialized():
-        try:
-            yield
-        finally:
-            _WITHIN.reset(token)
+        yield
         return
     convolutions = tf32_in_convolutions()
     try:
@@ -40,7 +29,6 @@ def full_precision() -> Generator[None]:
             owner.fp32_precision = "ieee"
         yield
     finally:
-        _WITHIN.reset(token)
         if product is not None:
             torch.set_float32_matmul_precision(product)
         if convolutions is not None:

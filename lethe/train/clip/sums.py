@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,11 @@ class ClippedSums:
         self.last_norms: Tensor | None = None
 
     @property
+    def begun(self) -> bool:
+        """Whether anything was added since the last `take`."""
+        return bool(self._sums)
+
+    @property
     def measured(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records."""
         return None if self._measured is None else bool(self._measured)
@@ -54,30 +60,32 @@ class ClippedSums:
             losses: of the records, shape (B,): where one is not finite, its record adds nothing.
             counted: which records count, shape (B,), bool; None: all.
         """
-        if not len(losses):
-            return
-        groups = [self._joined(members) for members in self._members(parts, names)]
         zeros = torch.zeros_like(losses, dtype=torch.float64)
-        squares = [torch.stack([zeros, *(part.squares() for _, part in group)]).sum(0) for group in groups]
+        groups, squares = list[list[_Joined]](), list[Tensor]()
+        for members in self._members(parts, names):
+            group, norms = _joined(members), [zeros]
+            for joined in group:
+                norms.append(joined.part.squares())
+            groups.append(group)
+            squares.append(torch.stack(norms).sum(0))
         whole = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
         kept = whole.isfinite() & losses.isfinite()
         kept = kept if counted is None else kept & counted
         if not bool(kept.all()):  # the only question to the device
             for group in groups:
-                for _, part in group:
-                    part.drop(~kept)
+                for joined in group:
+                    joined.part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
-        for group, parameters, squared in zip(self._groups, groups, squares, strict=True):
-            weights = torch.where(kept, self._weights(group, parameters, squared, whole), 0.0)
-            for members, part in parameters:
-                total = part.weighted(weights)
-                pieces = [total] if len(members) == 1 else total.split([parameter.numel() for parameter in members])
-                added |= {parameter: piece.reshape(parameter.shape) for parameter, piece in zip(members, pieces, strict=True)}
+        for limit, group, squared in zip(self._groups, groups, squares, strict=True):
+            numbers, coarse = 0, torch.float64
+            for joined in group:
+                numbers, coarse = numbers + joined.numbers, joined.part.dtype if joined.part.dtype != torch.float64 else coarse
+            factors = clip_weights(squared, limit, self._method, numbers=numbers, dtype=coarse, whole=whole)
+            weights = torch.where(kept, factors, 0.0)
+            for joined in group:
+                joined.give(joined.part.weighted(weights), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
-        known = [parameter for parameter in added if parameter in self._sums]
-        if known:
-            torch._foreach_add_([self._sums[parameter] for parameter in known], [added[parameter] for parameter in known])  # pyright: ignore
-        self._sums |= {parameter: tensor for parameter, tensor in added.items() if parameter not in self._sums}
+        self._sums = _together(self._sums, added)
         measured, moved = kept.any(), (kept & (whole > 0)).any()
         self._measured = measured if self._measured is None else self._measured | measured
         self._moved = moved if self._moved is None else self._moved | moved
@@ -92,8 +100,7 @@ class ClippedSums:
         except BaseException:
             self._sums = before
             raise
-        for parameter, tensor in before.items():
-            self._sums[parameter] = self._sums[parameter].add_(tensor) if parameter in self._sums else tensor
+        self._sums = _together(before, self._sums)
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
         """The sums for every trained parameter, float64, 0 where nothing came; starts anew.
@@ -108,10 +115,10 @@ class ClippedSums:
                 remedy="freeze, unfreeze or replace parameters between two steps only.",
             )
         sums, self._sums = self._sums, {}
-        return {
-            parameter: sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
-            for parameter in trained
-        }
+        for parameter in trained:
+            if parameter not in sums:
+                sums[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64)
+        return sums
 
     def _members(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str]) -> list[list[tuple[nn.Parameter, Part]]]:
         if len(self._groups) == 1:
@@ -124,22 +131,52 @@ class ClippedSums:
             members[self._places[name]].append((parameter, part))
         return members
 
-    @staticmethod
-    def _joined(parts: list[tuple[nn.Parameter, Part]]) -> list[tuple[list[nn.Parameter], Part]]:
-        """Small parameters of one type together: what takes time is how many operations there are."""
-        joined: list[tuple[list[nn.Parameter], Part]] = []
-        small: dict[torch.dtype, list[tuple[nn.Parameter, Tensor]]] = {}
-        for parameter, part in parts:
-            if isinstance(part, Rows) and parameter.numel() <= _SMALL:
-                small.setdefault(part.gradients.dtype, []).append((parameter, part.gradients))
-            else:
-                joined.append(([parameter], part))
-        for members in small.values():
-            rows = [gradients.flatten(1) if gradients.dim() != 2 else gradients for _, gradients in members]
-            joined.append(([parameter for parameter, _ in members], Rows(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1))))
-        return joined
 
-    def _weights(self, group: Group, parts: list[tuple[list[nn.Parameter], Part]], squared: Tensor, whole: Tensor) -> Tensor:
-        coarse = torch.float64 if all(part.dtype == torch.float64 for _, part in parts) else torch.float32
-        numbers = sum(parameter.numel() for parameters, _ in parts for parameter in parameters)
-        return clip_weights(squared, group, self._method, numbers=numbers, dtype=coarse, whole=whole)
+class _Joined(NamedTuple):
+    """Parameters whose gradients are one part: what takes time is how many operations there are.
+
+    Args:
+        parameters: one, or several small ones.
+        part: their gradients, side by side.
+        numbers: of all of them.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    part: Part
+    numbers: int
+
+    def give(self, total: Tensor, sums: dict[nn.Parameter, Tensor]) -> None:
+        """Note the sum of each parameter."""
+        if len(self.parameters) == 1:
+            sums[self.parameters[0]] = total.view(self.parameters[0].shape)
+            return
+        first = 0
+        for parameter in self.parameters:
+            sums[parameter] = total[first : first + parameter.numel()].view(parameter.shape)
+            first += parameter.numel()
+
+
+def _joined(parts: Iterable[tuple[nn.Parameter, Part]]) -> list[_Joined]:
+    joined: list[_Joined] = []
+    small: dict[torch.dtype, tuple[list[nn.Parameter], list[Tensor]]] = {}
+    for parameter, part in parts:
+        numbers = parameter.numel()
+        if isinstance(part, Rows) and numbers <= _SMALL:
+            members, rows = small.setdefault(part.gradients.dtype, ([], []))
+            members.append(parameter)
+            rows.append(part.gradients if part.gradients.dim() == 2 else part.gradients.flatten(1))
+        else:
+            joined.append(_Joined([parameter], part, numbers))
+    for members, rows in small.values():
+        together = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+        joined.append(_Joined(members, Rows(together), together.shape[1]))
+    return joined
+
+
+def _together(one: dict[nn.Parameter, Tensor], other: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+    """The sums of both; those of the first may be written to."""
+    if not one or not other:
+        return one or other
+    if both := [parameter for parameter in other if parameter in one]:
+        torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore
+    return other | one

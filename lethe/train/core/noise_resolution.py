@@ -41,6 +41,25 @@ def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> N
         )
 
 
+def least_noise_in(largest: float) -> float:
+    """The smallest standard deviation of noise that is not lost to rounding, added in float64 to numbers of at most this size."""
+    return _ROUNDINGS * torch.finfo(torch.float64).eps * largest
+
+
+def drowned(noise_std: float, least: float) -> LetheError:
+    """The error of noise that is lost to rounding.
+
+    Args:
+        noise_std: of the noise.
+        least: it would need.
+    """
+    return LetheError(
+        f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
+        source="noise_multiplier, and the records of a batch",
+        remedy="plan more noise, or none at all at the steps where it is this small.",
+    )
+
+
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
     """Refuse a last iterate that is not finite.
 

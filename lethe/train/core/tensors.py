@@ -36,9 +36,7 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
                 f"tensors[{place}]: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
                 remedy="keep sums, noise and parameters in float32, and cast copies for the forward pass.",
             )
-        if tensor.layout is not torch.strided or any(
-            stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
-        ):
+        if tensor.layout is not torch.strided or not (tensor.is_contiguous() or 0 not in tensor.stride()):
             raise InputError(f"tensors[{place}]: its entries share memory, or are not stored.", remedy="give tensor.contiguous().")
         if device is not None and tensor.device.type != device.type:
             raise InputError(f"tensors[{place}]: is on {tensor.device}; it needs to be on {device}.", source="the generator's device")

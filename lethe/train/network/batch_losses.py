@@ -97,11 +97,11 @@ class BatchLosses:
         else:
             outputs, targets = self._model(**{name: batch[name] for name in self._arguments}), dict(batch)
         if self._unreduced is not None:
-            losses = self._unreduced(outputs, targets)
+            losses = mean_within(self._unreduced(outputs, targets), outputs)
+        else:
+            losses = self._loss(outputs, targets)
+        if isinstance(losses, Tensor) and losses.dim() == 2:
             refuse_table(losses, outputs, targets)
-            return mean_within(losses, outputs)
-        losses = self._loss(outputs, targets)
-        refuse_table(losses, outputs, targets)
         return losses
 
     def explained(self, error: Exception, batch: Any) -> Exception | None:

@@ -34,7 +34,7 @@ from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
-from lethe.train.network.report import reported, warn_early
+from lethe.train.network.report import EARLY, reported, warn_early
 from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update
 from lethe.train.options import CommonOptions
 
@@ -93,10 +93,12 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                for step, records, found in steps_of(clipper, stream, device, held, budget, told, placement):
-                    sums = placement.add_up(found)
+                heard = told if told else None
+                for step, records, found in steps_of(clipper, stream, device, held, budget, heard, placement=placement):
+                    sums = placement.add_up(found) if workers.several else found
                     del found
-                    kept.before_noise(step)
+                    if kept.active:
+                        kept.before_noise(step)
                     executed = update(step, sums)
                     del sums
                     held.keep()
@@ -111,9 +113,12 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                         pass_weights=update.pass_weights,
                     )
                     finished(step)
-                    warn_early(clipper, run, device, stream, step=step - done)
-                    kept.after(step, last=budget is not None and budget.ends_after(step))
-                    told.step(recorder)
+                    if step - done in EARLY:
+                        warn_early(clipper, run, device, stream, step=step - done)
+                    if kept.active:
+                        kept.after(step, last=budget is not None and budget.ends_after(step))
+                    if heard is not None:
+                        told.step(recorder)
         finally:
             stream.close()
             placement.let_go(refuse=False)
@@ -154,7 +159,8 @@ def steps_of(
     held: HeldParameters,
     budget: NetworkBudget | None = None,
     told: Telling | None = None,
-    placement: Placement | None = None,
+    *,
+    placement: Placement,
 ) -> Iterator[Summed]:
     """The clipped sums of each step of the stream, over all of its micro-batches; 0 for an empty batch. Ends where the budget does.
 
@@ -165,34 +171,30 @@ def steps_of(
         held: knows the parameters that the last step left.
         budget: is asked before each step; None: the run has none.
         told: is given the losses, for callbacks that ask for what is private; None: nobody is.
-        placement: of the parameters, which are gathered for each step; None: they are whole.
+        placement: of the parameters, which are gathered for each step where they are in shards.
     Raises:
         HypothesisError: something else than a step moved the parameters.
     """
-    begun = 0
+    begun, sharded = 0, placement.sharded
     for batch in stream:
         if batch.step != begun:
             begun = batch.step
             if budget is not None and not budget.pays(begun):
                 return
             held.refuse_changes(f"before step {begun}")
-            if placement is not None:
+            if sharded:
                 placement.gather()
         if len(batch.tensors[0]):
             values = add_batch(clipper, batch, device)
             if told is not None:
                 told.add_losses(values, batch.counted)
             del values
-        if not batch.last and placement is not None:
+        if not batch.last and sharded:
             placement.collect(clipper.take)
         if batch.last:
             held.refuse_changes(f"in the forward pass or the loss of step {begun}")
-            yield _summed(batch, clipper, placement)
-
-
-def _summed(batch: LoadedBatch, clipper: Clipper, placement: Placement | None) -> Summed:
-    """The sums of a step that is complete. Nothing here keeps them: they would be there beside those of the next step."""
-    sums = clipper.take()
-    if placement is not None:
-        placement.let_go()
-    return Summed(batch.step, batch.whole, sums)
+            sums = clipper.take()
+            if sharded:
+                placement.let_go()
+            yield Summed(batch.step, batch.whole, sums)
+            del sums  # they would be there beside those of the next step

@@ -128,7 +128,7 @@ def clipper_of(
     clip_norm = run.clip_norm if groups is None else tuple(groups)
     options: dict[str, Any] = {"isolation": isolation, "gradient_memory": gradient_memory}
     part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
-    margin = margin_of(run, part, processes=Workers.current().world_size, device=_device_of(model))
+    margin = margin_of(run, part, processes=Workers.current().world_size)
     clipper = Clipper(model, losses, clip_norm, method=run.clip_method, margin=margin, **options)
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
@@ -137,11 +137,6 @@ def clipper_of(
             remedy="use method clip, or certify with release: all.",
         )
     return clipper
-
-
-def _device_of(model: object) -> torch.device:
-    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
-    return next((parameter.device for parameter in parameters if parameter.requires_grad), torch.device("cpu"))
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

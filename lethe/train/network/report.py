@@ -12,7 +12,8 @@ from lethe.train.data import BatchStream
 from lethe.train.fitted import Report
 from lethe.train.network.batch_shapes import warn_of_shapes
 
-_EARLY = 10  # steps after which it is said already, while there is time
+EARLY = (1, 10)
+"""Steps of a training at which is looked whether anything contributes, while there is time."""
 _UNSAID = "This message, unlike the model, is covered by no certificate."
 
 
@@ -26,10 +27,10 @@ def warn_early(clipper: Clipper, run: Run, device: torch.device, stream: BatchSt
     """
     if step == 1:
         warn_of_shapes(clipper, run, device, stream)
-    if step == _EARLY and clipper.contributed is False:
+    if step == EARLY[1] and clipper.contributed is False:
         why, look = _reason(clipper)
         warnings.warn(
-            f"private: no record contributed to any of the first {_EARLY} steps, since {why}: the model learns nothing. {look} {_UNSAID}",
+            f"private: no record contributed to any of the first {step} steps, since {why}: the model learns nothing. {look} {_UNSAID}",
             stacklevel=3,
         )
 

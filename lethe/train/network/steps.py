@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +22,9 @@ from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.noise_resolution import refuse_drowned_in
-from lethe.train.core.tensors import as_part_of, dimension, local
-from lethe.train.core.together.small_tensors import largest_size
+from lethe.train.clip.sum_error import largest_batch
+from lethe.train.core.noise_resolution import drowned, least_noise_in
+from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
@@ -73,12 +72,15 @@ class NoisySums:
         budget: pays for each step, and then says its noise; None: the run's own.
     """
 
-    __slots__ = ("_chosen", "_noise", "_run", "_step_sizes")
+    __slots__ = ("_chosen", "_clip_bound", "_divisor", "_fresh", "_least", "_noise", "_run", "_secure", "_step_sizes")
 
     def __init__(self, run: Run, noise: Noise, budget: NetworkBudget | None = None) -> None:
         self._run, self._noise = run, noise
         self._step_sizes = run.step_sizes
         self._chosen = budget.of if budget is not None else _planned(run)
+        self._clip_bound, self._divisor = run.clip_bound, run.batch_size
+        self._secure, self._fresh = is_secure(noise), fresh_share_of(noise)
+        self._least = least_noise_in(largest_batch(run) * run.clip_bound)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> Executed:
@@ -88,14 +90,13 @@ class NoisySums:
             LetheError: the noise drowns in the rounding of the sums.
         """
         multiplier, of_parameters = self._chosen(step)
-        noise_std = multiplier * self._run.clip_bound
-        secure, wider = is_secure(self._noise), noise_std
-        if secure and noise_std > 0:
+        noise_std = wider = multiplier * self._clip_bound
+        if self._secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), noisy_dimension(self._noise, sums))
+        elif 0 < noise_std * self._fresh < self._least:
+            raise drowned(noise_std, self._least)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
-        if not secure:
-            _refuse_drowned(noise_std * fresh_share_of(self._noise), sums)
-        torch._foreach_div_(list(sums), self._run.batch_size)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return Executed(float(self._step_sizes[step - 1]), of_parameters)
 
     def planned(self, step: int) -> Executed:
@@ -150,12 +151,14 @@ class PlainDescent:
             self._error = partial(shown_rounding, run, shown)
             self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), self._error)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
-        self._proximal = NetworkProximal(self.iterate, regularised)
+        self._proximal = NetworkProximal(self.iterate, regularised) if regularised else None
+        whole = not any(map(is_shard, self.iterate.values()))  # a shard's memory is another one once it was gathered
+        self._tensors = [tensor.detach() for tensor in self.iterate.values()] if whole else None
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
         """Take the step."""
-        tensors = [local(tensor.detach()) for tensor in self.iterate.values()]
+        tensors = self._tensors or [local(tensor.detach()) for tensor in self.iterate.values()]
         moves = [sums[parameter] for parameter in self._named.values()]
         if self.pass_weights is None:
             executed = self._noisy(step, moves)
@@ -166,7 +169,8 @@ class PlainDescent:
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
             self._noise.add_to(tensors, executed.noise_std)
-        self._proximal.step(executed.step_size)
+        if self._proximal is not None:
+            self._proximal.step(executed.step_size)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
             self.show()
@@ -276,9 +280,3 @@ def refuse_start(parameters: Sequence[Tensor]) -> None:
 
 def _norm(tensors: Iterable[Tensor]) -> float:
     return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])))
-
-
-def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
-    asked = [tensor.detach() for tensor in tensors if tensor.numel()] if noise_std < np.inf else []
-    for dtype in {tensor.dtype for tensor in asked}:
-        refuse_drowned_in(noise_std, dtype, largest_size([tensor for tensor in asked if tensor.dtype == dtype]))

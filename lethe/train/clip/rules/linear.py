@@ -8,17 +8,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import OuterProducts, Rows
+from lethe.train.clip.parts import OuterProducts, Part, Rows
 from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positions, wide
 
 
 def linear(call: Call) -> Parts:
     """$G = \\sum_t g_tx_t^\\top$ and $\\sum_t g_t$."""
-    gradient = positions(call.gradient)
+    gradient, parts = positions(call.gradient), list[tuple[str, Part]]()  # no generator: every step passes here for every layer
     if "weight" in call.names:
-        yield "weight", OuterProducts(positions(call.given), gradient, call.memory)
+        parts.append(("weight", OuterProducts(positions(call.given), gradient, call.memory)))
     if "bias" in call.names:
-        yield "bias", _summed(gradient)
+        parts.append(("bias", _summed(gradient)))
+    return parts
 
 
 def transposed_linear(call: Call) -> Parts:

@@ -38,6 +38,8 @@ class Call:
         """The first argument, in the type that it was computed with."""
         tensor = self.args[0] if self.args else next(iter(self.kwargs.values()))
         gradient = self.gradients[0]
+        if tensor.dtype == torch.float32 and (gradient is None or gradient.dtype == torch.float32):
+            return tensor
         return wide(tensor) if gradient is None else as_computed(tensor, gradient)
 
     @property
@@ -45,7 +47,7 @@ class Call:
         """In the only tensor that the layer gave."""
         (gradient,) = self.gradients
         assert gradient is not None
-        return wide(gradient)
+        return gradient if gradient.dtype == torch.float32 else wide(gradient)
 
 
 Parts = Iterable[tuple[str, Part]]
