@@ -82,7 +82,7 @@ def adjoint_influence(
             probe_seed, path_seed = repeat_seeds(number, 2)
             path = problem.path(run.noise_stds, path_seed)
             rows.append(influence_along(problem, path, directions, torch.Generator().manual_seed(probe_seed)))
-            finished(len(rows))
+            finished(len(rows), repeats)
     samples = np.array(rows)
     return Estimate(
         steps=run.total_steps,

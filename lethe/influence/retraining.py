@@ -128,8 +128,9 @@ def retraining_influence(
     if isinstance(data, PublicTrainer):
         _refuse_unrepeatable(train, base, repeat_seeds(seed, 1)[0])
     noisy = int((base[steps - 1] > 0).sum())
-    with reporting(progress, repeats * (1 + 2 * len(steps) + noisy)) as finished:
-        loss = _counted(train, finished)
+    trainings = repeats * (1 + 2 * len(steps) + noisy)
+    with reporting(progress, trainings) as finished:
+        loss = _counted(train, lambda done: finished(done, trainings))
         rows = [_one_repeat(loss, base, steps, rises, number) for number in repeat_seeds(seed, repeats)]
     samples = np.array(rows)
     return Estimate(

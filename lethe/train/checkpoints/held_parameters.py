@@ -30,13 +30,13 @@ class HeldParameters:
     """
 
     def __init__(self, named: Mapping[str, nn.Parameter], step: str, placement: Placement) -> None:
-        self._named, self._step, self.placement = dict(named), step, placement
+        self._named, self._step, self.placement, self._sharded = dict(named), step, placement, placement.sharded
         self._versions: list[int] = []
         self.keep()
 
     def _now(self) -> list[int]:
         parameters = self._named.values()
-        return list(map(_VERSION, map(local, parameters) if self.placement.sharded else parameters))
+        return list(map(_VERSION, map(local, parameters) if self._sharded else parameters))
 
     def keep(self) -> None:
         """A step was taken: they may be what they are now."""
@@ -50,7 +50,7 @@ class HeldParameters:
         Raises:
             HypothesisError: one was written to.
         """
-        now, moved = self._now(), self.placement.moved() if self.placement.sharded else None
+        now, moved = self._now(), self.placement.moved() if self._sharded else None
         if now != self._versions or moved:
             written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + (moved or [])
             raise HypothesisError(

@@ -232,6 +232,7 @@ class Clipper:
         self._layers: list[Layer] = layers_of(self.model)
         self._state = (tuple(self._names.values()), tuple(module.training for module in self._modules))
         self._device = next(iter(self._names)).device
+        self._limit = limit_of(self._gradient_memory, self._device)
         for name in self._names.values():
             group_of(name, self.groups)
 
@@ -321,7 +322,7 @@ class Clipper:
 
     def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
         """One forward and one backward pass for all records."""
-        recording = Recording(records, way.layout, Memory(limit_of(self._gradient_memory, self._device)), self._device)
+        recording = Recording(records, way.layout, Memory(self._limit), self._device)
         self._ambiguous = True
         try:
             with recorded(self._layers, recording, list(self._names)):
@@ -333,7 +334,8 @@ class Clipper:
                     parts = recording.gradients()
         finally:
             self._ambiguous = recording.ambiguous
-        self.precision = coarser(self.precision, recording.precision)
+        if recording.precision != torch.float64:
+            self.precision = coarser(self.precision, recording.precision)
         return parts, losses.detach()
 
     def _isolated(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:

@@ -11,15 +11,17 @@ import torch
 # What a newer switch says where nobody asked for less.
 _FULL = frozenset(("ieee", "none"))
 
+_MKL: Any = torch.backends.mkldnn
+_NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+
 @contextmanager
 def full_precision() -> Generator[None]:
     """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
-    product, owners = _older_switch(), _owners()
-    before = [owner.fp32_precision for owner in owners]
-    # The switch of convolutions on a GPU is on by default, and stands for nothing as long as no GPU was used.
-    if product == "highest" and _FULL.issuperset(before[-2:]) and not torch.cuda.is_initialized():
+    if _is_full():
         yield
         return
+    product, owners = _older_switch(), _owners()
+    before = [owner.fp32_precision for owner in owners]
     convolutions = tf32_in_convolutions()
     try:
         # The older switches first: torch refuses to answer where they disagree with the newer ones.
@@ -35,6 +37,16 @@ def full_precision() -> Generator[None]:
             torch.backends.cudnn.allow_tf32 = convolutions
         for owner, value in zip(owners, before, strict=True):
             owner.fp32_precision = value
+
+
+def _is_full() -> bool:
+    """Whether nobody asked for less, on a machine whose GPU was not used: the switch of its convolutions is on by default."""
+    if torch.cuda.is_initialized() or (_NEWER and (_MKL.matmul.fp32_precision not in _FULL or _MKL.conv.fp32_precision not in _FULL)):
+        return False
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # the newer switches were set apart
+        return False
 
 
 def _owners() -> list[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lethe.train.core.tensors import has_fast_doubles, on_cpu
+from lethe.train.core.tensors import has_fast_doubles
 
 # Bytes by default: what a step without privacy holds besides is usually far more.
 _LIMIT, _LIMIT_ON_GPU = 2**23, 2**26
@@ -48,5 +48,5 @@ def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[boo
         like: on the device.
     """
     share = positions * (width + outputs) / max(1, width * outputs)
-    if_kept, always = _CPU if on_cpu(like) else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
+    if_kept, always = _CPU if like.is_cpu else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
     return share >= if_kept, share >= always

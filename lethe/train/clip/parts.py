@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.grouping import Grouping
-from lethe.train.clip.lengths import lengths_of, squares_of
+from lethe.train.clip.in_float64 import lengths_of, squares_of
 from lethe.train.clip.memory import Memory, forming
-from lethe.train.clip.weighted_sums import looked_up_added, products_added, weighed
-from lethe.train.core.tensors import has_fast_doubles, on_cpu
+from lethe.train.clip.in_float64 import looked_up_added, products_added, weighed
+from lethe.train.core.tensors import has_fast_doubles
 
 CANCELLED = 2**10
 """The lengths of the terms of a sum in float64 count as at most so many times the length of the sum."""
@@ -41,10 +41,8 @@ _PAIRED, _PAIRED_ON_GPU = 2**20, 2**25
 class Part(ABC):
     """The gradients of the records in one parameter."""
 
-    @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """In which they are formed, float32 or float64."""
+    dtype: torch.dtype
+    """In which they are formed, float32 or float64."""
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -84,12 +82,7 @@ class Rows(Part):
 
     def __init__(self, gradients: Tensor) -> None:
         wide = gradients if gradients.dtype == torch.float64 else gradients.float()
-        self.gradients = wide if wide.dim() > 1 else wide[:, None]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See Part."""
-        return self.gradients.dtype
+        self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -131,16 +124,12 @@ class OuterProducts(Part):
 
     def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
         self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
+        self.dtype = gradients.dtype
         self._kept: Tensor | None = None
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
         self._forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
-        few = inputs.dtype == torch.float64 or positions < _FEW or (not on_cpu(inputs) and has_fast_doubles(inputs.device))
+        few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
         self._formed_for_sum = self._forming[1] or not few
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See Part."""
-        return self.gradients.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -211,7 +200,7 @@ class OuterProducts(Part):
     def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:
         """Some records' gradients and inputs at a time."""
         cpu, gpu = (_PAIRED, _PAIRED_ON_GPU) if pairs else (_FORMED, _FORMED_ON_GPU)
-        size = max(1, (cpu if on_cpu(self.inputs) else gpu) // max(1, numbers))
+        size = max(1, (cpu if self.inputs.is_cpu else gpu) // max(1, numbers))
         return list(zip(self.gradients.split(size), self.inputs.split(size), strict=True))
 
 
@@ -225,7 +214,7 @@ class TokenRows(Part):
     """
 
     def __init__(self, tokens: Tensor, gradients: Tensor, table: int) -> None:
-        self.tokens, self.gradients, self.table = tokens, gradients, table
+        self.tokens, self.gradients, self.table, self.dtype = tokens, gradients, table, gradients.dtype
         records, positions = tokens.shape
         if positions == 1 or not records:
             return
@@ -237,11 +226,6 @@ class TokenRows(Part):
         places = (slots + positions * torch.arange(records, device=slots.device)[:, None]).flatten()
         added = torch.zeros_like(gradients, memory_format=torch.contiguous_format).flatten(0, 1)
         self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See Part."""
-        return self.gradients.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -291,12 +275,7 @@ class Several(Part):
     """
 
     def __init__(self, parts: Sequence[OuterProducts | TokenRows]) -> None:
-        self.parts = parts
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See Part."""
-        return self.parts[0].dtype
+        self.parts, self.dtype = parts, parts[0].dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -381,7 +360,7 @@ def _where_equal(tokens: Tensor, others: Tensor, gradients: Tensor, other_gradie
 def _records_of(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) -> Sequence[tuple[OuterProducts, TokenRows]]:
     """Some records of both at a time."""
     pairs = one.gradients.shape[1] * other.gradients.shape[1]
-    size = max(1, (_PAIRED if on_cpu(one.gradients) else _PAIRED_ON_GPU) // max(1, pairs))
+    size = max(1, (_PAIRED if one.gradients.is_cpu else _PAIRED_ON_GPU) // max(1, pairs))
     return [tuple(_slice(part, slice(first, first + size)) for part in (one, other)) for first in range(0, len(one.gradients), size)]  # pyright: ignore
 
 

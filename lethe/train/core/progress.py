@@ -17,8 +17,8 @@ _UPDATES = 200
 
 
 @contextmanager
-def reporting(progress: bool | Callback, steps: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with the number of each finished step (from 1).
+def reporting(progress: bool | Callback, steps: int) -> Iterator[Callback]:
+    """A function to call with the number of each finished step (from 1), and that of all.
 
     Args:
         progress: True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps). It is told how far
@@ -28,7 +28,7 @@ def reporting(progress: bool | Callback, steps: int) -> Iterator[Callable[[int],
         InputError: `progress` is none of these.
     """
     if callable(progress):
-        yield lambda step: progress(step, steps)
+        yield progress
     elif not isinstance(progress, bool):
         raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
     elif progress and sys.stderr.isatty():
@@ -36,10 +36,10 @@ def reporting(progress: bool | Callback, steps: int) -> Iterator[Callable[[int],
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task("training", total=steps)
 
-            def update(step: int) -> None:
+            def update(step: int, steps: int) -> None:
                 if step % every == 0 or step == steps:
                     bar.update(task, completed=step)
 
             yield update
     else:
-        yield lambda step: None
+        yield lambda step, steps: None

@@ -42,6 +42,7 @@ class Recorder:
         "_exact",
         "_groups",
         "_irregular",
+        "_known_averages",
         "_met",
         "_noise_stds",
         "_records",
@@ -61,6 +62,7 @@ class Recorder:
         self._clip_norms: set[float | None] = set()
         self._divisors: set[float] = set()
         self._averages: list[tuple[float, ...] | None] = []
+        self._known_averages: set[int] = set()
         self._irregular: int | None = None
         self._met = 0
         self._cap = plan.batches.cap
@@ -98,7 +100,8 @@ class Recorder:
         self._clip_norms.add(clip_norm)
         self._divisors.add(divisor)
         # By identity: comparing all the weights at every step would cost the square of a pass's length.
-        if not any(pass_weights is known for known in self._averages):
+        if id(pass_weights) not in self._known_averages:
+            self._known_averages.add(id(pass_weights))
             self._averages.append(pass_weights)
 
     def run(self, plan: Run, *, enforced: bool) -> Run:

@@ -26,7 +26,7 @@ from lethe.train.engine.refusals import all_delivered, left_out, not_taken, torn
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
-from lethe.train.network.batch_sums import units_of
+from lethe.train.network.batch_losses import units_of
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork

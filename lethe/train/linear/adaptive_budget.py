@@ -88,7 +88,7 @@ def train_adaptively(described: Linear, data: Any, run: Run, plan: AdaptiveDesce
     told.begin(run, seeded=seeded, budget=queries.budget)
 
     def taken(number: int, step: AdaptiveStep) -> None:
-        finished(number)
+        finished(number, plan.most_steps)
         told.told(_said(step, number, plan, run))
 
     with reporting(options.progress, plan.most_steps) as finished:

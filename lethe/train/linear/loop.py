@@ -124,7 +124,7 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
     def taken(step: int, iterate: torch.Tensor) -> None:
-        finished(step)
+        finished(step, run.total_steps)
         told.step(recorder)
 
     with reporting(options.progress, run.total_steps) as finished:

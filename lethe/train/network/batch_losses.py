@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train.core.comparison import first_line
+from lethe.train.clip import Clipper
+from lethe.train.core.comparison import FAILURES, first_line
+from lethe.train.data import LoadedBatch
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import attending, fields_of
 from lethe.train.network.loss_reduction import mean_within, refuse_table, without_mean
@@ -146,6 +148,51 @@ class BatchLosses:
                 remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
             )
         return None
+
+
+def add_batch(clipper: Clipper, batch: LoadedBatch, device: torch.device) -> Tensor:
+    """Add the clipped gradients of a loaded batch of at least one row.
+
+    Args:
+        clipper: whose losses are a `BatchLosses`.
+        batch: its rows.
+        device: of the model.
+    Returns:
+        The losses, detached, shape (rows,).
+    Raises:
+        InputError, HypothesisError: as `Clipper.add`; or the batch does not go into the model or the loss.
+    """
+    losses = clipper.losses
+    assert isinstance(losses, BatchLosses)
+    given = losses.batch(batch.tensors, device, batch.counted)
+    collated = {row: losses.batch(own, device, None) for row, own in batch.alone.items()} if batch.alone else {}
+    try:
+        return clipper.add(
+            given,
+            counted=None if batch.counted is None else batch.counted.to(device),
+            units=None if batch.places is None else units_of(batch.places),
+            collated=collated,
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except FAILURES as error:
+        cause = error.__cause__ if isinstance(error, LetheError) else error
+        explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
+        if explained is None:
+            raise
+        raise explained from cause
+
+
+def units_of(places: Tensor) -> list[list[int]]:
+    """The rows of each unit that has any.
+
+    Args:
+        places: the unit of each row, shape (rows,), int64.
+    """
+    rows: dict[int, list[int]] = {}
+    for row, place in enumerate(places.tolist()):
+        rows.setdefault(place, []).append(row)
+    return [rows[place] for place in sorted(rows)]
 
 
 def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:

@@ -27,14 +27,13 @@ from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
-from lethe.train.network.batch_losses import BatchLosses, LossFunction
-from lethe.train.network.batch_sums import add_batch, said_of
+from lethe.train.network.batch_losses import BatchLosses, LossFunction, add_batch
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions
 from lethe.train.network.preparation import prepared_network
-from lethe.train.network.report import EARLY, reported, warn_early
+from lethe.train.network.report import EARLY, reported, said_of, warn_early
 from lethe.train.network.steps import ByOptimizer, PlainDescent, Sums, Update
 from lethe.train.options import CommonOptions
 
@@ -93,9 +92,9 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                heard = told if told else None
+                heard, several, divisor = told if told else None, workers.several, run.batch_size
                 for step, records, found in steps_of(clipper, stream, device, held, budget, heard, placement=placement):
-                    sums = placement.add_up(found) if workers.several else found
+                    sums = placement.add_up(found) if several else found
                     del found
                     if kept.active:
                         kept.before_noise(step)
@@ -108,11 +107,11 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                         step_size=executed.step_size,
                         noise_std=executed.noise_std,
                         clip_norm=run.clip_norm,
-                        divisor=run.batch_size,
+                        divisor=divisor,
                         batch=records,
                         pass_weights=update.pass_weights,
                     )
-                    finished(step)
+                    finished(step, run.total_steps)
                     if step - done in EARLY:
                         warn_early(clipper, run, device, stream, step=step - done)
                     if kept.active:

@@ -60,3 +60,12 @@ def _reason(clipper: Clipper) -> tuple[str, str]:
     if clipper.measured:
         return "every gradient was 0", "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
     return "no gradient was finite and measurable", "Look for NaN and huge numbers in the data."
+
+
+def said_of(clipper: Clipper) -> str:
+    """How it is known that records do not meet."""
+    if clipper.isolation == "enforced" or clipper.ways <= {"vmap", "alone"} != set():
+        return "each record passed through model and loss alone, as a batch of one"
+    if clipper.isolation == "declared":
+        return "nothing: isolation is declared"
+    return "checked" if clipper.checked else "no batch had a record with a gradient"

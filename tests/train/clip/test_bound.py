@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lethe.train.clip import METHODS, Clipper, groups, parts, weighted_sums
-from lethe.train.clip.lengths import squares_of
+XXfrom lethe.train.clip import METHODS, Clipper, groups, parts, weighted_sums
+from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import CANCELLED, OuterProducts, Part, Rows, Several, TokenRows
 from lethe.train.clip.rules import convolution
@@ -320,7 +320,7 @@ def test_squares_that_vanish_beside_rows_of_zeros_are_taken_anew() -> None:
     rows = torch.zeros(6, 300)
     rows[1, 3], rows[4, 299], rows[5] = 1e-30, 1e30, 1e-25
     for at_once in (1, 2**18):
-        with patch("lethe.train.clip.lengths._AT_ONCE", at_once):
+        with patch("lethe.train.clip.in_float64._AT_ONCE", at_once):
             torch.testing.assert_close(squares_of(rows), rows.double().square().sum(1), rtol=1e-6, atol=0)
 
 

@@ -16,7 +16,7 @@ from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import CANCELLED, OuterProducts, Rows
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
 from lethe.train.clip.sums import ClippedSums
-from lethe.train.clip.weighted_sums import CHAIN
+from lethe.train.clip.in_float64 import CHAIN
 
 GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
 NUMBERS = 16  # of trained numbers, which all have the same gradient

@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clip.grouping import Grouping
-from lethe.train.clip.lengths import squares_of
+from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.memory import Memory, forming
 from lethe.train.clip.parts import OuterProducts, Part, Rows, no_longer, without
 from lethe.train.clip.rules.rule import Call, Parts
-from lethe.train.core.tensors import on_cpu
 
 # Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.
 _WINDOWS, _WINDOWS_AT_MOST, _WINDOWS_ON_GPU = 2**18, 2**22, 2**25
@@ -72,13 +71,8 @@ class Correlations(Part):
     """
 
     def __init__(self, uses: Sequence[Use]) -> None:
-        self.uses, self.groups = list(uses), uses[0].layer.groups
+        self.uses, self.groups, self.dtype = list(uses), uses[0].layer.groups, uses[0].gradient.dtype
         self._measured: Tensor | None = None
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See Part."""
-        return self.uses[0].gradient.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -138,7 +132,7 @@ class Correlations(Part):
         """Some records at a time."""
         source = self.uses[0].source
         held = sum(use.places for use in self.uses) * source.shape[1] * prod(self.uses[0].layer.kernel_size)
-        limit = min(max(_WINDOWS, prod(self.shape)), _WINDOWS_AT_MOST) if on_cpu(source) else _WINDOWS_ON_GPU
+        limit = min(max(_WINDOWS, prod(self.shape)), _WINDOWS_AT_MOST) if source.is_cpu else _WINDOWS_ON_GPU
         size = max(1, limit // max(1, held))
         return (slice(first, first + size) for first in range(0, max(1, len(source)), size))
 

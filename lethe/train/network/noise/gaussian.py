@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -15,12 +15,14 @@ from torch import Tensor
 from lethe.calculus.domains import require_nonnegative
 from lethe.errors import InputError
 from lethe.train.core.generators import state_digest
-from lethe.train.core.tensors import checked_tensors, on_cpu
+from lethe.train.core.tensors import checked_tensors
 
 # Small enough for the cache; a GPU wants fewer, larger pieces.
 _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
 # Enough for PyTorch's threads to share, and few enough for the cache.
 _PAIRS = 2**16
+
+_TYPES = (torch.float32, torch.float64)
 
 
 class NetworkNoise:
@@ -85,8 +87,11 @@ class NetworkNoise:
             InputError: a tensor that cannot take noise, a standard deviation out of range, or another process than the noise was made in;
                 nothing is changed then.
         """
-        noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
-        checked = checked_tensors(tensors, device=self.device)
+        if not (type(noise_std) is float and 0.0 <= noise_std < math.inf):
+            noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
+        checked = tensors if isinstance(tensors, list) else checked_tensors(tensors, device=self._device)
+        if not _ordinary(checked, self._device):
+            checked = checked_tensors(checked, device=self._device)
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:
@@ -125,6 +130,14 @@ class NetworkNoise:
             start += drawn.numel()
 
 
+def _ordinary(tensors: Sequence[Tensor], device: torch.device) -> bool:
+    """Whether they are different contiguous tensors of float32 or float64 there, so that nothing else has to be asked of them."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or tensor.dtype not in _TYPES or tensor.device.type != device.type or not tensor.is_contiguous():
+            return False
+    return len(set(map(id, tensors))) == len(tensors)
+
+
 def _zeros_for(tensor: Tensor) -> Tensor:
     return torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
 
@@ -133,7 +146,7 @@ def _in_turn(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """The tensors in their order: contiguous ones of one type that follow one another together, as many as make one piece."""
     run, size = list[Tensor](), 0
     for tensor in tensors:
-        most = _CPU_PIECE if on_cpu(tensor) else _DEVICE_PIECE
+        most = _CPU_PIECE if tensor.is_cpu else _DEVICE_PIECE
         joins = run and tensor.dtype == run[0].dtype and tensor.is_contiguous() and run[0].is_contiguous()
         if run and not (joins and size + tensor.numel() <= most):
             yield run
