@@ -7,7 +7,7 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
@@ -23,6 +23,7 @@ from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
+from lethe.train.core.iterates.projection import joint_norm
 from lethe.train.core.noise_resolution import refuse_drowned_in
 from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.core.together.small_tensors import largest_size
@@ -148,7 +149,8 @@ class PlainDescent:
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
             self._error = partial(shown_rounding, run, shown)
-            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), self._error)
+            start = list(self.iterate.values())
+            self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
         self._proximal = NetworkProximal(self.iterate, regularised)
 
@@ -166,10 +168,10 @@ class PlainDescent:
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
             self._noise.add_to(tensors, executed.noise_std)
-        self._proximal.step(executed.step_size)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
-            self.show()
+        self._proximal.step(executed.step_size)
+        self.show()
         return executed
 
     @torch.no_grad()
@@ -272,10 +274,6 @@ def refuse_start(parameters: Sequence[Tensor]) -> None:
     """
     if not all(bool(torch.isfinite(local(tensor)).all()) for tensor in parameters):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])))
 
 
 def _refuse_drowned(noise_std: float, tensors: Sequence[Tensor]) -> None:
