@@ -1,5 +1,6 @@
 """The norm that iterates are kept within, and the rounding of a linear model's gradients that its precision states."""
 
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,8 @@ def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_show
 def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: bool) -> None:
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
     model = nn.Linear(3, 2)
-    with torch.autocast("cpu", enabled=autocast):
+    told = pytest.warns(UserWarning, match=r"model\.double\(\)") if autocast else nullcontext()
+    with torch.autocast("cpu", enabled=autocast), told:
         precision = PlainDescent(dict(model.named_parameters()), run, NetworkNoise(np.random.default_rng(0))).precision
     assert precision is not None
     unit = 2.0**-8 if autocast else 2.0**-24

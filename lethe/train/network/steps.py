@@ -7,6 +7,7 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple, Protocol
@@ -151,6 +152,7 @@ class PlainDescent:
             self._error = partial(shown_rounding, run, shown)
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
+            warn_of_rounding(run, self.precision)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
         self._proximal = NetworkProximal(self.iterate, regularised)
 
@@ -264,6 +266,30 @@ def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float
     else:
         change = 0.0 if curvature is None else max(curvature) * moved
     return most_records(run) / run.batch_size * change * (1.0 + 2.0**-40)
+
+
+def warn_of_rounding(run: Run, precision: Precision) -> None:
+    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
+
+    The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
+
+    Args:
+        run: as it was planned.
+        precision: of the training.
+    """
+    ends = run.noisy_steps
+    stds = run.noise_stds[ends]
+    if run.precision is not None or precision.gradient_error == 0.0 or not (stds > 0.0).all():
+        return
+    errors = np.add.reduceat(2.0 * precision.gradient_error * run.step_sizes[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
+    cost, touch = float(np.linalg.norm(errors / stds)), float((run.sensitivities[ends] / stds).max())
+    if cost > 0.01 * touch:
+        warnings.warn(
+            f"release: last: the model rounds the parameters to a type of its own, and what that does to gradients is counted: about "
+            f"mu = {cost:.2g}, where one record in one step costs {touch:.2g}. A plan keeps no room for it, and the certificate will say "
+            "more than was planned. Train a float64 copy (model.double()), or plan with a precision that states a smaller ball.",
+            stacklevel=2,
+        )
 
 
 def refuse_start(parameters: Sequence[Tensor]) -> None:
