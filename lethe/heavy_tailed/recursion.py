@@ -58,7 +58,11 @@ def recursion(problem: Problem, oracle: MeanOracle, *, records: int, batch_size:
 
 
 def _precision(domain: ConvexSet, dimension: int, batch_size: int, clip_norm: float) -> Precision | None:
-    r"""The norm of the set's points, and what rounding does to a mean of clipped rows: $u(b + d + 32)C$ (docs/theory.md, section 14)."""
+    r"""The norm of the set's points, seven roundings at it, and what rounding does to a mean of clipped rows: $u(b + d + 32)C$.
+
+    The move rounds twice, the new point once, and those of a centre, which is taken off and put back, twice more. A long move is cut off by
+    the set, and its rounding with it (docs/theory.md, section 14).
+    """
     if isinstance(domain, Ball):
         norm = domain.radius + float(np.linalg.norm(domain.centre or 0.0))
     elif isinstance(domain, Box):
@@ -66,7 +70,7 @@ def _precision(domain: ConvexSet, dimension: int, batch_size: int, clip_norm: fl
     else:
         return None
     error = UNIT_ROUNDOFF["float64"] * (batch_size + dimension + 32) * clip_norm
-    return Precision(dtype="float64", parameter_norm=norm * (1.0 + 2**-40), gradient_error=error)
+    return Precision(dtype="float64", parameter_norm=norm * (1.0 + 2**-40), gradient_error=error, roundings=7.0)
 
 
 def _constraint(domain: ConvexSet, dimension: int) -> tuple[Regulariser | None, bool]:

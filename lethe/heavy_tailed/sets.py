@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed.inputs import Array
 
@@ -121,10 +122,10 @@ class Box(ConvexSet):
 def onto_ball(point: Array, radius: float) -> Array:
     """The point if its norm is at most `radius`, else the point of that norm in its direction."""
     with np.errstate(over="ignore"):
-        norm = float(np.linalg.norm(point))
+        norm = math.sqrt(pairwise_sum(np.square(point)))
     if norm == math.inf:  # of squares, which overflow for entries beyond 1e154
         units = point / np.abs(point).max()
-        return units * (radius / float(np.linalg.norm(units)))
+        return units * (radius / math.sqrt(pairwise_sum(np.square(units))))
     return point if norm <= radius else point * (radius / norm)
 
 

@@ -31,13 +31,14 @@ def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> Budget
     )
 
 
-def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Price) -> BudgetExceededError:
+def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Price, *, rounding: bool = False) -> BudgetExceededError:
     """A release that cost more than its reservation.
 
     Args:
         number: of the reservation.
         terms: of the data set.
         reserved, price: what was reserved, and what it cost.
+        rounding: whether it is only what rounding adds that was not reserved.
     """
     rest = Price(max(price.cost - reserved.cost, 0), max(price.slack - reserved.slack, 0))
     return BudgetExceededError(
@@ -45,7 +46,9 @@ def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Pric
         if price.cost > reserved.cost
         else f"reservation {number}: what was released takes more of delta than was reserved.",
         source=f"the price of what was reserved of {terms.name}",
-        remedy="release nothing of it; if it was released already, reserve the whole of it now and settle that: this one stays counted.",
+        remedy="the rest is what rounding costs a model that is coarser than float64: train a float64 copy (model.double())."
+        if rounding
+        else "release nothing of it; if it was released already, reserve the whole of it now and settle that: this one stays counted.",
     )
 
 

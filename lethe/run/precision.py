@@ -21,8 +21,9 @@ class Precision(Specification):
 
     Args:
         dtype: "float64" or "float32", of the stored parameters.
-        parameter_norm: N > 0, a bound on the Euclidean norm of all trained parameters together, after any step.
+        parameter_norm: N > 0, a bound on the Euclidean norm of all trained parameters together, in any step.
         gradient_error: $G \ge 0$, a bound on the distance of a computed mean gradient from the exact one, in loss per parameter unit.
+        roundings: $k_0 \ge 1$, how often a step rounds at that size, its regularisers aside: once, where the update does.
     Raises:
         InputError: a field is unknown, missing or out of range.
     """
@@ -30,23 +31,21 @@ class Precision(Specification):
     dtype: Literal["float64", "float32"]
     parameter_norm: float = Field(gt=0)
     gradient_error: float = Field(default=0.0, ge=0)
+    roundings: float = Field(default=1.0, ge=1)
 
     @property
     def rounding(self) -> float:
         """2uN, in parameter units: how far one rounding can move two iterates apart."""
         return 2.0 * UNIT_ROUNDOFF[self.dtype] * self.parameter_norm
 
-    def errors(self, step_sizes: Array, regularisers: int) -> Array:
+    def errors(self, step_sizes: Array, regularisers: float) -> Array:
         r"""$2kuN + 2\lambda_tG$: how far rounding can move two iterates apart in each step, shape (T,), rounded up.
-
-        A step has k roundings at the size of the parameters: one for the update, and two for each regulariser's proximal step.
-        A proximal step that divides by a norm, or takes singular values, must have these to a rounding or so; more is not counted.
 
         Args:
             step_sizes: $\lambda_t$, shape (T,).
-            regularisers: their number.
+            regularisers: $k - k_0$, the roundings of all regularisers together.
         """
-        return ((1 + 2 * regularisers) * self.rounding + 2.0 * self.gradient_error * step_sizes) * (1.0 + 2.0**-50)
+        return ((self.roundings + regularisers) * self.rounding + 2.0 * self.gradient_error * step_sizes) * (1.0 + 2.0**-50)
 
     def to_document(self) -> dict[str, Any]:
         """The fields as plain data."""

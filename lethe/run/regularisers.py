@@ -1,6 +1,7 @@
 """Regularisers: a convex h that the proximal step adds to the loss, taken exactly, after the noise.
 
-Two facts matter to a certificate: how strongly convex h is (it contracts) and the diameter of its domain (it bounds).
+Three facts matter to a certificate: how strongly convex h is (it contracts), the diameter of its domain (it bounds), and how much its
+proximal step rounds.
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ from pydantic import Field
 from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 
+# docs/theory.md, section 14: of norms and sums whose numbers go through 48 additions at most, as pairwise ones of 2^48 numbers do.
+_OF_A_NORM, _OF_A_SUM = 32.0, 80.0
+
 
 class Regulariser(Specification):
-    """A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature."""
+    r"""A convex, lower-semicontinuous h; the defaults here are those of a finite h without curvature.
+
+    `roundings` is the k of a proximal step that is computed to within $kuN$, u the unit roundoff, where the norm of the parameters is at
+    most N; infinity: it is not known.
+    """
 
     kind: ClassVar[str]
+    roundings: ClassVar[float] = math.inf
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -49,6 +58,7 @@ class Ridge(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
 
     kind: ClassVar[str] = "ridge"
+    roundings: ClassVar[float] = 3.0
     strength: float = Field(gt=0)
 
     @property
@@ -61,6 +71,7 @@ class L1(Regulariser):
     r"""$h(x) = \kappa\|x\|_1$, $\kappa$ = strength."""
 
     kind: ClassVar[str] = "l1"
+    roundings: ClassVar[float] = 2.0
     strength: float = Field(gt=0)
 
 
@@ -68,6 +79,7 @@ class ElasticNet(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
 
     kind: ClassVar[str] = "elastic_net"
+    roundings: ClassVar[float] = 5.0
     l1_strength: float = Field(gt=0)
     ridge_strength: float = Field(gt=0)
 
@@ -81,6 +93,7 @@ class GroupL1(Regulariser):
     r"""$h(x) = \kappa\sum_g\|x_g\|$ over groups of parameters."""
 
     kind: ClassVar[str] = "group_l1"
+    roundings: ClassVar[float] = _OF_A_NORM
     strength: float = Field(gt=0)
 
 
@@ -88,6 +101,7 @@ class NuclearNorm(Regulariser):
     r"""$h(X) = \kappa\|X\|_*$, the sum of singular values."""
 
     kind: ClassVar[str] = "nuclear_norm"
+    roundings: ClassVar[float] = 128.0  # declared: of the algorithms for singular values no constant is proved
     strength: float = Field(gt=0)
 
 
@@ -95,6 +109,7 @@ class Ball(Regulariser):
     """The parameters stay in the Euclidean ball of this radius about 0."""
 
     kind: ClassVar[str] = "ball"
+    roundings: ClassVar[float] = _OF_A_NORM
     radius: float = Field(gt=0)
 
     @property
@@ -107,6 +122,7 @@ class Box(Regulariser):
     r"""Each of `dimension` parameters stays in [-half_width, half_width]."""
 
     kind: ClassVar[str] = "box"
+    roundings: ClassVar[float] = 0.0
     half_width: float = Field(gt=0)
     dimension: int = Field(ge=1, le=MOST_WHOLE)
 
@@ -120,6 +136,7 @@ class Simplex(Regulariser):
     """The parameters are nonnegative and sum to `total`."""
 
     kind: ClassVar[str] = "simplex"
+    roundings: ClassVar[float] = _OF_A_SUM
     total: float = Field(gt=0)
 
     @property

@@ -260,7 +260,9 @@ class Run(StoredSpecification):
     @cached_property
     def rounding_errors(self) -> Array | None:
         """How far rounding can move two iterates apart in a step, shape (T,); None where `precision` is not known."""
-        return None if self.precision is None else read_only(self.precision.errors(self.step_sizes, len(self.regularisers)))
+        if self.precision is None:
+            return None
+        return read_only(self.precision.errors(self.step_sizes, sum(part.roundings for part in self.regularisers)))
 
     @cached_property
     def sensitivities(self) -> Array:

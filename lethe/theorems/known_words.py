@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.known_fields import unknown_field
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.precision import Precision
+from lethe.run.regularisers import NuclearNorm
 from lethe.run.run import Run
-
-_ROUNDED_TWICE = ("ridge", "l1", "elastic_net", "box")
-"""Regularisers whose proximal step is known to round each parameter at most twice."""
 
 
 def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
@@ -85,9 +85,16 @@ def arithmetic(run: Run) -> Finding:
         dtype, norm = run.precision.dtype, run.precision.parameter_norm
         errors = run.rounding_errors
         assert errors is not None
+        if not np.isfinite(errors).all():
+            return fails(
+                "arithmetic",
+                f"{dtype} parameters of norm <= {norm:.6g}: what rounding does in a step has no bound",
+                source="precision and regulariser",
+                remedy="use regularisers whose proximal step says its roundings, and a parameter_norm that training comes near.",
+            )
         detail = f"{dtype} parameters of norm <= {norm:.6g} after noise: rounding, up to {errors.max():.2g} a step, is counted"
-        if dividing := [part.kind for part in run.regularisers if part.kind not in _ROUNDED_TWICE]:
-            detail += f"; that of the norm or singular values in a step of {dividing[0]} is not"
+        if singular := [part for part in run.regularisers if isinstance(part, NuclearNorm)]:
+            detail += f"; that singular values are off by {singular[0].roundings:g} roundings of their norm at most is not proved"
     return holds("arithmetic", detail, evidence="declared")
 
 

@@ -139,5 +139,6 @@ def test_its_run_states_the_set_s_norm_and_what_a_mean_is_off_by(domain: ConvexS
         return
     assert run.precision is not None
     assert run.precision.dtype == "float64"
+    assert run.precision.roundings == 7.0
     assert norm < run.precision.parameter_norm == pytest.approx(norm, rel=1e-9)
     assert run.precision.gradient_error == pytest.approx(2.0**-53 * (4 + 2 + 32) * 1.5, rel=1e-12, abs=0.0)

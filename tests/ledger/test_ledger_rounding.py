@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 import lethe
+from lethe.errors import BudgetExceededError
 from lethe.ledger import Budget, Ledger, Spending
 
 pytest.importorskip("torch")
 
-from lethe.train import fit_linear  # without torch there is nothing to import
+import torch
+from torch import nn
+
+from lethe.train import fit, fit_linear  # without torch there is nothing to import
 
 RECORDS, WIDTH, CLASSES, EPSILON, DELTA = 6000, 200, 10, 2.0, 1e-5
 
@@ -35,3 +39,22 @@ def test_what_rounding_adds_was_reserved(ledger: Ledger, by_hand: bool) -> None:
     (line,) = ledger.show("patients").lines
     assert line.state == "settled"
     assert lethe.certify(run, delta=DELTA).epsilon < lethe.certify(fitted, delta=DELTA).epsilon
+
+
+@pytest.mark.slow
+def test_a_coarse_model_is_warned_of_and_told_to_be_trained_in_float64(ledger: Ledger) -> None:
+    """mu = sqrt(T) 2 lambda G over the noise, with G = M u N/2 and N/2 = 100: the start, 100 moves of .5, and the noise."""
+    shape = lethe.Run(records=RECORDS, batches=lethe.Cyclic(size=600), passes=10, step_size=0.5, clip_norm=1.0, release="last")
+    run = lethe.plan(shape.replace(loss=lethe.losses.Convex(smoothness=0.5)), epsilon=1.0, delta=DELTA)
+    data = torch.full((RECORDS, WIDTH), 0.01), torch.arange(RECORDS) % CLASSES
+    loss, model = nn.CrossEntropyLoss(reduction="none"), nn.Linear(WIDTH, CLASSES)
+    nn.init.ones_(model.weight)
+    nn.init.zeros_(model.bias)
+    with (
+        pytest.warns(UserWarning, match=r"about mu = 0\.0032.*model\.double"),
+        pytest.raises(BudgetExceededError, match=r"model\.double\(\)"),
+    ):
+        fit(model, loss, data, run, ledger=Spending(ledger, "patients", by="team"))
+    assert [line.state for line in ledger.show("patients").lines] == ["voided"]
+    fit(model.double(), loss, (data[0].double(), data[1]), run, ledger=Spending(ledger, "patients", by="team"))
+    assert [line.state for line in ledger.show("patients").lines] == ["voided", "settled"]

@@ -1,5 +1,6 @@
 """The field `precision` of a run, and the lemma on rounding that it stands for."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,35 @@ def make_run(precision: Any) -> lethe.Run:
 def test_a_run_tells_its_precision_and_reads_it_back() -> None:
     run = make_run(Precision(dtype="float32", parameter_norm=2.0, gradient_error=1e-6))
     assert lethe.Run.from_document(run.to_document()) == run
-    assert run.to_document()["precision"] == {"dtype": "float32", "parameter_norm": 2.0, "gradient_error": 1e-6}
+    assert run.to_document()["precision"] == {"dtype": "float32", "parameter_norm": 2.0, "gradient_error": 1e-6, "roundings": 1.0}
     without = make_run(None)
     assert "precision" not in without.to_document()
     assert without.run_id != run.run_id
     assert without.rounding_errors is None
 
 
-def test_one_rounding_a_step_two_for_a_regulariser_and_the_gradient_s_error() -> None:
-    run = make_run({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3})
-    assert run.rounding_errors == pytest.approx(4.0 * 2.0**-23 + 2e-3 * run.step_sizes, rel=1e-12)
-    regular = run.replace(regulariser=[lethe.Ridge(strength=0.1), lethe.Ball(radius=2.0)])
-    assert regular.rounding_errors == pytest.approx(5 * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes, rel=1e-12)
-    assert (regular.rounding_errors >= 5 * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes).all()
+PARTS = [
+    (lethe.Ridge(strength=0.1), 3),
+    (lethe.L1(strength=0.1), 2),
+    (lethe.ElasticNet(l1_strength=0.1, ridge_strength=0.1), 5),
+    (lethe.GroupL1(strength=0.1), 32),
+    (lethe.NuclearNorm(strength=0.1), 128),
+    (lethe.Ball(radius=2.0), 32),
+    (lethe.Box(half_width=2.0, dimension=3), 0),
+    (lethe.Simplex(total=2.0), 80),
+]
+
+
+@pytest.mark.parametrize("roundings", [None, 18.0])
+def test_the_update_s_roundings_the_regularisers_and_the_gradient_s_error(roundings: float | None) -> None:
+    """Each count is of docs/theory.md, section 14."""
+    said = {} if roundings is None else {"roundings": roundings}
+    run = make_run({"dtype": "float32", "parameter_norm": 4.0, "gradient_error": 1e-3, **said})
+    for parts in ((), *combinations(PARTS, 1), PARTS):
+        rounded = run.replace(regulariser=[part for part, _ in parts] or None)
+        expected = ((roundings or 1.0) + sum(count for _, count in parts)) * 4.0 * 2.0**-23 + 2e-3 * run.step_sizes
+        assert rounded.rounding_errors == pytest.approx(expected, rel=1e-12)
+        assert (rounded.rounding_errors >= expected).all()
 
 
 @pytest.mark.parametrize(
@@ -49,6 +66,7 @@ def test_one_rounding_a_step_two_for_a_regulariser_and_the_gradient_s_error() ->
         ({"dtype": "float32"}, "parameter_norm"),
         ({"dtype": "float32", "parameter_norm": 0.0}, "parameter_norm"),
         ({"dtype": "float32", "parameter_norm": 1.0, "gradient_error": -1.0}, "gradient_error"),
+        ({"dtype": "float32", "parameter_norm": 1.0, "roundings": 0.5}, "roundings"),
         ({"dtype": "float32", "parameter_norm": 1.0, "ulps": 3}, "ulps"),
         ("float32", "precision"),
     ],

@@ -153,6 +153,7 @@ class Quadratic(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:release. last")  # it is warned of: see test_bounded_iterates.py
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype) -> None:
     """Of two steps the first has no noise: the record decides where the model has all weights in the second, 15 times its sensitivity."""

@@ -19,7 +19,7 @@ from lethe.heavy_tailed.composite import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.influence import PublicCurvatures, SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
 from lethe.theorems.base import Theorem
-from lethe.theorems.registry import ALL
+from lethe.theorems.registry import ALL, OURS
 from lethe.utility.excess_risk import excess_risk_bound
 
 
@@ -63,6 +63,14 @@ def test_a_made_up_regulariser_proves_nothing(theorem: Theorem) -> None:
         changes = {"batches": batches_of(design, 10)}
         said = said_by(theorem, make_run(regulariser=MadeUpRegulariser(), **changes))
         assert said == said_by(theorem, make_run(**changes))
+
+
+@pytest.mark.parametrize("theorem", [theorem for theorem in OURS if theorem.covers == "last"], ids=lambda theorem: theorem.name)
+def test_of_a_made_up_regulariser_it_is_not_known_how_its_step_rounds(theorem: Theorem) -> None:
+    precision = {"dtype": "float64", "parameter_norm": 1.0}
+    for design in ("full", "cyclic", "poisson"):
+        run = make_run(batches=batches_of(design, 10), regulariser=MadeUpRegulariser(), release="last", precision=precision)
+        assert "arithmetic" in [finding.name for finding in theorem.examine(run) if finding.status == "fails"]
 
 
 REGULARISED: dict[str, Callable[[lethe.Run], Any]] = {

@@ -258,8 +258,13 @@ class Spending:
             raise InputError(f"reservation {number} is of {status.data_set}, not of {terms.name}.", source="reservation")
         if status.state == "voided":
             raise InputError(f"reservation {number} is voided already.", source="reservation", remedy="reserve again.")
-        part = presented(self._certificate(run), terms.neighbours, terms.unit, terms.name)
-        price: Price = priced(part, terms.budget.kind, status.slack)
+        price = self._price(run, status.slack)
         if not price.within(with_rounding(status.price)):
-            raise more_than_reserved(number, terms, status.price, price)
+            exact = run.replace(precision=None)
+            rounding = exact != run and self._price(exact, status.slack).within(with_rounding(status.price))
+            raise more_than_reserved(number, terms, status.price, price, rounding=rounding)
         return status.state
+
+    def _price(self, run: Run, slack: float) -> Price:
+        terms = self.ledger.terms(self.data_set)
+        return priced(presented(self._certificate(run), terms.neighbours, terms.unit, terms.name), terms.budget.kind, slack)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.run.precision import Precision, parse_precision
+from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.clip import METHODS, Clipper
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import BatchStream
 from lethe.train.distributed.placement import Placement
-from lethe.train.checkpoints.held_parameters import HeldParameters
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""

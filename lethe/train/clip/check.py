@@ -101,9 +101,7 @@ class Look:
             self.random = self.random or draws.calls > 0 or self._chance.drew() or _drops(self._model)
             self._chance.rewind()
 
-    def difference(
-        self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype
-    ) -> str | None:
+    def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere."""
         scale = float(losses[losses.isfinite()].abs().max()) if bool(losses.isfinite().any()) else 0.0
         for record, (gradient, loss) in self._before.items():
@@ -122,7 +120,9 @@ class Look:
                 error, size = float((one - alone).double().norm()), float(alone.double().norm())
                 if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
                     name = self._names[parameter]
-                    return f"the gradient of record {record} in {name} is off by {error:.3g} from that of the record alone, of norm {size:.3g}"
+                    return (
+                        f"the gradient of record {record} in {name} is off by {error:.3g} from that of the record alone, of norm {size:.3g}"
+                    )
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:

@@ -16,8 +16,8 @@ from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check import Look, Schedule
 from lethe.train.clip.fast import LAYOUTS, Gradients, Recording, recorded
 from lethe.train.clip.full_precision import full_precision
-from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clip.grouping import Table
+from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, one_by_one
 from lethe.train.clip.kept_state import Attributes
 from lethe.train.clip.layers import Layer, layers_of
@@ -49,7 +49,7 @@ class Way(NamedTuple):
     layout: str = LAYOUTS[0]
 
 
-class _Differs(Exception):  # noqa: N818 - it is not shown
+class _Differs(Exception):
     """A way gives other gradients than the records alone."""
 
 

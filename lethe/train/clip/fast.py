@@ -200,7 +200,7 @@ class Recording:
                 return output, inputs, True, None
         alone = bool(inputs) and inputs[0].dim() == 1
         self.ambiguous |= rows != records or alone
-        if self.layout == "shared" and alone or rows not in (1, records) and rows % records != 0:
+        if (self.layout == "shared" and alone) or (rows not in (1, records) and rows % records != 0):
             # The same for all records, without a dimension of theirs: they are given one.
             return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], False, None
         if rows == records:

@@ -14,6 +14,7 @@ _FULL = frozenset(("ieee", "none"))
 _MKL: Any = torch.backends.mkldnn
 _NEWER = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
+
 @contextmanager
 def full_precision() -> Generator[None]:
     """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""

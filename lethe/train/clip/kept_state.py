@@ -83,7 +83,7 @@ def _own(module: nn.Module) -> dict[str, Any]:
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
         return copy.deepcopy(value, memo)
-    except Exception:  # noqa: BLE001 - whatever a class does not bear: a lock, a handle
+    except Exception:
         return value
 
 

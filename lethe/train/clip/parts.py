@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.grouping import Grouping
-from lethe.train.clip.in_float64 import lengths_of, squares_of
+from lethe.train.clip.in_float64 import lengths_of, looked_up_added, products_added, squares_of, weighed
 from lethe.train.clip.memory import Memory, forming
-from lethe.train.clip.in_float64 import looked_up_added, products_added, weighed
 from lethe.train.core.tensors import has_fast_doubles
 
 CANCELLED = 2**10

@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
-from lethe.train.checkpoints.training_state import Training
+from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
+from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip.batch import records_of
 from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
@@ -27,11 +28,11 @@ from lethe.train.engine.step_guard import StepGuard
 from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
-from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.noise.shared import kept_noise
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums
+
 
 class LoopState:
     """Takes the micro-batches of a run one by one from the stream to the optimiser; see `PrivacyEngine`.

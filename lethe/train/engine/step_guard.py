@@ -14,8 +14,8 @@ from torch.utils.weak import TensorWeakRef
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.core.tensors import local
 from lethe.train.checkpoints.held_parameters import HeldParameters
+from lethe.train.core.tensors import local
 from lethe.train.network.plan import refuse_other_gradients
 
 _INSTEAD = (

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
+from lethe.train.clip.kept_state import digests
 from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.data.sources.reader import Padded
-from lethe.train.clip.kept_state import digests
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 

@@ -70,9 +70,9 @@ def descend(
         drawn = noise.draw(noise_std)
         # The noise is added before anything is rounded at the size of the parameters: what a record changes is hidden by then.
         moved = parameters + (move + drawn) if average.weights is None else average(parameters + move) + drawn
-        parameters = prox(moved, step_size)
         if precision is not None:
-            keep_within([parameters], radius_of(precision))
+            keep_within([moved], radius_of(precision))
+        parameters = prox(moved, step_size)
         recorder.note(
             step_size=step_size,
             noise_std=noise_std,

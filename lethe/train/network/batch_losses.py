@@ -119,7 +119,9 @@ class BatchLosses:
         strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
         with torch.no_grad():
             try:
-                outputs = self._model(**{name: batch[name] for name in self._arguments}) if self._fields is not None else self._model(*inputs)
+                outputs = (
+                    self._model(**{name: batch[name] for name in self._arguments}) if self._fields is not None else self._model(*inputs)
+                )
             except (RuntimeError, IndexError, TypeError, ValueError):
                 if strange:
                     return InputError(
@@ -132,7 +134,7 @@ class BatchLosses:
                     remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
                     "one, and shape the records as the layers take them (the records come first).",
                 )
-            except Exception as again:  # noqa: BLE001 - whatever the model raises
+            except Exception as again:
                 return again
         targets = batch if self._fields is not None else batch[-1]
         try:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import Clipper
@@ -21,14 +22,13 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.vouching import network_record
-from lethe.train.data import BatchStream, LoadedBatch
+from lethe.train.data import BatchStream
 from lethe.train.data.sources.base import Source
 from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together
 from lethe.train.fitted import Fitted, spending
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, add_batch
-from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.shared import executed_with, kept_noise
 from lethe.train.network.options import NetworkOptions

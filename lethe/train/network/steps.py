@@ -7,7 +7,8 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
@@ -18,11 +19,12 @@ from lethe.errors import InputError
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
+from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.clip.sum_error import largest_batch
+from lethe.train.core.iterates.projection import joint_norm
 from lethe.train.core.noise_resolution import drowned, least_noise_in
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.budget import NetworkBudget
@@ -149,7 +151,9 @@ class PlainDescent:
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
             self._error = partial(shown_rounding, run, shown)
-            self.precision = precision_of(run, _norm(self.iterate.values()), dimension(self.iterate.values()), self._error)
+            start = list(self.iterate.values())
+            self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
+            warn_of_rounding(run, self.precision)
         regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
         self._proximal = NetworkProximal(self.iterate, regularised) if regularised else None
         whole = not any(map(is_shard, self.iterate.values()))  # a shard's memory is another one once it was gathered
@@ -169,10 +173,11 @@ class PlainDescent:
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
             self._noise.add_to(tensors, executed.noise_std)
+        if self.precision is not None:
+            keep_within(tensors, radius_of(self.precision))
         if self._proximal is not None:
             self._proximal.step(executed.step_size)
         if self.precision is not None:
-            keep_within(tensors, radius_of(self.precision))
             self.show()
         return executed
 
@@ -268,6 +273,30 @@ def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float
     return most_records(run) / run.batch_size * change * (1.0 + 2.0**-40)
 
 
+def warn_of_rounding(run: Run, precision: Precision) -> None:
+    r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
+
+    The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
+
+    Args:
+        run: as it was planned.
+        precision: of the training.
+    """
+    ends = run.noisy_steps
+    stds = run.noise_stds[ends]
+    if run.precision is not None or precision.gradient_error == 0.0 or not (stds > 0.0).all():
+        return
+    errors = np.add.reduceat(2.0 * precision.gradient_error * run.step_sizes[: ends[-1] + 1], np.append(0, ends[:-1] + 1))
+    cost, touch = float(np.linalg.norm(errors / stds)), float((run.sensitivities[ends] / stds).max())
+    if cost > 0.01 * touch:
+        warnings.warn(
+            f"release: last: the model rounds the parameters to a type of its own, and what that does to gradients is counted: about "
+            f"mu = {cost:.2g}, where one record in one step costs {touch:.2g}. A plan keeps no room for it, and the certificate will say "
+            "more than was planned. Train a float64 copy (model.double()), or plan with a precision that states a smaller ball.",
+            stacklevel=2,
+        )
+
+
 def refuse_start(parameters: Sequence[Tensor]) -> None:
     """Refuse parameters that are not finite before training.
 
@@ -276,7 +305,3 @@ def refuse_start(parameters: Sequence[Tensor]) -> None:
     """
     if not all(bool(torch.isfinite(local(tensor)).all()) for tensor in parameters):
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])))

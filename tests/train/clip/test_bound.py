@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-XXfrom lethe.train.clip import METHODS, Clipper, groups, parts, weighted_sums
+from lethe.train.clip import METHODS, Clipper, groups, in_float64, parts
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import CANCELLED, OuterProducts, Part, Rows, Several, TokenRows
@@ -142,7 +142,7 @@ def test_what_is_formed_for_the_sum_is_made_no_longer_than_what_was_measured(mon
     batch[RECORD, 31] = batch[RECORD, 1] * torch.tensor([1.0] * WIDTH + [-1.0] * WIDTH)
     batch = batch[RECORD : RECORD + 1]
     assert 0.999 < float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 <= 1
-    monkeypatch.setattr(parts, "no_longer", lambda weights, measured, formed: weighted_sums.weighed(weights, formed))
+    monkeypatch.setattr(parts, "no_longer", lambda weights, measured, formed: in_float64.weighed(weights, formed))
     assert float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 > 1.001
 
 
@@ -297,12 +297,12 @@ def test_terms_that_cancel_count_as_a_share_of_their_lengths(monkeypatch: pytest
 @pytest.mark.parametrize("rows", [3, 5, 17, 50])
 def test_long_sums_are_taken_in_pieces(rows: int) -> None:
     torch.manual_seed(0)
-    with patch.object(weighted_sums, "CHAIN", 4):
+    with patch.object(in_float64, "CHAIN", 4):
         x, g, weights = torch.randn(rows, 2, 3), torch.randn(rows, 2, 2), torch.rand(rows, dtype=torch.float64)
         exact = torch.einsum("b,btp,btd->pd", weights, g.double(), x.double())
-        torch.testing.assert_close(weighted_sums.products_added(weights, g, x), exact)
+        torch.testing.assert_close(in_float64.products_added(weights, g, x), exact)
         tokens = torch.tensor([[0, 2]]).expand(rows, 2)
-        found = weighted_sums.looked_up_added(weights, tokens, g, 3)
+        found = in_float64.looked_up_added(weights, tokens, g, 3)
         torch.testing.assert_close(found[[0, 2]], torch.einsum("b,btp->tp", weights, g.double()))
         assert float(found[1].abs().max()) == 0
 

@@ -1,9 +1,9 @@
 r"""A bound on the norm of a run's iterates, kept by a projection, so that what their rounding costs is known before training.
 
-$$N \ge \|x_0\| + \sum_t \lambda_tC + (\sqrt d + 12)\sqrt{\textstyle\sum_t\tau_t^2}$$
+$$\frac N2 \ge \|x_0\| + \sum_t \lambda_tC + (\sqrt d + 12)\sqrt{\textstyle\sum_t\tau_t^2}$$
 
-is public, and training goes beyond it with a probability below $e^{-70}$. The projection on that ball is a proximal step of its own: it
-brings no two iterates further apart.
+is public, and training goes beyond it with a probability below $e^{-70}$. The projection on that ball, before the proximal step, brings no
+two iterates further apart, and cuts off of a long move what it rounds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.run.precision import Precision
+from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
+from lethe.train.core.iterates.projection import joint_norm
 
-# The projection rounds twice where it acts, which a Run does not count: a norm so much larger than the ball's does.
-_ABOVE_RADIUS = 4.0
+# What a gradient alone moves to lies within two radii. A step rounds at most 34.5 times at the radius (docs/theory.md, section 14).
+_ABOVE_RADIUS, _ROUNDINGS = 2.0, 18.0
 
 
 def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Callable[[float], float]) -> Precision:
@@ -34,8 +36,10 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
     """
+    longest = float(run.step_sizes.max()) * run.clip_bound
+    least = max([start_norm, *(part.total for part in run.regularisers if isinstance(part, Simplex))])  # whatever else has 0 in its domain
     path = float(run.step_sizes.sum()) * run.clip_bound + (math.sqrt(dimension) + 12.0) * float(np.linalg.norm(run.noise_stds))
-    needed = start_norm + path
+    needed = least + path
     if not math.isfinite(needed):
         raise InputError(
             f"the norm of the iterates has no bound: of the start it is {start_norm:.3g}, and steps and noise add up to {path:.3g}.",
@@ -44,13 +48,14 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
         )
     if run.precision is None:
         radius = needed * (1.0 + 2.0**-20) or 1.0
-        return Precision(dtype="float64", parameter_norm=_ABOVE_RADIUS * radius, gradient_error=gradient_error(radius))
+        norm, error = _ABOVE_RADIUS * radius, gradient_error(radius)
+        return Precision(dtype="float64", parameter_norm=norm, gradient_error=error, roundings=_ROUNDINGS)
     said = run.precision
-    error = gradient_error(radius_of(said))
-    if said.dtype != "float64" or said.parameter_norm < _ABOVE_RADIUS * start_norm or said.gradient_error < error:
+    error, norm = gradient_error(radius_of(said)), _ABOVE_RADIUS * max(least, longest)
+    if said.dtype != "float64" or said.parameter_norm < norm or said.gradient_error < error or said.roundings < _ROUNDINGS:
         raise InputError(
-            f"precision: got {said!r}; this training is in float64, with parameter_norm >= {_ABOVE_RADIUS * start_norm:.3g} and "
-            f"gradient_error >= {error:.3g}.",
+            f"precision: got {said!r}; this training is in float64, with parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g} and "
+            f"roundings >= {_ROUNDINGS:g}.",
             source="run.precision",
             remedy="leave precision out of the run: training fills it in.",
         )
@@ -76,6 +81,5 @@ def keep_within(tensors: Sequence[Tensor], radius: float) -> None:
         tensors: on one device, which is not waited for.
         radius: > 0.
     """
-    norms = torch._foreach_norm(list(tensors))  # pyright: ignore[reportPrivateImportUsage]
-    factor = (radius / torch.linalg.vector_norm(torch.stack(norms))).clamp(max=1.0)
+    factor = (radius / joint_norm(tensors)).clamp(max=1.0)
     torch._foreach_mul_(list(tensors), factor)  # pyright: ignore[reportPrivateImportUsage]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import LetheError
-from lethe.train.core.iterates.projection import inward
+from lethe.train.core.iterates.projection import inward, joint_norm
 from lethe.train.core.tensors import dimension
 
 _SMALLEST, _LARGEST = 1e-30, 1e140
@@ -45,8 +45,7 @@ def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
     Raises:
         LetheError: an entry is not finite, or above 1e140 in size.
     """
-    norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64).cpu() for tensor in tensors if tensor.numel()]
-    norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+    norm = float(joint_norm(tensors)) if dimension(tensors) else 0.0
     if not norm < _LARGEST:
         raise LetheError(
             f"the norm to be bounded by {radius:g} is {norm:g}: training has diverged.",

@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
 from lethe.train.core.iterates.proximal import proximal_step
@@ -85,9 +86,9 @@ def _on_each(part: Regulariser) -> Stage:
 
 def _shrink_blocks(tensors: Sequence[Tensor], threshold: float, blocks: Literal["rows", "tensors"]) -> None:
     r"""$\arg\min_u k\sum_g\|u_g\| + \frac12\|u - x\|^2$: each block times $\max(0, 1 - k/\|x_g\|)$."""
-    for tensor in tensors:
-        dims = tuple(range(tensor.ndim)) if blocks == "tensors" else tuple(range(1, tensor.ndim))
-        norms = torch.linalg.vector_norm(tensor, dim=dims, keepdim=True) if dims else tensor.abs()
+    for tensor in (torch.atleast_1d(tensor) for tensor in tensors if tensor.numel()):
+        rows = tensor.reshape(1 if blocks == "tensors" else len(tensor), -1)
+        norms = pairwise_sum(rows.square()).sqrt().reshape(-1, *[1] * (tensor.ndim - 1))
         tensor.mul_(torch.where(norms > threshold, 1.0 - threshold / norms, 0.0))
 
 
@@ -113,19 +114,33 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
 
     Rounded inward: the sum is at most t, and so the distance between two results at most $\sqrt2\,t$.
 
-    Reference: Held, Wolfe, Crowder 1974; the sorting algorithm as in Duchi et al. 2008 (ICML), Figure 1.
+    Reference: Held, Wolfe, Crowder 1974, "Validation of subgradient optimization", Mathematical Programming 6.
     """
     point = torch.cat([tensor.reshape(-1).to(torch.float64) for tensor in tensors])
     if not bool(torch.isfinite(point).all()):
         raise LetheError("the parameters are not finite: training has diverged.", remedy="take smaller steps or less noise.")
-    point -= point.max()  # adding a constant to all entries changes nothing, and this one keeps t from vanishing beside them
-    ordered = point.sort(descending=True).values
-    shifts = (ordered.cumsum(0) - total) / torch.arange(1, len(point) + 1, dtype=torch.float64, device=point.device)
-    last = int((ordered > shifts).nonzero()[-1])
-    point = (point - shifts[last]).clamp_(min=0.0)
-    point *= inward_in_storage(total, tensors) / float(point.sum())
+    start = float(point.max()) - total
+    for _ in range(2):  # a constant added to all entries changes nothing, and next to 0 the threshold rounds as little as it is long
+        point -= _simplex_threshold(point, total, start)
+        start = 0.0
+    point.clamp_(min=0.0).mul_(inward_in_storage(total, tensors) / total)
     for tensor, part in zip(tensors, point.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view(tensor.shape))
+
+
+def _simplex_threshold(point: Tensor, total: float, start: float) -> float:
+    r"""$\theta$ with $\sum_i\max(x_i - \theta, 0) = t$, by Newton's steps: after the first they go up, for the sum is convex in $\theta$.
+
+    The sum is of differences, none below 0, so that it is off by a share of t: one of the $x_i$ would be by a share of theirs.
+    """
+    threshold, rising = start, False
+    while True:
+        inside = (point - threshold).clamp_(min=0.0)
+        count = max(1, int(inside.count_nonzero()))
+        following = threshold + (float(pairwise_sum(inside)) - total) / count
+        if following == threshold or (rising and following < threshold):
+            return threshold
+        threshold, rising = following, True
 
 
 def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
