@@ -54,7 +54,7 @@ def test_it_is_the_recursion_by_hand(design: str, physical_size: int | None, rel
     run = make_network_run(design, step_size=sizes, release=release, regulariser={"kind": "ridge", "strength": 0.1})
     expected = by_hand(make_network(), make_data(), run, batches(seed))
     got = fitted(run, batch_generator=batches(seed), physical_size=physical_size)
-    assert float((got - expected).abs().max()) < 1e-10  # nine steps of rounding in float64
+    assert float((got - expected).abs().max()) < 1e-8  # records are clipped by some 1e-9 less, see `sum_error`
     assert float((expected - flat(make_network())).norm()) > 0.05  # there was something to compute
 
 
@@ -66,7 +66,7 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     changes: dict[str, Any] = {"release": "last", "passes": 3, "noise_at": "pass_ends", "pass_weights": [0.0, 1.0, 2.0, 1.5]}
     run = make_network_run(design, regulariser={"kind": "ridge", "strength": 0.1}, **changes)
     expected = by_hand(make_network(), make_data(), run, batches(3))
-    assert float((fitted(run, physical_size=physical_size) - expected).abs().max()) < 1e-10
+    assert float((fitted(run, physical_size=physical_size) - expected).abs().max()) < 1e-8
     plain = by_hand(make_network(), make_data(), run.replace(pass_weights=None), batches(3))
     assert float((plain - expected).norm()) > 1e-3
 
@@ -80,7 +80,7 @@ def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str,
     assert float((whole - fitted(run.replace(noise_multiplier=0.0))).norm()) > 0.05
     for physical_size in (2, 50):
         again = fitted(run, physical_size=physical_size, noise_generator=np.random.default_rng(0))
-        assert float((again - whole).abs().max()) < 1e-10
+        assert float((again - whole).abs().max()) < 1e-8
 
 
 @pytest.mark.sampled(2)
@@ -98,8 +98,8 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     network = fit(model, CROSS_ENTROPY, (features, targets), run, seed=5, physical_size=2)
-    assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-9
-    assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-9
+    assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-8
+    assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-8
     assert as_planned(trained.run) == run
     assert network.run.loss.evidence == "declared"  # nothing projected the features
 
@@ -214,7 +214,7 @@ def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.opt
         for parameter, total in zip(twin.parameters(), sums, strict=True):
             parameter.grad = total / 5
         twins.step()
-    assert float((flat(model) - flat(twin)).abs().max()) < 1e-9
+    assert float((flat(model) - flat(twin)).abs().max()) < 1e-8
     assert as_planned(recorded.run) == run
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -101,6 +101,7 @@ class Look:
             self.random = self.random or draws.calls > 0 or self._chance.drew() or _drops(self._model)
             self._chance.rewind()
 
+    @torch.no_grad()
     def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere."""
         scale = float(losses[losses.isfinite()].abs().max()) if bool(losses.isfinite().any()) else 0.0

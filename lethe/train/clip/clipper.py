@@ -217,7 +217,7 @@ class Clipper:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
         if not self._sums.begun:
             self._survey()
-        return self._sums.take(list(self._names))
+        return self._sums.take([parameter for parameter in self._names if parameter.requires_grad])
 
     # The model as it is now.
 

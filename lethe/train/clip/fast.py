@@ -83,7 +83,7 @@ class Recording:
         self._computing = False  # a rule, which may call the layer again
 
     def watched(
-        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turned: bool | None = None
+        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
     ) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
 
@@ -92,11 +92,9 @@ class Recording:
         """
         if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
-        grouping = None
-        if turned is None:
-            turned = False
-            if len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
-                output, inputs, turned, grouping = self._laid_out(output, inputs)
+        turned, grouping = False, None
+        if len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
+            output, inputs, turned, grouping = self._laid_out(output, inputs, turnable)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
@@ -116,7 +114,7 @@ class Recording:
         """`watched`, of a step of a forward pass of our own, which has rows first."""
         if self._computing or not torch.is_grad_enabled():
             return output
-        return self.watched(layer, output, inputs, rule, turned=False)
+        return self.watched(layer, output, inputs, rule, turnable=False)
 
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook."""
@@ -191,10 +189,10 @@ class Recording:
     def _turned_back(self, tensor: Tensor) -> Tensor:
         return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor
 
-    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
+    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor], turnable: bool) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
         """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
         rows, records = len(output), self.records
-        if output.dim() > 2 and output.shape[1] == records:
+        if turnable and output.dim() > 2 and output.shape[1] == records:
             self.ambiguous = True
             if self.layout == "second" or rows % records != 0:
                 return output, inputs, True, None

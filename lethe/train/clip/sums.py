@@ -51,6 +51,7 @@ class ClippedSums:
         """Whether any had one that was not 0 either."""
         return None if self._moved is None else bool(self._moved)
 
+    @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
         """Add a batch.
 

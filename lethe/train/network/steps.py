@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 

@@ -51,6 +51,7 @@ def true_gradients(model: nn.Module, losses: Callable[[int], Tensor], records: i
     return {name: torch.stack(gradients) for name, gradients in rows.items()}
 
 
+@torch.no_grad()
 def agree(parts: dict[str, Part], truth: dict[str, Tensor], rel: float = 1e-9) -> None:
     """Norms, weighted sums, single gradients, sums over units, and what is left without a record are the true ones."""
     records = len(next(iter(truth.values())))
