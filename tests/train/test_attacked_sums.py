@@ -127,7 +127,7 @@ def test_every_door_clips_to_so_much_less(door: str, monkeypatch: pytest.MonkeyP
     """The margin itself is too small to be seen; with one of a quarter, a record moves the sum by three quarters."""
     seen: list[tuple[int | None, int]] = []
 
-    def quarter(run: lethe.Run, part: int | None, *, processes: int, device: torch.device) -> float:
+    def quarter(run: lethe.Run, part: int | None, *, processes: int) -> float:
         seen.append((part, processes))
         return 0.25
 
