@@ -182,9 +182,14 @@ def test_what_was_added_in_vain_is_no_sum() -> None:
     parameter = nn.Parameter(torch.zeros(1))
     one = {parameter: Rows(torch.ones(1, 1))}
     sums.add(one, {parameter: "p"}, torch.zeros(1), None)
-    with pytest.raises(KeyError), sums.all_or_nothing():
-        sums.add(one, {parameter: "p"}, torch.zeros(1), None)
-        raise KeyError
+
+    def failing() -> None:
+        with sums.all_or_nothing():
+            sums.add(one, {parameter: "p"}, torch.zeros(1), None)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
     with sums.all_or_nothing():
         sums.add(one, {parameter: "p"}, torch.zeros(1), None)
     assert float(sums.take([parameter])[parameter]) == pytest.approx(2.0, rel=1e-6)

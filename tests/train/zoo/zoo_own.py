@@ -210,7 +210,6 @@ def own(build: Callable[[], nn.Module], batch: Callable[[], Batch], **told: Any)
     return Member(build=build, batch=batch, **{"losses": classified, **told})
 
 
-
 OWN: dict[str, Member] = {
     "perceptron": own(lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 9), nn.Tanh(), nn.Linear(9, 3)), pictures),
     "ResNet with group normalisation": own(residual, pictures),
@@ -243,9 +242,7 @@ OWN: dict[str, Member] = {
         lambda: {"input": tokens(7), "targets": classes()},
     ),
     "convolutions with weight_norm": own(normed, lambda: {"input": numbers(4, 8), "targets": classes()}),
-    "mixture of experts": own(
-        Experts, words, losses=lambda output, targets: classified(output[0], targets), how=ALONE, why=PICKED
-    ),
+    "mixture of experts": own(Experts, words, losses=lambda output, targets: classified(output[0], targets), how=ALONE, why=PICKED),
     "mixture of experts, balanced": own(
         Experts,
         words,
@@ -255,9 +252,12 @@ OWN: dict[str, Member] = {
         refusal="depends on the other records",
     ),
     "contrastive loss": own(
-        residual, pictures, losses=contrasted, how="refused", why="each loss is made of all records of its batch", refusal="depends on the other records"
+        residual,
+        pictures,
+        losses=contrasted,
+        how="refused",
+        why="each loss is made of all records of its batch",
+        refusal="depends on the other records",
     ),
-    "activation checkpoints": own(
-        Checkpointed, lambda: {"given": numbers(8), "targets": classes()}
-    ),
+    "activation checkpoints": own(Checkpointed, lambda: {"given": numbers(8), "targets": classes()}),
 }

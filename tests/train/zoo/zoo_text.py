@@ -6,7 +6,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from zoo_member import ALONE, PICKED, TABLE, VMAP, Batch, Member, classes, classified, next_words, padding, tokens, told, without_chance, words
+from zoo_member import (
+    ALONE,
+    PICKED,
+    TABLE,
+    VMAP,
+    Batch,
+    Member,
+    classes,
+    classified,
+    next_words,
+    padding,
+    tokens,
+    told,
+    without_chance,
+    words,
+)
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -96,9 +111,7 @@ STATE_SPACE: dict[str, Any] = {"state_size": 4, "conv_kernel": 3, "expand": 2, "
 
 TEXT: dict[str, Member] = {
     "GPT-2": causal("GPT2LMHeadModel", **GPT),
-    "GPT-2, checkpointed": Member(
-        build=checkpointed, batch=causal_batch, losses=next_words
-    ),
+    "GPT-2, checkpointed": Member(build=checkpointed, batch=causal_batch, losses=next_words),
     "GPT-2, classification": classifier("GPT2ForSequenceClassification", **GPT),
     "GPT (OpenAI)": causal("OpenAIGPTLMHeadModel", **GPT),
     "GPT-Neo": causal("GPTNeoForCausalLM", attention_types=[[["global", "local"], 1]], num_layers=2, num_heads=2, window_size=4),
