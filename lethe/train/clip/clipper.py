@@ -183,7 +183,7 @@ class Clipper:
         look = None
         if self.isolation == "checked" and self._schedule.due(records, self._state):
             look = self._look(batch, counted, collated)
-        reason = ""
+        reason, tried = "", list(self._tried)
         while True:
             way = self._tried[0]
             try:
@@ -196,6 +196,7 @@ class Clipper:
                         look.after()
                 break
             except (LetheError, torch.OutOfMemoryError):
+                self._again(tried)
                 raise
             except (*FAILURES, _Differs) as error:
                 if len(self._tried) == 1 or not (isinstance(error, _Differs) or self._recurs(way, batch, records)):
@@ -206,8 +207,12 @@ class Clipper:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
-                    if look is not None:
-                        look.refuse_mixed(self.precision)
+                    try:
+                        if look is not None:
+                            look.refuse_mixed(self.precision)
+                    except InputError:
+                        self._again(tried)
+                        raise
         if reason and way.name != FAST:
             self._warn(way, reason)
         self.ways.add(way.name)
@@ -261,7 +266,7 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no squeeze() of all dimensions, no topk or quantile over the batch.",
+                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch.",
             ) from error
 
     def _warn(self, way: Way, reason: str) -> None:
@@ -277,6 +282,10 @@ class Clipper:
             return True
         return way.name != FAST
 
+    def _again(self, ways: list[Way]) -> None:
+        """What was refused is looked at once more, whoever tries it again."""
+        self._tried, self._schedule = ways, Schedule()
+
     # Three ways.
 
     def _isolated_sums(
@@ -287,7 +296,7 @@ class Clipper:
         told: Tensor | None = None
         for rows, parts, losses in self._isolated(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
-                self._require(look, parts, losses[1], rows)
+                self._require(way, look, parts, losses[1], rows)
             self._sums.add(parts, self._names, losses[0], None)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
@@ -298,13 +307,13 @@ class Clipper:
     ) -> Tensor:
         if look is not None and look.random:
             told = look.same_draws(records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1])
-            self._require(look, *told, range(records))
+            self._require(way, look, *told, range(records))
         parts, losses = self._gradients(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(look, parts, losses, range(records))
+                self._require(way, look, parts, losses, range(records))
             else:
-                self._require(look, *self._gradients(way, batch, records, None), range(records))
+                self._require(way, look, *self._gradients(way, batch, records, None), range(records))
         if units is None:
             self._sums.add(parts, self._names, losses, counted)
             return losses
@@ -315,9 +324,12 @@ class Clipper:
         self._sums.add(grouped, self._names, table(losses).sum(1), None)
         return losses
 
-    def _require(self, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
+    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True
-        if said := look.difference(parts, losses, rows, self.precision):
+        said = look.difference(parts, losses, rows, self.precision)
+        if way.name == FAST and not said:
+            said = look.apart(losses, self.precision, side_by_side=way.layout == LAYOUTS[1])
+        if said:
             raise _Differs(said)
 
     def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
