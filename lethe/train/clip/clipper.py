@@ -162,6 +162,8 @@ class Clipper:
             InputError: the losses are not one a record, or depend on other records.
             HypothesisError: the forward pass writes into the model, or keeps what it saw; looked for in checked batches.
         """
+        if counted is not None and units is not None:
+            raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
         records = records_of(batch)
         if not records:
             return torch.zeros(0)
@@ -317,8 +319,6 @@ class Clipper:
         if units is None:
             self._sums.add(parts, self._names, losses, counted)
             return losses
-        if counted is not None:
-            raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
         table = Table([list(rows) for rows in units], losses.device)
         grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
         self._sums.add(grouped, self._names, table(losses).sum(1), None)

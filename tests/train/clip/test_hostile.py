@@ -106,7 +106,7 @@ def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins
 
     model = Between(between)
     clipper = Clipper(model, lambda batch: squares(model(batch)), 0.1)
-    for number in range(3):  # noqa: B007 - `between` reads it
+    for number in range(3):
         clipper.add(rows(number))
     number = 3
     with pytest.raises(InputError, match="depends on the other records"):
