@@ -139,7 +139,8 @@ class Look:
             differs = ((there - alone).abs() > allowed) & alone.isfinite() & there.isfinite()
             if bool(differs.any()):
                 worst = int(differs.nonzero()[0, 0])
-                return f"the loss of record {half[worst]} is {float(there[worst]):.6g} in its batch and {float(alone[worst]):.6g} in half of it"
+                whole, part = float(there[worst]), float(alone[worst])
+                return f"the loss of record {half[worst]} is {whole:.6g} in its batch and {part:.6g} in half of it"
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:
@@ -203,8 +204,8 @@ class Look:
                     f"record {record} has another gradient in {self._names[parameter]} {when} (off by {error:.3g} of {whole:.3g}): "
                     "the model or the loss keeps what it saw, or draws numbers in a way that cannot be repeated.",
                     source="the check of a batch: a record alone before and after the others",
-                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw from "
-                    "torch's global generator.",
+                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw "
+                    "from torch's global generator.",
                 )
 
 

@@ -237,6 +237,9 @@ class Clipper:
         self._known = self._told()
         self._names = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self._layers: list[Layer] = layers_of(self.model)
+        for parameter in self.model.parameters():
+            if parameter.is_floating_point():
+                self.precision = coarser(self.precision, parameter.dtype)
         self._state = (tuple(self._names.values()), tuple(module.training for module in self._modules))
         self._device = next(iter(self._names)).device
         self._limit = limit_of(self._gradient_memory, self._device)
@@ -326,7 +329,8 @@ class Clipper:
 
     def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True
-        said = look.difference(parts, losses, rows, self.precision)
+        with torch.no_grad():
+            said = look.difference(parts, losses, rows, self.precision)
         if way.name == FAST and not said:
             said = look.apart(losses, self.precision, side_by_side=way.layout == LAYOUTS[1])
         if said:

@@ -251,8 +251,10 @@ HOSTILE: dict[str, Between_] = {
     for function in (
         with_past_batches, with_the_batch_before, with_a_running_number, with_a_global_bank, with_a_global_mean,
         with_keys_of_the_first_batch, with_a_scale_of_the_first_batch, with_one_record_of_the_first_batch, with_a_buffer,
-        with_a_buffer_put_anew, mixup, mixup_with_a_fixed_seed, shuffled_with_a_fixed_seed, masked_by_a_seed_of_the_batch, in_batch_negatives,
-        over_the_detached_maximum, masked_by_the_batch, above_the_median, weighed_in_numpy, by_rank, moving_teacher, attention_over_the_batch,
+        with_a_buffer_put_anew, mixup,
+        mixup_with_a_fixed_seed, shuffled_with_a_fixed_seed, masked_by_a_seed_of_the_batch, in_batch_negatives,
+        over_the_detached_maximum, masked_by_the_batch, above_the_median,
+        weighed_in_numpy, by_rank, moving_teacher, attention_over_the_batch,
         folded_wrongly, gathered_halves, sorted_by_size, centred_by_an_outer_loop, shifted, routed, in_the_backward_pass,
         over_the_largest_gradient, normalised, centred_with_gradients, centred_and_dropped, in_large_batches, saved_coarsely,
         set_by_the_first_batch, two_of_them,
