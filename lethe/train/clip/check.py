@@ -7,6 +7,7 @@ deceive it is not looked for; `isolation="enforced"` is for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,12 +81,7 @@ class Look:
         self._chance = Chance()
         self.random = False
         self._before = {record: self._alone(rows) for record, rows in self._records.items()}
-        self._batch = batch
-
-    @property
-    def records(self) -> list[int]:
-        """Those that are compared."""
-        return list(self._records)
+        self._batch, self._usable = batch, usable
 
     def _alone(self, rows: Any) -> tuple[Gradient, Tensor]:
         return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), rows))
@@ -104,13 +100,11 @@ class Look:
     @torch.no_grad()
     def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere."""
-        scale = float(losses[losses.isfinite()].abs().max()) if bool(losses.isfinite().any()) else 0.0
-        for record, (gradient, loss) in self._before.items():
+        if said := self._other_loss(losses, rows, precision):
+            return said
+        for record, (gradient, _) in self._before.items():
             if record not in rows:
                 continue
-            there, here = float(losses[rows.index(record)]), float(loss)
-            if abs(there - here) > ALLOWED[coarser(losses.dtype, precision)] * scale:
-                return f"the loss of record {record} is {there:.6g} in its batch and {here:.6g} alone"
             whole = _norm(gradient.values())
             if not whole < float("inf"):  # nor is it NaN
                 continue
@@ -121,9 +115,33 @@ class Look:
                 error, size = float((one - alone).double().norm()), float(alone.double().norm())
                 if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
                     name = self._names[parameter]
-                    return (
-                        f"the gradient of record {record} in {name} is off by {error:.3g} from that of the record alone, of norm {size:.3g}"
-                    )
+                    return f"the gradient of record {record} in {name} is off by {error:.3g} from its own alone, of norm {size:.3g}"
+        return None
+
+    def _other_loss(self, losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
+        scale = _scale(losses)
+        for record, (_, loss) in self._before.items():
+            if record in rows:
+                there, alone = float(losses[rows.index(record)]), float(loss)
+                if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale:
+                    return f"the loss of record {record} is {there:.6g} in its batch and {alone:.6g} alone"
+        return None
+
+    def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
+        """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves."""
+        order = sample(self._usable, len(self._usable))
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            if not half or len(half) == len(losses):
+                continue
+            rows, count = rows_of(self._batch, half), len(half)
+            alone = self.same_draws(count, partial(self._losses, rows), side_by_side=side_by_side).detach()
+            there = losses[half]
+            allowed = ALLOWED[coarser(losses.dtype, precision)] * _scale(losses)
+            differs = ((there - alone).abs() > allowed) & alone.isfinite() & there.isfinite()
+            if bool(differs.any()):
+                worst = int(differs.nonzero()[0, 0])
+                whole, part = float(there[worst]), float(alone[worst])
+                return f"the loss of record {half[worst]} is {whole:.6g} in its batch and {part:.6g} in half of it"
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:
@@ -138,21 +156,17 @@ class Look:
             with torch.no_grad():
                 return self._losses(self._batch).detach()
 
+        told = ""
         for layout in (False, True):
             try:
                 together = self.same_draws(records, computed, side_by_side=layout)
+                told = self._other_loss(together, range(records), precision) or self.apart(together, precision, side_by_side=layout)
             except FAILURES:  # it takes no batch, or none without gradients
                 return
-            alone = torch.cat([loss.reshape(1) for _, loss in self._before.values()])
-            scale = together[together.isfinite()].abs().max() if bool(together.isfinite().any()) else 0.0
-            apart = (together[self.records] - alone).abs() > ALLOWED[coarser(together.dtype, precision)] * scale
-            apart &= alone.isfinite()
-            if not bool(apart.any()):
+            if not told:
                 return
-        worst = int(apart.nonzero()[0, 0])
         raise InputError(
-            f"the loss of record {self.records[worst]} is {float(together[self.records[worst]]):.6g} in its batch and "
-            f"{float(alone[worst]):.6g} alone: it depends on the other records.",
+            f"{told}: it depends on the other records.",
             source="the check of a batch against its records alone",
             remedy=f"{BATCH_STATISTICS} Mask padding in averages and attention; leave out what is computed of a whole batch.",
         )
@@ -191,9 +205,14 @@ class Look:
                     f"record {record} has another gradient in {self._names[parameter]} {when} (off by {error:.3g} of {whole:.3g}): "
                     "the model or the loss keeps what it saw, or draws numbers in a way that cannot be repeated.",
                     source="the check of a batch: a record alone before and after the others",
-                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw from "
-                    "torch's global generator.",
+                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw "
+                    "from torch's global generator.",
                 )
+
+
+def _scale(losses: Tensor) -> float:
+    finite = losses[losses.isfinite()]
+    return float(finite.abs().max()) if len(finite) else 0.0
 
 
 def _norm(tensors: Any) -> float:

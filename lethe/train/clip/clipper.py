@@ -162,6 +162,8 @@ class Clipper:
             InputError: the losses are not one a record, or depend on other records.
             HypothesisError: the forward pass writes into the model, or keeps what it saw; looked for in checked batches.
         """
+        if counted is not None and units is not None:
+            raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
         records = records_of(batch)
         if not records:
             return torch.zeros(0)
@@ -183,7 +185,7 @@ class Clipper:
         look = None
         if self.isolation == "checked" and self._schedule.due(records, self._state):
             look = self._look(batch, counted, collated)
-        reason = ""
+        reason, tried = "", list(self._tried)
         while True:
             way = self._tried[0]
             try:
@@ -196,6 +198,7 @@ class Clipper:
                         look.after()
                 break
             except (LetheError, torch.OutOfMemoryError):
+                self._again(tried)
                 raise
             except (*FAILURES, _Differs) as error:
                 if len(self._tried) == 1 or not (isinstance(error, _Differs) or self._recurs(way, batch, records)):
@@ -206,8 +209,12 @@ class Clipper:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
-                    if look is not None:
-                        look.refuse_mixed(self.precision)
+                    try:
+                        if look is not None:
+                            look.refuse_mixed(self.precision)
+                    except InputError:
+                        self._again(tried)
+                        raise
         if reason and way.name != FAST:
             self._warn(way, reason)
         self.ways.add(way.name)
@@ -230,6 +237,9 @@ class Clipper:
         self._known = self._told()
         self._names = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         self._layers: list[Layer] = layers_of(self.model)
+        for parameter in self.model.parameters():
+            if parameter.is_floating_point():
+                self.precision = coarser(self.precision, parameter.dtype)
         self._state = (tuple(self._names.values()), tuple(module.training for module in self._modules))
         self._device = next(iter(self._names)).device
         self._limit = limit_of(self._gradient_memory, self._device)
@@ -261,7 +271,7 @@ class Clipper:
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
                 source="the check of a batch against its records alone",
-                remedy="let both take a batch of one record: no squeeze() of all dimensions, no topk or quantile over the batch.",
+                remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch.",
             ) from error
 
     def _warn(self, way: Way, reason: str) -> None:
@@ -277,6 +287,10 @@ class Clipper:
             return True
         return way.name != FAST
 
+    def _again(self, ways: list[Way]) -> None:
+        """What was refused is looked at once more, whoever tries it again."""
+        self._tried, self._schedule = ways, Schedule()
+
     # Three ways.
 
     def _isolated_sums(
@@ -287,7 +301,7 @@ class Clipper:
         told: Tensor | None = None
         for rows, parts, losses in self._isolated(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
-                self._require(look, parts, losses[1], rows)
+                self._require(way, look, parts, losses[1], rows)
             self._sums.add(parts, self._names, losses[0], None)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
@@ -298,26 +312,28 @@ class Clipper:
     ) -> Tensor:
         if look is not None and look.random:
             told = look.same_draws(records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1])
-            self._require(look, *told, range(records))
+            self._require(way, look, *told, range(records))
         parts, losses = self._gradients(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
-                self._require(look, parts, losses, range(records))
+                self._require(way, look, parts, losses, range(records))
             else:
-                self._require(look, *self._gradients(way, batch, records, None), range(records))
+                self._require(way, look, *self._gradients(way, batch, records, None), range(records))
         if units is None:
             self._sums.add(parts, self._names, losses, counted)
             return losses
-        if counted is not None:
-            raise InputError("counted: given together with units.", remedy="leave out the rows that are no records.")
         table = Table([list(rows) for rows in units], losses.device)
         grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
         self._sums.add(grouped, self._names, table(losses).sum(1), None)
         return losses
 
-    def _require(self, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
+    def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True
-        if said := look.difference(parts, losses, rows, self.precision):
+        with torch.no_grad():
+            said = look.difference(parts, losses, rows, self.precision)
+        if way.name == FAST and not said:
+            said = look.apart(losses, self.precision, side_by_side=way.layout == LAYOUTS[1])
+        if said:
             raise _Differs(said)
 
     def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:

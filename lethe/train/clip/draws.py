@@ -1,4 +1,4 @@
-"""Random layers under the check: every record is given the draws of one, so that a batch and a record alone can be compared in training mode.
+"""Random layers under the check: every record is given the draws of one, so that a batch and a record alone can be compared in training.
 
 What a function draws without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator
 of one's own are not seen.

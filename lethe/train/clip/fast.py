@@ -93,8 +93,10 @@ class Recording:
         if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
         turned, grouping = False, None
-        if len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
-            output, inputs, turned, grouping = self._laid_out(output, inputs, turnable)
+        if not turnable:
+            grouping = self._several_each(len(output))
+        elif len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
+            output, inputs, turned, grouping = self._laid_out(output, inputs)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
 
@@ -102,7 +104,7 @@ class Recording:
             if not held:
                 raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
-            saved = held.pop().saved_tensors
+            saved = tuple(map(Tensor.detach, held.pop().saved_tensors))
             if turned:
                 gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)
@@ -189,10 +191,10 @@ class Recording:
     def _turned_back(self, tensor: Tensor) -> Tensor:
         return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor
 
-    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor], turnable: bool) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
+    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
         """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
         rows, records = len(output), self.records
-        if turnable and output.dim() > 2 and output.shape[1] == records:
+        if output.dim() > 2 and output.shape[1] == records:
             self.ambiguous = True
             if self.layout == "second" or rows % records != 0:
                 return output, inputs, True, None
@@ -206,7 +208,16 @@ class Recording:
         if rows == 1:
             wide = [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
             return output.expand(records, *output.shape[1:]), wide, False, None
-        return output, inputs, False, (Interleaved if self.layout == "interleaved" else Blocks)(records, rows // records)
+        return output, inputs, False, self._several_each(rows)
+
+    def _several_each(self, rows: int) -> Grouping | None:
+        """How k rows of each record lie."""
+        if rows == self.records:
+            return None
+        self.ambiguous = True
+        if rows % self.records:
+            raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
+        return (Interleaved if self.layout == "interleaved" else Blocks)(self.records, rows // self.records)
 
 
 @contextmanager

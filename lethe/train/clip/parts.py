@@ -345,7 +345,8 @@ def between(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) ->
     if isinstance(one, TokenRows) and isinstance(other, TokenRows):
         return _where_equal(one.tokens, other.tokens, one.gradients, other.gradients)
     product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
-    assert isinstance(product, OuterProducts) and isinstance(looked_up, TokenRows)
+    assert isinstance(product, OuterProducts)
+    assert isinstance(looked_up, TokenRows)
     places = looked_up.tokens[:, None].expand(-1, product.gradients.shape[1], -1)
     hit = product.gradients.gather(2, places).double()
     return hit.mul_(torch.bmm(product.inputs.double(), looked_up.gradients.double().mT)).sum(2).sum(1)

@@ -116,10 +116,10 @@ class ClippedSums:
                 remedy="freeze, unfreeze or replace parameters between two steps only.",
             )
         sums, self._sums = self._sums, {}
+        ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
-            if parameter not in sums:
-                sums[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64)
-        return sums
+            ordered[parameter] = sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
+        return ordered
 
     def _members(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str]) -> list[list[tuple[nn.Parameter, Part]]]:
         if len(self._groups) == 1:

@@ -1,6 +1,5 @@
 """No record moves the sums by more than C, in exact arithmetic on what was computed: records made to be rounded badly."""
 
-import math
 from collections.abc import Callable
 from unittest.mock import patch
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 import lethe
 from lethe.errors import InputError
 from lethe.train.clip import METHODS, Clipper, Group, parts
+from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.memory import Memory
 from lethe.train.clip.parts import CANCELLED, OuterProducts, Rows
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
 from lethe.train.clip.sums import ClippedSums
-from lethe.train.clip.in_float64 import CHAIN
 
 GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
 NUMBERS = 16  # of trained numbers, which all have the same gradient
@@ -171,10 +171,13 @@ def test_sums_of_parameters_that_were_frozen_meanwhile_are_not_lost_silently() -
     clipper = Clipper(model, lambda rows: model(rows).sum(1), isolation="declared")
     clipper.add(torch.randn(6, 4))
     model.bias.requires_grad_(False)
+    assert len(clipper.take()) == 2
+    model.bias.requires_grad_(True)
+    clipper.add(torch.randn(6, 4))
+    model.bias.requires_grad_(False)
+    clipper.add(torch.randn(6, 4))
     with pytest.raises(InputError, match="no longer trained"):
         clipper.take()
-    model.bias.requires_grad_(True)
-    assert len(clipper.take()) == 2
 
 
 def test_what_was_added_in_vain_is_no_sum() -> None:
@@ -182,9 +185,14 @@ def test_what_was_added_in_vain_is_no_sum() -> None:
     parameter = nn.Parameter(torch.zeros(1))
     one = {parameter: Rows(torch.ones(1, 1))}
     sums.add(one, {parameter: "p"}, torch.zeros(1), None)
-    with pytest.raises(KeyError), sums.all_or_nothing():
-        sums.add(one, {parameter: "p"}, torch.zeros(1), None)
-        raise KeyError
+
+    def failing() -> None:
+        with sums.all_or_nothing():
+            sums.add(one, {parameter: "p"}, torch.zeros(1), None)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
     with sums.all_or_nothing():
         sums.add(one, {parameter: "p"}, torch.zeros(1), None)
     assert float(sums.take([parameter])[parameter]) == pytest.approx(2.0, rel=1e-6)

@@ -13,21 +13,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from zoo_adapters import ADAPTERS
-from zoo_member import FOLDED, Batch, Member
+from zoo_member import ALONE, VMAP, Batch, Member
 from zoo_own import OWN
 from zoo_pictures import PICTURES
 from zoo_text import TEXT
 
 from lethe.errors import LetheError
-from lethe.train.clipping import Clipper
-from lethe.train.clipping.records.folds import Folds
-from lethe.train.network.micro_batches import add_batch
+from lethe.train.clip import Clipper
 
 TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
 GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}
 ZOO = {name: member for members in GROUPS.values() for name, member in members.items()}
 DOCS = Path(__file__).parents[3] / "docs"
-WAYS = ("per layer", FOLDED, "record by record", "refused")
+WAYS = ("fast", VMAP, ALONE, "refused")
 # What people ask for by name.
 NAMED = (
     "GPT-2|OPT|DeBERTa|XLNet|Longformer|Swin|Mamba|BEiT|MVit|Mixtral|IA3|AdaLoRA|VeRA|LoHa|BERT|RoBERTa|DistilBERT|ALBERT|"
@@ -43,32 +41,29 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-def outcome(member: Member, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> Outcome:
+def outcome(member: Member, device: str = "cpu") -> Outcome:
     torch.manual_seed(0)
     model, batch = member.build().to(device), {name: tensor.to(device) for name, tensor in member.batch().items()}
-    targets = batch["targets"]
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    truth = torch.zeros(len(targets), 1, device=device)
+    records = len(batch["targets"])
+    truth = torch.zeros(records, 1, device=device)
     if member.how != "refused":
-        truth = torch.stack([alone(member, model, batch, record, trained) for record in range(len(targets))])
+        truth = torch.stack([alone(member, model, batch, record, trained) for record in range(records)])
     norms = truth.norm(dim=1)
     clip_norm = float(norms.median()) or 1.0  # half of the records are clipped
     expected = (truth * (clip_norm / norms).clamp(max=1)[:, None]).sum(0)
-    folded = noted(monkeypatch)
     try:
-        clipper = Clipper(model, clip_norm=clip_norm)
+        clipper = Clipper(model, lambda rows: member.asked(model, rows), clip_norm)
         errors = []
-        for _ in range(3):  # the last one without the self-check
-            add_batch(
-                clipper, lambda rows: called(model, batch, rows), lambda output, rows: member.losses(output, targets[rows]), len(targets)
-            )
-            told = clipper.take()
-            error = torch.cat([told[parameter].flatten() for parameter in trained]) - expected
+        for _ in range(3):  # the last one without the check
+            clipper.add(batch)
+            sums = clipper.take()
+            error = torch.cat([sums[parameter].flatten() for parameter in trained]) - expected
             errors.append(float(error.norm() / norms.clamp(max=clip_norm).sum()))
     except LetheError as error:
         return Outcome("refused", reason=str(error))
-    how = str(clipper.formed)
-    return Outcome(FOLDED if how == "per layer" and folded else how, max(errors))
+    (how,) = clipper.ways
+    return Outcome(how, max(errors))
 
 
 def alone(member: Member, model: nn.Module, batch: Batch, record: int, trained: list[nn.Parameter]) -> Tensor:
@@ -76,25 +71,6 @@ def alone(member: Member, model: nn.Module, batch: Batch, record: int, trained: 
     losses = member.asked(model, {name: tensor[record : record + 1] for name, tensor in batch.items()})
     told: Any = torch.autograd.grad(losses.sum(), trained, allow_unused=True)
     return torch.cat([(torch.zeros_like(p) if gradient is None else gradient).flatten() for p, gradient in zip(trained, told, strict=True)])
-
-
-def called(model: nn.Module, batch: Batch, rows: slice) -> Any:
-    given = {name: tensor[rows] for name, tensor in batch.items() if name != "targets"}
-    return model(**given)
-
-
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The folds that are made from here on."""
-    found: list[int] = []
-    fold = Folds.fold
-
-    def noting(self: Folds, tensor: Tensor) -> int | None:
-        told = fold(self, tensor)
-        found.extend([] if told is None else [told])
-        return told
-
-    monkeypatch.setattr(Folds, "fold", noting)
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -109,9 +85,9 @@ def doubles() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def require(name: str, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> None:
+def require(name: str, device: str = "cpu") -> None:
     member = ZOO[name]
-    told = outcome(member, monkeypatch, device)
+    told = outcome(member, device)
     assert told.how == member.how, told.reason
     assert told.error <= TOLERANCE
     assert re.search(member.refusal, told.reason)
@@ -120,26 +96,26 @@ def require(name: str, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> 
 @pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OWN)
-def test_plain_architectures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    require(name, monkeypatch)
+def test_plain_architectures(name: str) -> None:
+    require(name)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [*TEXT, *PICTURES, *ADAPTERS])
-def test_architectures_of_transformers_and_peft(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_architectures_of_transformers_and_peft(name: str) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("peft")
-    require(name, monkeypatch)
+    require(name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*ZOO] if torch.cuda.is_available() else [])
-def test_architectures_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_architectures_on_a_gpu(name: str) -> None:
     if name not in OWN:
         pytest.importorskip("transformers")
         pytest.importorskip("peft")
-    require(name, monkeypatch, "cuda")
+    require(name, "cuda")
 
 
 def table() -> str:
@@ -173,7 +149,7 @@ def test_the_pages_show_the_zoo() -> None:
     assert {member.how for member in ZOO.values()} == set(WAYS)
     assert all(any(re.search(rf"\b{name}\b", member, re.IGNORECASE) for member in ZOO) for name in NAMED.split("|"))
     assert sum(len(members) for members in GROUPS.values()) == len(ZOO)
-    assert all(member.why and (member.refusal or member.how != "refused") for member in ZOO.values() if member.how != "per layer")
+    assert all(member.why and (member.refusal or member.how != "refused") for member in ZOO.values() if member.how != "fast")
     for page, made in PAGES.items():
         assert f"<!-- zoo -->\n{made()}<!-- end of the zoo -->\n" in (DOCS / page).read_text()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from zoo_member import ALONE, Batch, Member, next_words, padding, tokens, told, without_chance
+from zoo_member import ALONE, PREPARED, Batch, Member, next_words, padding, tokens, told, without_chance
 from zoo_text import GPT, GROUPED, SIZES, made
 
 
@@ -57,9 +57,6 @@ ADAPTERS: dict[str, Member] = {
 told(
     ADAPTERS,
     ALONE,
-    {
-        "LoHa": "its weights come from a torch.autograd.Function of peft's own",
-        "OFT": "it writes parameters into a matrix in place",
-        "BOFT": "its matrices are multiplied block by block, of the shape of one record",
-    },
+    dict.fromkeys(("DoRA", "LoHa", "LoKr", "VB-LoRA"), PREPARED)
+    | dict.fromkeys(("prompt tuning", "P-tuning"), "the prompt is made for all records, and repeated to as many as there are"),
 )

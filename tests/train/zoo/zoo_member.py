@@ -22,15 +22,15 @@ class Member:
         build: the model, on the default dtype, random weights.
         batch: its batch, records first, of tensors named as the model's arguments; "targets" is the loss's.
         losses: (what the model gave, targets) -> shape (B,).
-        how: it trains: "per layer", "per layer, folded", "record by record"; or "refused".
-        why: in words, where it is not "per layer".
+        how: it trains: "fast", "vmap" or "alone"; or "refused".
+        why: in words, where it is not "fast".
         refusal: what the error says, a regular expression.
     """
 
     build: Callable[[], nn.Module]
     batch: Callable[[], Batch]
     losses: Callable[[Any, Tensor], Tensor]
-    how: str = "per layer"
+    how: str = "fast"
     why: str = ""
     refusal: str = ""
 
@@ -95,9 +95,10 @@ def without_chance(model: nn.Module) -> nn.Module:
     return model.train()
 
 
-FOLDED = "per layer, folded"
-ALONE = "record by record"
-ROWS = "layers are given several rows of each record, in the records' order"
+VMAP, ALONE = "vmap", "alone"
+PICKED = "each expert picks its tokens"
+TABLE = "positions are looked up the same for all records, and changed before they meet them"
+PREPARED = "weights are made of parameters, and of no record, outside of the layer that uses them"
 
 
 def told(members: dict[str, Member], how: str, why: dict[str, str], refusal: str = "") -> None:

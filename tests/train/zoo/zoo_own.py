@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import weight_norm
 from torch.utils.checkpoint import checkpoint
-from zoo_member import ALONE, FOLDED, ROWS, Batch, Member, classes, classified, numbers, tokens
+from zoo_member import ALONE, PICKED, Batch, Member, classes, classified, numbers, tokens
 
 
 class Block(nn.Module):
@@ -210,9 +210,6 @@ def own(build: Callable[[], nn.Module], batch: Callable[[], Batch], **told: Any)
     return Member(build=build, batch=batch, **{"losses": classified, **told})
 
 
-IN_ROWS = {"how": FOLDED, "why": ROWS}
-BY_RECORD = {"how": ALONE}
-
 OWN: dict[str, Member] = {
     "perceptron": own(lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 9), nn.Tanh(), nn.Linear(9, 3)), pictures),
     "ResNet with group normalisation": own(residual, pictures),
@@ -224,19 +221,17 @@ OWN: dict[str, Member] = {
         refusal="GroupNorm",
     ),
     "ConvNeXt block by block": own(convnext, pictures),
-    "MViT": own(MultiscaleViT, given, **BY_RECORD, why="convolutions are given heads as rows, in an order that was changed"),
+    "MViT": own(MultiscaleViT, given),
     "MLP-Mixer": own(Mixer, given),
     "U-Net": own(Unet, given),
-    "siamese, as pairs": own(lambda: Siamese(pairs=True), lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()}, **IN_ROWS),
+    "siamese, as pairs": own(lambda: Siamese(pairs=True), lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()}),
     "siamese, one batch after the other": own(
         lambda: Siamese(pairs=False),
         lambda: {"given": numbers(2, 3, 16, 16), "targets": classes()},
-        **BY_RECORD,
-        why="nothing shows which rows belong to which record: give pairs, (records, 2, ...)",
     ),
     "LSTM": own(lambda: Recurrent(nn.LSTM), words),
     "GRU": own(lambda: Recurrent(nn.GRU), words),
-    "LSTM, cell by cell": own(CellByCell, words, **BY_RECORD, why="nn.LSTMCell has no rule"),
+    "LSTM, cell by cell": own(CellByCell, words),
     "Transformer encoder": own(
         lambda: nn.Sequential(
             nn.Embedding(31, 8),
@@ -247,21 +242,22 @@ OWN: dict[str, Member] = {
         lambda: {"input": tokens(7), "targets": classes()},
     ),
     "convolutions with weight_norm": own(normed, lambda: {"input": numbers(4, 8), "targets": classes()}),
-    "mixture of experts": own(
-        Experts, words, losses=lambda output, targets: classified(output[0], targets), **BY_RECORD, why="each expert picks its tokens"
-    ),
+    "mixture of experts": own(Experts, words, losses=lambda output, targets: classified(output[0], targets), how=ALONE, why=PICKED),
     "mixture of experts, balanced": own(
         Experts,
         words,
         losses=balanced,
         how="refused",
         why="the load-balancing loss is one of the whole batch: leave it out",
-        refusal="another than that of the record alone",
+        refusal="depends on the other records",
     ),
     "contrastive loss": own(
-        residual, pictures, losses=contrasted, how="refused", why="each loss is made of all records of its batch", refusal="record"
+        residual,
+        pictures,
+        losses=contrasted,
+        how="refused",
+        why="each loss is made of all records of its batch",
+        refusal="depends on the other records",
     ),
-    "activation checkpoints": own(
-        Checkpointed, lambda: {"given": numbers(8), "targets": classes()}, **BY_RECORD, why="layers are computed twice"
-    ),
+    "activation checkpoints": own(Checkpointed, lambda: {"given": numbers(8), "targets": classes()}),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zoo_member import ALONE, FOLDED, ROWS, Batch, Member, classes, classified, numbers, tokens, told, words
+from zoo_member import TABLE, VMAP, Batch, Member, classes, classified, numbers, tokens, told, words
 from zoo_text import BART, SIZES, made
 
 VISION: dict[str, Any] = {
@@ -130,13 +130,5 @@ PICTURES: dict[str, Member] = {
     ),
 }
 
-told(PICTURES, FOLDED, {"Swin v2": ROWS})
-told(
-    PICTURES,
-    ALONE,
-    {
-        "Swin": "a table of positions is joined to masks of all windows of all records",
-        "WavLM": "it needs the memory layout that its layers have when they are not recorded",
-    },
-)
+told(PICTURES, VMAP, dict.fromkeys(("BEiT", "Data2Vec (pictures)", "Swin", "Swin v2", "WavLM"), TABLE))
 told(PICTURES, "refused", {"ResNet": "batch normalisation in training mode mixes records: use nn.GroupNorm, or eval mode"}, "GroupNorm")

@@ -6,7 +6,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from zoo_member import ALONE, FOLDED, ROWS, Batch, Member, classes, classified, next_words, padding, tokens, told, without_chance, words
+from zoo_member import (
+    ALONE,
+    PICKED,
+    TABLE,
+    VMAP,
+    Batch,
+    Member,
+    classes,
+    classified,
+    next_words,
+    padding,
+    tokens,
+    told,
+    without_chance,
+    words,
+)
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -96,9 +111,7 @@ STATE_SPACE: dict[str, Any] = {"state_size": 4, "conv_kernel": 3, "expand": 2, "
 
 TEXT: dict[str, Member] = {
     "GPT-2": causal("GPT2LMHeadModel", **GPT),
-    "GPT-2, checkpointed": Member(
-        build=checkpointed, batch=causal_batch, losses=next_words, how=ALONE, why="activation checkpoints: layers are computed twice"
-    ),
+    "GPT-2, checkpointed": Member(build=checkpointed, batch=causal_batch, losses=next_words),
     "GPT-2, classification": classifier("GPT2ForSequenceClassification", **GPT),
     "GPT (OpenAI)": causal("OpenAIGPTLMHeadModel", **GPT),
     "GPT-Neo": causal("GPTNeoForCausalLM", attention_types=[[["global", "local"], 1]], num_layers=2, num_heads=2, window_size=4),
@@ -176,15 +189,24 @@ TEXT: dict[str, Member] = {
     "Marian": translator("MarianMTModel", **BART),
 }
 
-PICKED = "each expert picks its tokens"
-told(TEXT, FOLDED, dict.fromkeys(("OPT", "OPT, classification", "BERT, multiple choice", "RoBERTa, multiple choice"), ROWS))
-told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED))
+told(TEXT, ALONE, dict.fromkeys(("Mixtral", "Qwen 2 MoE", "Qwen 3 MoE", "OLMoE"), PICKED) | dict.fromkeys(("MPNet", "T5", "mT5"), TABLE))
 told(
     TEXT,
     ALONE,
     {
-        "DeBERTa v2": "position keys are repeated for records and heads together",
-        "XLNet": "attention keeps the records along another dimension",
+        "Mamba 2": "layers are given the records in an order that was changed",
+        "BERT, multiple choice": "positions are looked up once for all rows of all records",
         "Longformer": "attention keeps the records along another dimension",
+        "SqueezeBERT": "it needs the memory layout that its layers have when they are not recorded",
+    },
+)
+told(
+    TEXT,
+    VMAP,
+    {
+        "Mamba": "it reads the weight of a convolution that it does not call",
+        "DeBERTa": "keys of positions are the same for all records, and gathered for each",
+        "DeBERTa v2": "keys of positions are repeated for records and heads together",
+        "XLNet": "attention keeps the records along another dimension",
     },
 )

@@ -1,0 +1,415 @@
+"""What clipped sums keep, in all three ways: parts of a batch, orders, groups, units, methods; and what is left on a model: nothing."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lethe.errors import InputError, RecordByRecordWarning
+from lethe.train.clip import METHODS, Clipper, Group
+
+F64 = torch.float64
+RECORDS, CLIP = 7, 0.7
+
+
+class Escaping(torch.autograd.Function):
+    """A function of one's own, through which neither hooks nor vmap follow."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0].clone()
+
+
+class Model(nn.Module):
+    """A table, a tied head, a convolution, a normalisation, a bare parameter, and whatever lies between.
+
+    Args:
+        way: "fast"; or "vmap" or "alone", by what it does to the fast way.
+    """
+
+    def __init__(self, way: str = "fast") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.mix, self.norm = nn.Embedding(9, 6), nn.Conv1d(6, 6, 3, padding=1), nn.LayerNorm(6)
+        self.head = nn.Linear(6, 9, bias=False)
+        self.head.weight = self.table.weight
+        self.scale, self.way = nn.Parameter(torch.ones(6)), way
+        self.between: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] = lambda block, hidden: block(hidden)
+        self.to(F64)
+
+    def block(self, hidden: Tensor) -> Tensor:
+        return hidden + torch.tanh(self.mix(hidden.mT)).mT
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.between(self.block, self.table(tokens))
+        if self.way == "alone":
+            hidden = Escaping.apply(hidden)
+            assert isinstance(hidden, Tensor)
+            hidden.sum().item()  # vmap cannot
+        if self.way != "fast":  # where no layer sees it
+            hidden = hidden + 0.1 * self.norm.weight
+        return self.head(self.norm(hidden) * self.scale)
+
+
+def batch_of(records: int = RECORDS, seed: int = 1) -> Tensor:
+    return torch.randint(9, (records, 5), generator=torch.Generator().manual_seed(seed))
+
+
+def losses_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    def losses(tokens: Tensor) -> Tensor:
+        outputs = model(tokens)
+        return (
+            -outputs.log_softmax(-1).gather(2, tokens.roll(1, 1)[..., None]).mean((1, 2)).to(F64 if outputs.dtype == F64 else outputs.dtype)
+        )
+
+    return losses
+
+
+def flat(sums: dict[nn.Parameter, Tensor]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in sums.values()])
+
+
+def truth(model: nn.Module, batch: Tensor, units: Sequence[Sequence[int]] | None = None) -> Tensor:
+    """The gradients of records alone, or of units: shape (B, numbers)."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    losses = losses_of(model)
+    rows: list[Tensor] = []
+    for unit in units or [[record] for record in range(len(batch))]:
+        loss = torch.stack([losses(batch[record : record + 1]).sum() for record in unit]).mean()
+        rows.append(torch.cat([gradient.flatten().double() for gradient in torch.autograd.grad(loss, trained)]))
+    return torch.stack(rows)
+
+
+def clipped(rows: Tensor, clip: float = CLIP) -> Tensor:
+    return (rows * (clip / rows.norm(dim=1)).clamp(max=1)[:, None]).sum(0)
+
+
+def added(model: nn.Module, *batches: Tensor, clip: Any = CLIP, way: str | None = None, **options: Any) -> Tensor:
+    """The sums of batches, which come in a way that is checked."""
+    given = {name: options.pop(name) for name in ("units", "counted") if name in options}
+    clipper = Clipper(model, losses_of(model), clip, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        for batch in batches:
+            clipper.add(batch, **given)
+    if way is not None:
+        assert clipper.ways == {way}
+    return flat(clipper.take())
+
+
+def near(one: Tensor, other: Tensor, rtol: float = 1e-9) -> None:
+    torch.testing.assert_close(one, other, rtol=rtol, atol=rtol * float(other.abs().max()))
+
+
+WAYS = ("fast", "vmap", "alone")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_sum_is_that_of_records_alone(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    rows = truth(model, batch)
+    assert bool((rows.norm(dim=1) > CLIP).any())
+    near(added(model, batch, way=way), clipped(rows))
+    near(added(model, batch, clip=1e9), rows.sum(0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("memory", [None, 0])
+def test_parts_of_a_batch_add_up_to_it_in_any_order(way: str, memory: int | None) -> None:
+    model, batch = Model(way), batch_of()
+    whole = added(model, batch, gradient_memory=memory)
+    near(added(model, batch[:3], batch[3:4], batch[4:], gradient_memory=memory), whole)
+    near(added(model, batch[torch.tensor([4, 2, 6, 0, 1, 5, 3])], gradient_memory=memory), whole)
+
+
+def test_taking_the_sums_begins_anew() -> None:
+    model = Model()
+    clipper = Clipper(model, losses_of(model), CLIP)
+    assert not any(tensor.any() for tensor in clipper.take().values())
+    assert (clipper.measured, clipper.contributed, clipper.last_norms) == (None, None, None)
+    for _ in range(2):
+        clipper.add(batch_of())
+        sums = clipper.take()
+        assert list(sums) == list(model.parameters())
+        near(flat(sums), clipped(truth(model, batch_of())))
+    assert not any(tensor.requires_grad for tensor in sums.values())
+    assert (clipper.measured, clipper.contributed) == (True, True)
+    near(clipper.last_norms, truth(model, batch_of()).norm(dim=1))  # pyright: ignore[reportArgumentType]
+    assert clipper.add(batch_of(0)).shape == (0,)
+    assert not any(tensor.any() for tensor in clipper.take().values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_come_back_one_a_record(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    clipper = Clipper(model, losses_of(model))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        given = clipper.add(batch)
+    near(given, torch.cat([losses_of(model)(batch[record : record + 1]) for record in range(RECORDS)]).detach())
+    assert not given.requires_grad
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_group_is_clipped_by_itself(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    groups = (Group(parameters=("mix.*",), clip_norm=0.05), Group(parameters=("*",), clip_norm=0.4))
+    rows, first = truth(model, batch), torch.zeros(0, dtype=torch.bool)
+    for name, parameter in model.named_parameters():
+        first = torch.cat([first, torch.full((parameter.numel(),), name.startswith("mix"))])
+    expected = clipped(rows * first, 0.05) + clipped(rows * ~first, 0.4)
+    near(added(model, batch, clip=groups, way=way), expected)
+    assert Clipper(model, losses_of(model), groups).bound == pytest.approx((0.05**2 + 0.4**2) ** 0.5)
+    with pytest.raises(InputError, match="belongs to no group"):
+        Clipper(model, losses_of(model), groups[:1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_is_what_it_says(method: str) -> None:
+    model, batch = Model(), batch_of()
+    rows = truth(model, batch)
+    norms = rows.norm(dim=1, keepdim=True)
+    factors = {"clip": (CLIP / norms).clamp(max=1), "normalise": CLIP / norms, "automatic": CLIP / (norms + 0.01)}
+    near(added(model, batch, method=method), (rows * factors[method]).sum(0))
+
+
+UNITS = [[0, 3], [1], [2, 4, 5], [6]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("memory", [None, 0])
+def test_units_are_clipped_by_the_gradient_of_the_mean_of_their_losses(way: str, memory: int | None) -> None:
+    model, batch = Model(way), batch_of()
+    near(added(model, batch, way=way, units=UNITS, gradient_memory=memory), clipped(truth(model, batch, UNITS)))
+    near(added(model, batch, units=[[record] for record in range(RECORDS)]), added(model, batch))
+    near(added(model, batch, units=UNITS[:2]), clipped(truth(model, batch, UNITS[:2])))  # rows of no unit do not count
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_that_do_not_count_add_nothing(way: str) -> None:
+    model, batch = Model(way), batch_of()
+    counted = torch.tensor([True, False, True, True, False, False, True])
+    near(added(model, batch, way=way, counted=counted), clipped(truth(model, batch[counted])))
+    assert not added(model, batch, counted=torch.zeros(RECORDS, dtype=torch.bool)).any()
+
+
+def test_units_and_padding_do_not_go_together() -> None:
+    model = Model()
+    for isolation in ("checked", "enforced"):
+        clipper = Clipper(model, losses_of(model), isolation=isolation)
+        with pytest.raises(InputError, match="counted: given together with units"):
+            clipper.add(batch_of(), units=UNITS, counted=torch.ones(RECORDS, dtype=torch.bool))
+
+
+def test_parameters_are_frozen_and_freed_between_steps() -> None:
+    model, batch = Model(), batch_of()
+    clipper = Clipper(model, losses_of(model), CLIP)
+    for frozen in ((model.mix.weight, model.scale), (), (model.table.weight,)):
+        for parameter in model.parameters():
+            parameter.requires_grad_(not any(parameter is other for other in frozen))
+        clipper.add(batch)
+        sums = clipper.take()
+        assert sums.keys() == {parameter for parameter in model.parameters() if parameter.requires_grad}
+        near(flat(sums), clipped(truth(model, batch)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_on_the_model(way: str, fails: bool) -> None:
+    model = nn.ModuleDict({"model": Model(way), "recurrent": nn.LSTM(6, 6, batch_first=True).to(F64)})
+    inner = model["model"]
+    before = [parameter.grad for parameter in model.parameters()]
+    mark = inner.scale.grad = torch.full_like(inner.scale, 3.0)
+
+    def losses(tokens: Tensor) -> Tensor:
+        hidden = model["recurrent"](inner.table(tokens))[0]
+        if fails and len(tokens) > 1:
+            raise MemoryError
+        return losses_of(inner)(tokens) + hidden.square().mean((1, 2))
+
+    clipper = Clipper(model, losses, CLIP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        if fails:
+            with pytest.raises(MemoryError):
+                clipper.add(batch_of())
+        else:
+            clipper.add(batch_of())
+    assert inner.scale.grad is mark
+    assert bool((mark == 3.0).all())
+    inner.scale.grad = None
+    assert [parameter.grad for parameter in model.parameters()] == before
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for module in model.modules():
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        assert not any(hooks)
+        assert "forward" not in vars(module)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_batch_is_not_held_after_it_was_added() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).to(F64)
+    clipper = Clipper(model, lambda batch: model(batch).square().sum(1))
+    for _ in range(3):
+        clipper.add(torch.randn(50, 4, dtype=F64))
+        gc.collect()
+        assert not any(isinstance(one, Tensor) and one.dim() > 1 and len(one) == 50 for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_activation_checkpoints_are_followed(reentrant: bool, dropout: float) -> None:
+    model, batch = Model(), batch_of()
+    model.scale.requires_grad_(False)  # what the whole model owns would be computed by calling it again
+    drop = nn.Dropout(dropout)
+
+    def between(block: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        hidden = hidden if hidden.requires_grad else hidden.requires_grad_()
+        return checkpoint(lambda given: drop(block(given)), hidden, use_reentrant=reentrant)
+
+    def plain(block: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        return drop(block(hidden))
+
+    sums: list[Tensor] = []
+    for kind in (between, plain):
+        model.between = kind
+        clipper = Clipper(model, losses_of(model), CLIP)
+        clipper.add(batch)  # with the check
+        clipper.take()
+        clipper._schedule._batches = 4
+        torch.manual_seed(5)
+        clipper.add(batch)
+        sums.append(flat(clipper.take()))
+        assert clipper.ways == {"fast"}
+    near(sums[0], sums[1])
+
+
+@pytest.mark.parametrize("isolation", ["checked", "enforced", "declared"])
+def test_autocast_changes_gradients_by_its_rounding_alone(isolation: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.LayerNorm(16), nn.Linear(16, 4))
+    batch = torch.randn(RECORDS, 8)
+
+    def losses(rows: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(rows).float().square().sum(1)
+
+    clipper = Clipper(model, losses, 0.5, isolation=isolation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)  # a normalisation under autocast is more than vmap can
+        clipper.add(batch)
+    sums = flat(clipper.take())
+    plain = Clipper(model, lambda rows: model(rows).square().sum(1), 0.5)
+    plain.add(batch)
+    near(sums, flat(plain.take()), 0.05)
+    assert float(sums.norm()) <= RECORDS * 0.5
+    if isolation != "enforced":
+        assert clipper.ways == {"fast"}
+        assert (clipper.precision, plain.precision) == (torch.bfloat16, torch.float32)
+
+
+def test_a_model_in_half_precision_is_measured_in_single() -> None:
+    """Each record alone, by vmap: rows of bfloat16 whose norm would be right to 1 % only."""
+    torch.manual_seed(0)
+    model = nn.Linear(300, 40).to(torch.bfloat16)
+    clipper = Clipper(model, lambda rows: model(rows).float().square().sum(1), 0.5, isolation="enforced")
+    clipper.add(torch.randn(1, 300).to(torch.bfloat16))
+    assert 0.5 * (1 - 1e-5) <= float(flat(clipper.take()).norm()) <= 0.5
+
+
+@pytest.mark.slow
+def test_compiled_models_and_layers_are_followed() -> None:
+    model, batch = Model(), batch_of()
+    plain = added(model, batch)
+    compiled: Any = torch.compile(model, backend="eager")
+    clipper = Clipper(compiled, losses_of(compiled), CLIP)
+    clipper.add(batch)
+    near(flat(clipper.take()), plain)
+    assert clipper.ways == {"fast"}
+    model.mix.compile(backend="eager")
+    near(added(model, batch, way="fast"), plain)
+
+
+class Quantised(nn.Module):
+    """A frozen base in 8 bits, one scale a row of the weight, and a LoRA adapter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        weight = torch.randn(6, 6)
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 127)
+        self.register_buffer("codes", (weight / self.scale).round().to(torch.int8))
+        self.down, self.up = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given @ (self.codes.to(given.dtype) * self.scale.to(given.dtype)).T + self.up(self.down(given))
+
+
+def test_adapters_on_a_quantised_base_are_trained() -> None:
+    model, batch = Quantised().to(F64), torch.randn(RECORDS, 6, dtype=F64)
+    clipper = Clipper(model, lambda rows: model(rows).square().sum(1), 1e9)
+    clipper.add(batch)
+    rows = torch.autograd.grad(model(batch).square().sum(), list(model.parameters()))
+    near(flat(clipper.take()), torch.cat([tensor.flatten() for tensor in rows]))
+    assert clipper.ways == {"fast"}
+
+
+@pytest.mark.parametrize("layout", ["blocks", "interleaved"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_several_rows_a_record_are_followed_in_either_order(layout: str, dropout: float) -> None:
+    torch.manual_seed(0)
+    layer, drop, head = nn.Linear(4, 5).to(F64), nn.Dropout(dropout), nn.Linear(5, 2).to(F64)
+    model = nn.ModuleList([layer, drop, head])
+
+    def losses(pairs: Tensor) -> Tensor:  # (B, 2, 4)
+        given = pairs.flatten(0, 1) if layout == "interleaved" else pairs.transpose(0, 1).flatten(0, 1)
+        outputs = head(drop(torch.tanh(layer(given))))
+        one, other = outputs.unflatten(0, (len(pairs), 2)).unbind(1) if layout == "interleaved" else outputs.chunk(2)
+        return (one - 3 * other).square().sum(1)
+
+    batch = torch.randn(RECORDS, 2, 4, dtype=F64)
+    clipper = Clipper(model, losses, CLIP)
+    clipper.add(batch)
+    assert clipper.ways == {"fast"}
+    if not dropout:
+        rows = [torch.autograd.grad(losses(batch[record : record + 1]).sum(), list(model.parameters())) for record in range(RECORDS)]
+        near(flat(clipper.take()), clipped(torch.stack([torch.cat([tensor.flatten() for tensor in row]) for row in rows])))
+
+
+def test_a_way_that_was_left_is_said_once() -> None:
+    model = Model("alone")
+    clipper = Clipper(model, losses_of(model), CLIP)
+    with pytest.warns(RecordByRecordWarning, match="record by record") as told:
+        clipper.add(batch_of())
+    assert len([one for one in told if issubclass(one.category, RecordByRecordWarning)]) == 1
+    clipper.add(batch_of())  # a second warning would be an error
+    assert clipper.ways == {"alone"}
+
+
+def test_an_error_that_comes_and_goes_is_no_reason_to_leave_a_way() -> None:
+    model, failed = Model(), list[int]()
+
+    def losses(tokens: Tensor) -> Tensor:
+        if len(tokens) > 1 and not failed:
+            failed.append(1)
+            raise RuntimeError("out of memory, this once")
+        return losses_of(model)(tokens)
+
+    clipper = Clipper(model, losses, CLIP)
+    with pytest.raises(RuntimeError, match="this once"):
+        clipper.add(batch_of())
+    clipper.add(batch_of())
+    assert clipper.ways == {"fast"}
+    near(flat(clipper.take()), clipped(truth(model, batch_of())))
