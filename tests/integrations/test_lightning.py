@@ -77,6 +77,15 @@ def test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit(
     assert callback.run.replace(seeded=False) == run_of()
 
 
+def test_records_that_cannot_meet_by_construction_give_the_same() -> None:
+    module, callback = Classifier(), private(isolation="enforced")
+    fitted(module, callback)
+    torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
+    assert callback.engine is not None
+    assert callback.engine.report is not None
+    assert callback.engine.report.gradients == "vmap"
+
+
 @pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
 def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
     module = Classifier("mean")

@@ -104,7 +104,7 @@ class ClippedSums:
         self._sums = _together(before, self._sums)
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """The sums for every trained parameter, float64, 0 where nothing came; starts anew.
+        """The sums for every trained parameter, in their order, float64, 0 where nothing came; starts anew.
 
         Raises:
             InputError: a parameter with a sum is not among them.
@@ -116,10 +116,11 @@ class ClippedSums:
                 remedy="freeze, unfreeze or replace parameters between two steps only.",
             )
         sums, self._sums = self._sums, {}
-        for parameter in trained:
-            if parameter not in sums:
-                sums[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64)
-        return sums
+        # In one order, whatever way they came: processes add them up one after another, and a seed's noise is drawn so.
+        return {
+            parameter: sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
+            for parameter in trained
+        }
 
     def _members(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str]) -> list[list[tuple[nn.Parameter, Part]]]:
         if len(self._groups) == 1:

@@ -1,4 +1,4 @@
-"""Records whose gradient is not finite contribute nothing, and move no other record's; and tables of as many positions as records."""
+"""Records whose gradient is not finite contribute nothing, and move no other record's; tables of positions; the order of the sums."""
 
 from __future__ import annotations
 
@@ -59,3 +59,13 @@ def test_a_table_of_as_many_positions_as_records_is_no_other_than_one_of_fewer(r
         for parameter, part in zip(model.parameters(), own, strict=True):
             total[parameter] += part.detach() * min(1.0, 0.01 / float(norm))
     assert all(torch.allclose(found[parameter], tensor, rtol=1e-5, atol=1e-9) for parameter, tensor in total.items())
+
+
+@pytest.mark.parametrize("isolation", ["checked", "enforced"])
+def test_sums_are_in_the_order_of_the_parameters(isolation: str) -> None:
+    """Several processes add them up one after another; one of them may have had no record."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    clipper = Clipper(model, lambda batch: model(batch).square().mean(1), isolation=isolation)
+    for records in (0, 5):
+        clipper.add(torch.randn(records, 3))
+        assert list(clipper.take()) == list(model.parameters())
