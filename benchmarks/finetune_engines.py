@@ -85,15 +85,17 @@ def by_lethe(name: str, where: Where) -> Step:
         noise_multiplier=NOISE_MULTIPLIER,
         release="all",
     )
+
+    def losses(batch: tuple[Tensor, Tensor]) -> Tensor:
+        with where.autocast():
+            return loss(model(batch[0]), batch[1])
+
     engine = PrivacyEngine(run)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=_optimizer(model), data=(inputs, targets))
+    _, optimizer, loader = engine.make_private(module=model, optimizer=_optimizer(model), losses=losses, data=(inputs, targets))
     batches: Iterator[tuple[Tensor, Tensor]] = iter(loader)
 
     def step() -> None:
-        given, wanted = next(batches)
-        with engine.recording(), where.autocast():
-            losses = engine.losses(loss, model(given), wanted)
-        engine.backward(losses)
+        engine.backward(next(batches))
         optimizer.step()
         optimizer.zero_grad()
 

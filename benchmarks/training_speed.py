@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from lethe.calculus.noise_generators import fresh_numpy_generator
-from lethe.train.clipping import Clipper
+from lethe.train.clip import Clipper
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 CLIP_NORM, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 1.0, 0.05
@@ -140,14 +140,13 @@ def _plain(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 
 def _lethe(model: nn.Module, inputs: Tensor, targets: Tensor, *, noise_multiplier: float = NOISE_MULTIPLIER) -> Step:
-    clipper, loss = Clipper(model, clip_norm=CLIP_NORM, isolation="declared"), nn.CrossEntropyLoss(reduction="none")
+    loss = nn.CrossEntropyLoss(reduction="none")
+    clipper = Clipper(model, lambda batch: loss(model(batch[0]), batch[1]), CLIP_NORM, isolation="declared")
     noise, parameters = NetworkNoise(fresh_numpy_generator()), list(model.parameters())
     unit = STEP_SIZE / len(targets)
 
     def step() -> None:
-        with clipper.recording():
-            outputs = model(inputs)
-        clipper.backward(loss(outputs, targets))
+        clipper.add((inputs, targets))
         sums = clipper.take()
         noise.add_to([sums[parameter] for parameter in parameters], noise_multiplier * CLIP_NORM)
         with torch.no_grad():

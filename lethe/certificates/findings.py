@@ -16,7 +16,7 @@ FRESH_NOISE = "fresh noise"
 """The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
 
 _BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", "arithmetic", FRESH_NOISE})
-ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter"}}
+ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter", "isolation"}}
 """Which declared hypotheses which code makes true; of no other may a certificate say more than its run does."""
 
 SAID_BY_RUN = "the run says: enforced by the code that trains"

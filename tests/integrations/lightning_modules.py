@@ -117,12 +117,14 @@ def by_hand(run: lethe.Run, *, physical_size: int, seed: int = 5, autocast: bool
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     engine = PrivacyEngine(run, physical_size=physical_size, seed=seed)
-    _, _, batches = engine.make_private(module=model, optimizer=optimizer, data=data())
-    losses = nn.CrossEntropyLoss(reduction="none")
-    for features, labels in batches:
-        with engine.recording(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            found = engine.losses(losses, model(features), labels)
-        engine.backward(found)
+
+    def losses(batch: Any) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=data())
+    for batch in batches:
+        engine.backward(batch)
         if engine.batch_complete and clip is not None:
             handle = optimizer.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_norm_(model.parameters(), clip) and None)
             optimizer.step()

@@ -39,18 +39,20 @@ def make_model() -> nn.Module:
 
 def fitted(run: lethe.Run, *callbacks: Any, **options: Any) -> Fitted[Any]:
     """By `fit`; the noise is fresh, since a seeded run has no epsilon."""
-    return fit(make_model(), CROSS_ENTROPY, make_data(), run, callbacks=callbacks, verify=False, **options)
+    return fit(make_model(), CROSS_ENTROPY, make_data(), run, callbacks=callbacks, **options)
 
 
 def looped(run: lethe.Run, *callbacks: Any, **options: Any) -> PrivacyEngine:
     """In a loop of one's own."""
-    engine, model = PrivacyEngine(run, callbacks=callbacks, verify=False, **options), make_model()
+    engine, model = PrivacyEngine(run, callbacks=callbacks, **options), make_model()
     sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data=make_data())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = CROSS_ENTROPY(model(inputs), targets)
-        engine.backward(losses)
+
+    def losses(batch: tuple[Tensor, Tensor]) -> Tensor:
+        return CROSS_ENTROPY(model(batch[0]), batch[1])
+
+    _, optimizer, loader = engine.make_private(module=model, optimizer=sgd, losses=losses, data=make_data())
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.record()

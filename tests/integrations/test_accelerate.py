@@ -16,7 +16,10 @@ from lethe.errors import InputError
 from lethe.train import Checkpoints, PrivacyEngine
 
 accelerate = pytest.importorskip("accelerate")
-CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
+
+
+def losses_of(model: nn.Module) -> Any:
+    return lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, Any]:
@@ -35,15 +38,13 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
     if order == "before":
         model, optimizer = accelerator.prepare(model, optimizer)
     given = optimizer
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=data, users=users)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=data, users=users)
     assert optimizer is given
     if order == "after":
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-        engine.backward(losses)
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
         if engine.stepped:
@@ -99,15 +100,12 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
     loader = accelerator.prepare(torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
     told: dict[str, Any] = {"target_epsilon": 3.0, "target_delta": 1e-3, "max_grad_norm": 1.0, "epochs": 1}
     with pytest.raises(InputError, match=r"as it was before accelerator\.prepare"):
-        PrivacyEngine().make_private_with_epsilon(module=model, optimizer=optimizer, data_loader=loader, **told)
+        PrivacyEngine().make_private_with_epsilon(module=model, optimizer=optimizer, losses=losses_of(model), data_loader=loader, **told)
     run = lethe.Run(records=40, batches=lethe.Cyclic(size=8), steps=5, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0, release="all")
-    engine = PrivacyEngine(run, verify=False)
-    _, _, batches = engine.make_private(module=model, optimizer=optimizer, data=data)
+    engine = PrivacyEngine(run)
+    _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=data)
     given = iter(batches)
-    inputs, targets = next(given)
-    with engine.recording():
-        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-    engine.backward(losses)  # and no step, as within accumulate
+    engine.backward(next(given))  # and no step, as within accumulate
     with pytest.raises(InputError, match=r"(?s)step 1 was not taken.*accelerator\.accumulate.*physical_size="):
         next(given)
 

@@ -126,7 +126,6 @@ def test_users_with_one_record_each_are_records() -> None:
     [
         ({"users": users()[1:]}, Classifier(), "users: got 22 ids for 23 records"),
         ({"users": "person"}, Classifier(), "'person' names a column"),
-        ({"users": users()}, Classifier("mean"), "(?s)training_step: gives one number.*one loss a record"),
         ({"records_per_user": 2}, Classifier(), "records_per_user: given without users"),
         (
             {"epsilon": None, "clip_norm": None, "run": run_of(unit="user")},

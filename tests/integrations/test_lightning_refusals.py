@@ -196,8 +196,6 @@ def test_arguments_that_contradict_the_run_are_refused_when_training_begins() ->
         fitted(Classifier(), PrivateTraining(epsilon=1.0, delta=DELTA))
     with pytest.raises(InputError, match=r"delta: got 0\.5; with 23 records"):
         fitted(Classifier(), private(delta=0.5))
-    with pytest.raises(InputError, match=r"(?s)training_step: gives one number for its batch; with views it needs one loss a row"):
-        fitted(Classifier("mean"), private(views=2))
     for asked in (private().record, lambda: private().certificate_, lambda: private().run):
         with pytest.raises(InputError, match="there is none before training"):
             asked()

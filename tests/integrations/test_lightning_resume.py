@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ def fit(folder: Path, callback: PrivateTraining, *others: Callback, ckpt_path: A
     return made, module
 
 
+def record_losses_of(model: nn.Module, batch: Any) -> Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
 def by_hand(folder: Path, after: int) -> Tensor:
     """The same killed and taken up again, in a loop of one's own."""
     for last in (after, STEPS):
@@ -92,16 +97,14 @@ def by_hand(folder: Path, after: int) -> Tensor:
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
         kept = Checkpoints(folder=folder / "by hand", every=EVERY, also={"schedule": schedule})
         engine = PrivacyEngine(private(folder)._target["run"], physical_size=5, checkpoints=kept)
-        _, _, batches = engine.make_private(module=model, optimizer=optimizer, data=data())
+        losses = partial(record_losses_of, model)
+        _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=data())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimiser did not step
             for _ in range(engine.steps - schedule.last_epoch):
                 schedule.step()
-        losses = nn.CrossEntropyLoss(reduction="none")
-        for features, labels in batches:
-            with engine.recording():
-                found = engine.losses(losses, model(features), labels)
-            engine.backward(found)
+        for batch in batches:
+            engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()

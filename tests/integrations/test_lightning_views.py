@@ -50,10 +50,12 @@ class Plain(Classifier):
 RUN = run_of(batches=lethe.Cyclic(size=5), steps=8, step_size=0.1, noise_multiplier=0.0, neighbours="zero_out")
 
 
-def test_views_and_the_average_are_those_of_fit() -> None:
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_views_and_the_average_are_those_of_fit(reduction: str) -> None:
     """One gradient of the mean loss of both views, clipped once; and the average of the same iterates."""
     given: dict[str, Any] = {"views": 2, "ema": 0.9}
-    callback, module = PrivateTraining(run=RUN, delta=DELTA, **given), Plain()
+    callback, module = PrivateTraining(run=RUN, delta=DELTA, **given), Plain(reduction)
     assert callback.averaged is None
     fitted(module, callback, DataLoader(Augmented(), batch_size=2), max_epochs=-1, max_steps=8)
     model = network()

@@ -87,7 +87,7 @@ def test_nothing_private_is_in_the_store_unless_asked_and_then_marked(store: str
         return outputs.sum(dim=1) * 0.0 + RECOGNISABLE
 
     log = logger(store, private=private)
-    fit(make_model(), recognisable, make_data(), make_run("poisson", steps=4), callbacks=log, verify=False)
+    fit(make_model(), recognisable, make_data(), make_run("poisson", steps=4), callbacks=log)
     found = logged(store, log)
     written = b"".join(path.read_bytes() for path in (tmp_path / "mlruns").rglob("*") if path.is_file())
     assert (b"1234.5" in written) == private

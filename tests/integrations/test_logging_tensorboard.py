@@ -113,7 +113,7 @@ def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, 
         return outputs.sum(dim=1) * 0.0 + RECOGNISABLE
 
     run = make_run("poisson" if release == "all" else "cyclic", release=release, steps=6)
-    fit(make_model(), recognisable, make_data(), run, callbacks=logger(tmp_path, private=private), verify=False)
+    fit(make_model(), recognisable, make_data(), run, callbacks=logger(tmp_path, private=private))
     public = EventFiles(tmp_path)
     written = b"".join(path.read_bytes() for path in tmp_path.glob("events*"))
     for value in (np.float32(RECOGNISABLE), np.float64(RECOGNISABLE)):
@@ -299,7 +299,7 @@ def test_a_log_that_cannot_be_written_ends_before_training_and_never_within(tmp_
     model = make_model()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     with pytest.raises(OSError, match="file"):
-        fit(model, CROSS_ENTROPY, make_data(), make_run(), callbacks=logger(tmp_path / "file"), verify=False)
+        fit(model, CROSS_ENTROPY, make_data(), make_run(), callbacks=logger(tmp_path / "file"))
     assert all(bool((parameter == start).all()) for parameter, start in zip(model.parameters(), before, strict=True))
     log = logger(tmp_path / "log")
     monkeypatch.setattr(log, "_scalars", lambda *given, **options: (_ for _ in ()).throw(OSError("no space left")))

@@ -179,19 +179,24 @@ def test_every_argument_of_sft_has_been_thought_of() -> None:
     assert TRAINING.honoured < SFT.honoured
 
 
-@pytest.mark.nightly(by_day="test_arguments_may_stand_in_trl_s_order")
-def test_checkpoints_of_activations_are_switched_off_and_that_is_said(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="gradient_checkpointing: SFTConfig switches it on"):
-        trainer = private_sft(tmp_path, TEXTS, gradient_checkpointing=True)
-    trainer.train()
-    assert not trainer.model.is_activation_checkpointing
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1)
-    alone = private_sft(tmp_path, TEXTS, run=run, gradient_checkpointing=True, per_device_train_batch_size=1)
-    assert alone.args.gradient_checkpointing
-    alone.train()
-    told = {**lora(), "model": model().float()}  # whose scale, 4, is how many tokens some conversations have
-    private_sft(tmp_path, TALKS, told=told, gradient_checkpointing=True, assistant_only_loss=True, per_device_train_batch_size=1).train()
-    assert alone.model.is_activation_checkpointing
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("reentrant", [None, False, True])
+@pytest.mark.parametrize("adapter", [False, True])
+def test_checkpoints_of_activations_change_nothing(adapter: bool, reentrant: bool | None, tmp_path: Path) -> None:
+    """SFTConfig switches them on by default; the layers' rules find what was kept and what is computed anew."""
+    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=2, clip_norm=0.5)
+    kind = {} if reentrant is None else {"gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    ends = []
+    for changes in ({}, {"gradient_checkpointing": True, **kind}):
+        torch.manual_seed(0)  # of LoRA's first weights
+        trainer = private_sft(tmp_path, PAIRS, run=run, told=lora() if adapter else None, lr_scheduler_type="constant", **SGD, **changes)
+        trainer.train()
+        assert trainer.engine is not None
+        assert trainer.model.is_gradient_checkpointing == bool(changes)
+        assert trainer.engine.report is not None
+        ends.append((flat(trainer.model), trainer.engine.report.gradients))
+    assert float((ends[0][0] - ends[1][0]).abs().max()) < 1e-9
+    assert ends[0][1] == ends[1][1] == "fast"
 
 
 @pytest.mark.nightly(by_day="test_what_is_logged_is_what_is_spent_and_nothing_private")

@@ -97,15 +97,20 @@ def by_hand(model: Any, data: Any, clip_norm: float) -> torch.Tensor:
 
 @pytest.mark.sampled(3)
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
+@pytest.mark.parametrize("isolation", ["checked", "enforced"])
 @pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])
-def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, tmp_path: Path) -> None:
+def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, isolation: str, tmp_path: Path) -> None:
     """Records of different lengths, and prompts of different lengths: each loss is normalised by its own tokens."""
     norm = 0.5
     run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1, clip_norm=norm)
     expected = flat(make()) - 0.1 / RECORDS * by_hand(make(), data, norm)
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 5}
-    trainer = private(tmp_path, make(), data, run=run, told={"data_collator": padded}, **given)
+    trainer = private(tmp_path, make(), data, run=run, told={"data_collator": padded, "isolation": isolation}, **given)
     trainer.train()
+    assert trainer.engine is not None
+    assert trainer.engine.report is not None
+    assert ("fast" in str(trainer.engine.report.gradients)) == (isolation == "checked")
     assert float((flat(trainer.model) - expected).abs().max()) < 1e-7
     assert float((flat(make()) - expected).norm()) > 1e-3
 

@@ -19,8 +19,8 @@ from lethe.integrations.lightning.package import Callback
 from lethe.integrations.lightning.patches import Patches
 from lethe.integrations.lightning.planning import planned
 from lethe.integrations.lightning.processes import without_reducer
-from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_shown, refuse_trainer
-from lethe.integrations.lightning.step_model import StepModel, gives_losses_of_records
+from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_trainer
+from lethe.integrations.lightning.step_losses import StepLosses
 from lethe.integrations.lightning.steps import PrivateSteps
 from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.run.neighbours import Neighbours
@@ -29,7 +29,7 @@ from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
 from lethe.train.data.logical_batches import LogicalBatches
-from lethe.train.data.sources.base import fetched, require_whole
+from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import fields_of
 from lethe.train.data.sources.loaders import refuse_own_batches
 from lethe.train.data.sources.recognise import records_of
@@ -61,9 +61,10 @@ class PrivateTraining(RecordedTraining, Callback):
     max_epochs and max_steps say how many steps the run has. A Trainer that ends earlier is certified for all of them. gradient_clip_val
     clips the *noisy* gradient, which costs nothing.
 
-    `training_step` returns one loss a record, shape (B,): `reduction="none"`. If it returns one number, as most do, it is asked of each
-    record alone, which is as exact and slower. What it logs is not logged, since it is computed of private records. `epsilon`, what is
-    spent so far, is logged in its place. What validation shows is covered as far as its data are not private.
+    `training_step` returns one loss a record, shape (B,): `reduction="none"`. If it returns one number, as most do, each record passes
+    through it alone, which is as exact and slower. It is called on parts of batches as well, and more than once. What it logs is not
+    logged, since it is computed of private records. `epsilon`, what is spent so far, is logged in its place. What validation shows is
+    covered as far as its data are not private.
 
     In several processes, one for each device (`strategy="ddp"`), each clips its share of every batch, and process 0 adds the noise, once.
     No DistributedDataParallel is made; all processes begin with the weights of process 0, as under it.
@@ -86,11 +87,10 @@ class PrivateTraining(RecordedTraining, Callback):
             with `trainer.fit(module, ckpt_path=...)`. Steps whose noise may have been drawn count, and are not taken again.
         log_private: whether the mean loss of each step's records is logged, as train_loss. Such a log may not be published.
         declared_apart: declares that the collate function makes each row of its own record, and of random numbers that are its own.
-        clip_groups, method, secure, verify, seed, gradient_memory: as of `PrivacyEngine`.
+        clip_groups, method, secure, isolation, seed, gradient_memory: as of `PrivacyEngine`.
         views: how often each record is read and collated in a step, where the data set augments at random: a record's gradient is that of
             the mean loss of its views, clipped once. The loader's batch_size still counts records.
         ema: of the iterates' moving average, such as 0.999: `private.averaged` after training, a state dict that the certificate covers.
-            Needs release: all.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before it begins, and settled with the
             recorded run.
     Raises:
@@ -118,7 +118,7 @@ class PrivateTraining(RecordedTraining, Callback):
         clip_groups: Sequence[Group] | None = None,
         method: str | None = None,
         secure: bool = False,
-        verify: bool = True,
+        isolation: str = "checked",
         seed: int | None = None,
         gradient_memory: int | None = None,
         views: int = 1,
@@ -144,8 +144,8 @@ class PrivateTraining(RecordedTraining, Callback):
         self._patches = Patches()
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
-        self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify, "seed": seed}
-        self._options |= {"gradient_memory": gradient_memory, "ema": ema, "ledger": ledger}
+        self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "isolation": isolation}
+        self._options |= {"seed": seed, "gradient_memory": gradient_memory, "ema": ema, "ledger": ledger}
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
         self._plan: Planned | None = None
@@ -197,8 +197,7 @@ class PrivateTraining(RecordedTraining, Callback):
         self._source: Source = records_of(loader, leave_out=column, declared_apart=self._declared_apart)
         self._ids = ids_of(self._users, loader, self._source)
         self._plan = planned(trainer, loader, len(self._source), users=self._ids, **self._target)
-        refuse_optimizers(trainer, self._plan.run, log_private=self._log_private)
-        refuse_shown(trainer, pl_module, self._plan.run)
+        refuse_optimizers(trainer, log_private=self._log_private)
         self._batches = LogicalBatches(cast(Any, self._source), self._plan.steps_per_epoch)
         self._before = (trainer, trainer.accumulate_grad_batches, loop._data_source)
         loop._data_source = dataclasses.replace(loop._data_source, instance=self._batches, name="")
@@ -216,17 +215,13 @@ class PrivateTraining(RecordedTraining, Callback):
                 remedy="give PrivateTraining the folder of checkpoints that it had then; a start from other weights is "
                 "Module.load_from_checkpoint(path), and a training on the same records adds its cost.",
             )
-        self._model = model = StepModel(pl_module, fields_of(self._source))
-        physical = self._plan.physical_size
-        first = self._first_records(trainer, pl_module)
-        with trainer.precision_plugin.train_step_context():
-            if not gives_losses_of_records(model, first, several_rows=self._several_rows) or len(first[0]) == 1:
-                physical = 1
+        losses = StepLosses(trainer, pl_module, named=fields_of(self._source) is not None)
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         every = self._plan.run.total_steps if not self._own_rhythm else None
         kept = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
-        engine = PrivacyEngine(self._plan.run, physical_size=physical, checkpoints=kept, **self._options)
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=self._source, users=self._ids, **self._read)
+        engine = PrivacyEngine(self._plan.run, physical_size=self._plan.physical_size, checkpoints=kept, **self._options)
+        read = {"data": self._source, "users": self._ids, **self._read}
+        _, _, loader = engine.make_private(module=pl_module, optimizer=optimizer, losses=losses, **read)
         self.engine = engine
         if engine.steps and not done:
             raise InputError(
@@ -252,7 +247,7 @@ class PrivateTraining(RecordedTraining, Callback):
                 stacklevel=2,
             )
         self._batches.open(engine, iter(loader), done)
-        self._steps = PrivateSteps(engine, model, lost=lost, log_private=self._log_private)
+        self._steps = PrivateSteps(engine, losses, lost=lost, log_private=self._log_private)
         self._steps.put_on(trainer, pl_module, optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -264,7 +259,7 @@ class PrivateTraining(RecordedTraining, Callback):
         """
         if self._steps is not None and self._steps.mean_loss is not None:
             pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
-        if self.run.release == "all" and (trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch):
+        if trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch:
             pl_module.log("epsilon", self._engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta), prog_bar=True)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -317,15 +312,6 @@ class PrivateTraining(RecordedTraining, Callback):
         """
         if self.engine is not None and self._kept is not None and self._record is None and self.run.noise_at == "every_step":
             self.engine.save()
-
-    def _first_records(self, trainer: Any, pl_module: Any) -> tuple[Tensor, ...]:
-        two = fetched(self._source, slice(0, min(2, len(self._source))))
-        return trainer.precision_plugin.convert_input(tuple(tensor.to(pl_module.device) for tensor in two))
-
-    @property
-    def _several_rows(self) -> str | None:
-        """Why a unit of privacy has several rows in a batch; None: it has one."""
-        return "users" if self._ids is not None else "views" if self._read["views"] > 1 else None
 
     @property
     def _folder(self) -> str:

@@ -42,25 +42,19 @@ class Patches:
         self._put.clear()
 
 
-def step_after_its_closure(patches: Patches, optimizer: Any, before_step: Callable[[], Any], skipped: Callable[[], bool]) -> None:
+def step_after_its_closure(patches: Patches, optimizer: Any, skipped: Callable[[], bool]) -> None:
     """Let an optimiser's step call the closure first, which computes the noisy gradient, and then step without one, once.
 
     Args:
         patches: by which it is put there.
         optimizer: of the module.
-        before_step: is called after the closure; what it returns has a method `remove`, called after the step, or is None.
         skipped: whether the step that the closure belongs to was taken before.
     """
 
     def step(closure: Callable[[], Any] | None = None) -> Any:
         result = closure() if closure is not None else None
         if not skipped():
-            handle = before_step()
-            try:
-                inner()
-            finally:
-                if handle is not None:
-                    handle.remove()
+            inner()
         return result
 
     inner = patches.put(optimizer, "step", step)

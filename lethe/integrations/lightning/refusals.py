@@ -11,7 +11,6 @@ import torch
 from lethe.errors import InputError
 from lethe.integrations.lightning.package import is_a, overrides
 from lethe.integrations.lightning.processes import refuse_strategy
-from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run; leave it at its default"
 _TRIALS = "it trains on the private records to choose a setting, and each trial costs; choose by public data"
@@ -84,12 +83,11 @@ def refuse_trainer(trainer: Any, module: Any, *, log_private: bool) -> None:
                 raise _refused(name, f"a method of {type(owner).__name__}", why)
 
 
-def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.optim.Optimizer:
+def refuse_optimizers(trainer: Any, *, log_private: bool) -> torch.optim.Optimizer:
     """The one optimiser of a Trainer.
 
     Args:
         trainer: whose module has configured them.
-        run: that is carried out.
         log_private: whether private numbers are at hand, which a learning rate could follow.
     Raises:
         InputError: several, or a schedule that follows what is private.
@@ -103,38 +101,11 @@ def refuse_optimizers(trainer: Any, run: Run, *, log_private: bool) -> torch.opt
             remedy="return torch.optim.AdamW(self.parameters(), lr=...).",
         )
     plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
-    if plateau and (log_private or run.release == "last"):
+    if plateau and log_private:
         raise _refused(
             "lr_scheduler", "ReduceLROnPlateau", "its learning rate may follow what no certificate covers; take a fixed schedule"
         )
     return trainer.optimizers[0]
-
-
-def refuse_shown(trainer: Any, module: Any, run: Run) -> None:
-    """Refuse what would show an earlier iterate, or change the step, where the last iterate alone is released.
-
-    Args:
-        trainer, module: of Lightning.
-        run: that is carried out.
-    Raises:
-        InputError: the first such thing, by name.
-    """
-    if run.release == "all":
-        return
-    validated = trainer.fit_loop.epoch_loop.val_loop._data_source.is_defined() and overrides(module, "validation_step")
-    shown = {
-        "enable_checkpointing": (bool(trainer.checkpoint_callbacks), "a checkpoint on the way holds an earlier iterate: False"),
-        "limit_val_batches": (validated and trainer.limit_val_batches not in (0, 0.0), "validation shows earlier iterates: 0"),
-        "gradient_clip_val": (
-            trainer.gradient_clip_val is not None or overrides(module, "configure_gradient_clipping"),
-            "a clipped noisy gradient is another step than the certified one; leave it out",
-        ),
-    }
-    for name, (found, why) in shown.items():
-        if found:
-            raise InputError(
-                f"{name}: the run's release is last.", source="Trainer, run.release", remedy=f"{why}; or train with release: all."
-            )
 
 
 def _refuse_precision(trainer: Any) -> None:

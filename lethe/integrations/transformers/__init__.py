@@ -25,7 +25,7 @@ from lethe.integrations.transformers.trainer import PrivateTrainer
 
 # Methods of the Trainer that are its own affair: where one is gone, its loop would not ask for what stands in its place.
 _ASKED = (
-    "_clip_grad_norm _finalize_training _get_grad_norm _get_num_items_in_batch _maybe_log_save_evaluate _prepare_for_training "
+    "_clip_grad_norm _finalize_training _get_grad_norm _get_num_items_in_batch _prepare_for_training "
     "_save_checkpoint _save_optimizer_and_scheduler"
 )
 if not all(hasattr(Trainer, name) for name in _ASKED.split()):

@@ -12,7 +12,6 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from lethe.documents.synonyms import did_you_mean
 from lethe.errors import InputError, UnknownArgumentError
-from lethe.run.run import Run
 
 _DESIGN = "which records meet which step is the batch design of the run: Poisson batches, or those of run=lethe.Run(batches=...)"
 _SHARDS = (
@@ -211,34 +210,6 @@ def refuse_evaluated(trained: Any, evaluated: Any) -> None:
             source="train_dataset, eval_dataset",
             remedy="hold public records back for evaluation; or evaluate after training, and tell nobody: trainer.predict(train_dataset).",
         )
-
-
-def refuse_shown(args: TrainingArguments, run: Run, *, noisy_grad_norm: float | None = None) -> None:
-    """Refuse what would show an earlier iterate, or is no plain step of SGD's, where the last iterate alone is released.
-
-    Args:
-        args: of the Trainer.
-        run: that is carried out.
-        noisy_grad_norm: see `PrivateTrainer`.
-    Raises:
-        InputError: the first of these arguments, by name.
-    """
-    if run.release == "all":
-        return
-    if noisy_grad_norm is not None:
-        raise InputError(
-            f"noisy_grad_norm: got {noisy_grad_norm!r}; the run's release is last, whose certificate is of plain steps.",
-            source="noisy_grad_norm, run.release",
-            remedy="leave it out, or take a run with release: all.",
-        )
-    for name, allowed in (("eval_strategy", "no"), *([("hub_strategy", "end")] if args.push_to_hub else [])):
-        value = getattr(args, name)
-        if getattr(value, "value", value) != allowed:
-            raise InputError(
-                f"{name}: got {getattr(value, 'value', value)!r}; the run's release is last, and this shows an earlier iterate.",
-                source="TrainingArguments, run.release",
-                remedy=f"{name}={allowed!r}, or a run with release: all.",
-            )
 
 
 def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:

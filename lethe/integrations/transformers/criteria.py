@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,16 +13,20 @@ from torch import Tensor, nn
 from transformers.utils.generic import find_labels
 
 from lethe.errors import InputError, LetheError
-from lethe.integrations.transformers.losses import RecordLosses, UsersLosses, kind_of
+from lethe.integrations.transformers.losses import RecordLosses, kind_of
 from lethe.train.core.comparison import FAILURES, first_line
 from lethe.train.data.sources.map_style import MapStyleSource
 
+Criterion = Callable[[Any, Tensor], Tensor]
+"""Outputs and labels to one loss a record, shape (B,)."""
+
 _FUNCTION = "give compute_loss_func: (outputs, labels, num_items_in_batch=None) -> one loss a record, shape (B,)."
+_CHECK = "the check of the loss: single records before training"
 _LOOKED_AT = 3  # records whose loss is compared with the model's own
 _ALLOWED = {False: 1e-5, True: 2e-2}  # relative, in single precision and in half
 
 
-def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> RecordLosses | UsersLosses:
+def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any] | None) -> Criterion:
     """The loss function.
 
     Args:
@@ -32,7 +37,7 @@ def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any
         InputError: a model whose loss is not known, or a smoothing that has no meaning.
     """
     if function is not None:
-        return UsersLosses(function)
+        return partial(function, num_items_in_batch=None)
     bare = bare_model(model)
     kind = kind_of(bare)
     if kind is None:
@@ -51,7 +56,7 @@ class BatchLosses:
         names: of the labels.
     """
 
-    criterion: RecordLosses | UsersLosses
+    criterion: Criterion
     names: tuple[str, ...]
 
     def __call__(self, outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -63,7 +68,7 @@ class BatchLosses:
         if not isinstance(batch, Mapping):
             raise InputError(
                 f"record_losses: got a {type(batch).__name__}; it needs the batch, whose labels it finds by their name.",
-                remedy="losses = engine.losses(criterion, model(**batch), batch), with criterion = record_losses(model).",
+                remedy="losses=lambda batch: criterion(model(**batch), batch), with criterion = record_losses(model).",
             )
         return self.criterion(outputs, labels_of(batch, self.names)[1])
 
@@ -130,43 +135,37 @@ def with_decoder_inputs(model: nn.Module, arguments: dict[str, Tensor], labels: 
 
 @torch.no_grad()
 def refuse_other_loss(
-    criterion: RecordLosses | UsersLosses,
+    losses: Callable[[dict[str, Tensor]], Tensor],
     own: Callable[[dict[str, Tensor]], Any],
     model: nn.Module,
     source: MapStyleSource,
-    keys: Sequence[str],
-    names: Sequence[str],
-    device: torch.device,
     *,
     half: bool,
 ) -> None:
     """Refuse a model whose own loss of a record alone is another one: it has terms that are not known here.
 
     Args:
-        criterion: the losses that training would take.
+        losses: of a batch, that training would take.
         own: the Trainer's loss of a batch.
         model: is asked in eval mode, and is afterwards as it was.
-        source, keys: the records, and what their parts are called.
-        names: of the labels.
-        device: of the model.
+        source: of the records.
         half: whether it computes in half precision.
     Raises:
-        InputError: see above.
+        InputError: see above, or a record of which nothing is computed.
     """
     training = {module: module.training for module in model.modules()}
-    last = len(source) - 1
+    device, last = next(model.parameters()).device, len(source) - 1
     try:
         model.eval()
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             for place in sorted({last * step // max(1, _LOOKED_AT - 1) for step in range(_LOOKED_AT)}):
-                batch = {key: part.to(device) for key, part in zip(keys, source.fetch(slice(place, place + 1)), strict=True)}
-                arguments, labels = labels_of(batch, names)
-                ours = float(criterion(_answered(model, with_decoder_inputs(model, arguments, labels)), labels)[0])
-                theirs = float(own(dict(batch)))
+                parts = (part.to(device) for part in source.fetch(slice(place, place + 1)))
+                batch = dict(zip(source.fields or (), parts, strict=True))
+                ours, theirs = float(_computed(losses, batch)), float(own(dict(batch)))
                 if math.isfinite(theirs) and math.isfinite(ours) and abs(ours - theirs) > _ALLOWED[half] * max(1.0, abs(theirs)):
                     raise InputError(
                         f"model: its own loss of a record alone is not that which is known of {type(bare_model(model)).__name__}.",
-                        source="the check of the loss: single records before training",
+                        source=_CHECK,
                         remedy=_FUNCTION,
                     )
     finally:
@@ -174,16 +173,15 @@ def refuse_other_loss(
             module.training = mode
 
 
-def _answered(model: nn.Module, arguments: dict[str, Tensor]) -> Any:
+def _computed(losses: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Tensor]) -> Tensor:
     try:
-        return model(**arguments)
+        return losses(batch)
     except FAILURES as error:
         if isinstance(error, LetheError | torch.OutOfMemoryError):
             raise
         raise InputError(
-            f"model: of a record alone, with {', '.join(arguments) or 'no column but its labels'}, it computes nothing: "
-            f"{type(error).__name__}: {first_line(error)}",
-            source="the check of the loss: single records before training",
+            f"model: of a record alone, with {', '.join(batch)}, it computes nothing: {type(error).__name__}: {first_line(error)}",
+            source=_CHECK,
             remedy="see that texts are tokenised (dataset.map(lambda record: tokenizer(record['text']))), that no token is beyond the "
             "model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than it takes "
             "(config.max_position_embeddings), and that the columns are arguments of its forward.",

@@ -18,14 +18,13 @@ from transformers.trainer_utils import TrainOutput
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.integrations.recorded_training import MeanLoss, Planned
-from lethe.integrations.transformers.batches import NamedBatches
 from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
 from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import checkpoints_of
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 from lethe.train.core.tensors import is_shard
-from lethe.train.data.logical_batches import LogicalBatch
+from lethe.train.data.logical_batches import LogicalBatch, LogicalBatches
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")
@@ -35,7 +34,7 @@ class PrivateLoop(Trainer):
     """What the Trainer's own loop asks for, answered by an engine; see `PrivateTrainer`, which makes it."""
 
     engine: PrivacyEngine | None
-    _batches: NamedBatches
+    _batches: LogicalBatches
     _criterion: Any
     _delta: float
     _allow_large_delta: bool
@@ -54,7 +53,7 @@ class PrivateLoop(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The run's logical batches."""
-        return NamedBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
+        return LogicalBatches(cast(Any, self.train_dataset), self._planned.steps_per_epoch)
 
     def get_total_train_batch_size(self, args: Any) -> int:
         """The expected number of records of a step."""
@@ -64,7 +63,7 @@ class PrivateLoop(Trainer):
         """The next logical batch; how many items it holds is nobody's business.
 
         Args:
-            epoch_iterator: over `NamedBatches`.
+            epoch_iterator: over `LogicalBatches`.
             num_batches: 1.
             device: not used.
         """
@@ -89,9 +88,7 @@ class PrivateLoop(Trainer):
             cast(Any, self.optimizer).train()
         mean = MeanLoss()
         for micro_batch in inputs:
-            with engine.recording(), self._own_losses():
-                losses: Any = self.compute_loss(model, micro_batch)
-            engine.backward(losses)
+            losses = engine.backward(micro_batch)
             if self._log_private:
                 mean.add(losses, engine.counted)
         device = cast(torch.device, self.args.device)
@@ -101,7 +98,7 @@ class PrivateLoop(Trainer):
         return mean.over((lambda told: cast(Tensor, self.accelerator.reduce(told, "sum"))) if several else None, device)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """In training one loss a record, shape (B,); in evaluation the Trainer's.
+        """In training one loss a record, shape (B,), also of parts of a batch; in evaluation the Trainer's.
 
         Args:
             model, inputs, return_outputs: as of the Trainer.
@@ -111,23 +108,20 @@ class PrivateLoop(Trainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         arguments, labels = labels_of(inputs, self.label_names)
         outputs = model(**with_decoder_inputs(cast(Any, self.model), arguments, labels))
-        losses = self._engine.losses(self._criterion, outputs, labels)
+        losses = self._criterion(outputs, labels)
         return (losses, outputs) if return_outputs else losses
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """What is spent so far in place of what is private."""
         if self.is_in_train and not self._log_private:
             logs = {key: value for key, value in logs.items() if key not in PRIVATE}
-        if self.is_in_train and self.engine is not None and "learning_rate" in logs and self.run.release == "all":
+        if self.is_in_train and self.engine is not None and "learning_rate" in logs:
             logs["epsilon"] = self.engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta)
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Of the training nothing: it depends on how many records a batch has."""
         return 0 if isinstance(inputs, LogicalBatch) else super().floating_point_ops(inputs)
-
-    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *args: Any, **others: Any) -> None:
-        super()._maybe_log_save_evaluate(tr_loss, grad_norm if self.run.release == "all" else None, *args, **others)
 
     def _clip_grad_norm(self, model: Any) -> None:
         """Nothing: max_grad_norm is the norm of each record's gradient."""
@@ -143,8 +137,7 @@ class PrivateLoop(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self._folder() is not None and self.run.noise_at == "every_step":
             self._engine.save()
-        if self.run.release == "all":  # else no iterate but the last may be seen
-            super()._save_checkpoint(model, trial)
+        super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As of the Trainer; of a model in shards, which all processes gather, process 0 writes the whole.
@@ -200,11 +193,10 @@ class PrivateLoop(Trainer):
         finally:
             del accelerator.prepare_model
 
-    @contextmanager
-    def _own_losses(self) -> Iterator[None]:
-        """Within: compute_loss gives one loss a record."""
+    def _losses(self, batch: Any) -> Tensor:
+        """The function of a batch that the engine is given: compute_loss, one loss a record."""
         self._recording = True
         try:
-            yield
+            return self.compute_loss(self.model, dict(batch))
         finally:
             self._recording = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +13,6 @@ from torch.nn import functional
 from transformers.models.auto import modeling_auto
 
 from lethe.errors import InputError
-from lethe.train.model_state.outputs import one_loss_each
 
 IGNORED = -100
 """The label of a token that is not predicted."""
@@ -92,7 +92,7 @@ class RecordLosses:
 
     def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         strange = (labels >= logits.shape[-1]) | ((labels < 0) & (labels != IGNORED))
-        if bool(strange.any()):
+        if _any(strange):
             raise InputError(
                 f"labels: one of them is {labels[strange][0].item()}; the model tells {logits.shape[-1]} classes or words apart, numbered "
                 f"from 0, and {IGNORED} stands for none.",
@@ -100,7 +100,7 @@ class RecordLosses:
                 remedy="number the classes from 0, and make the model with as many as there are.",
             )
         logs = -functional.log_softmax(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, dim=-1)
-        told = logs.gather(-1, labels.clamp(min=0)[..., None].long())[..., 0]
+        told = logs.gather(-1, labels.clamp(0, logits.shape[-1] - 1)[..., None].long())[..., 0].masked_fill(strange, math.nan)
         return told if not self.smoothing else (1 - self.smoothing) * told + self.smoothing * logs.mean(-1)
 
     def _classes(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -132,31 +132,12 @@ class RecordLosses:
         return (each[0] + each[1]) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class UsersLosses:
-    """The user's compute_loss_func, called as the Trainer calls it, without a number of items in the batch.
-
-    Args:
-        function: (outputs, labels, num_items_in_batch=None) -> losses of shape (B,).
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, outputs: Any, labels: Tensor) -> Tensor:
-        """The losses.
-
-        Raises:
-            InputError: not one a record.
-        """
-        losses = one_loss_each(self.function(outputs, labels, num_items_in_batch=None))
-        if not isinstance(losses, Tensor) or losses.shape != (len(labels),):
-            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
-            raise InputError(
-                f"compute_loss_func: got {got}; it needs one loss a record, shape ({len(labels)},): a mean hides the records.",
-                source="compute_loss_func of the Trainer",
-                remedy='compute it with reduction="none", and average over the tokens of each record by their own number.',
-            )
-        return losses
+def _any(flags: Tensor) -> bool:
+    """Whether one of them is set; under vmap, which knows no single numbers, that cannot be asked, and their losses are NaN."""
+    try:
+        return bool(flags.any())
+    except RuntimeError:
+        return False
 
 
 def _part(outputs: Any, name: str) -> Tensor:

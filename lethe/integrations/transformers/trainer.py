@@ -18,11 +18,10 @@ from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
     refuse_arguments,
-    refuse_shown,
     refuse_surroundings,
     refuse_unknown,
 )
-from lethe.integrations.transformers.batches import Epochs, NamedBatches, source_of
+from lethe.integrations.transformers.batches import Epochs, source_of
 from lethe.integrations.transformers.card import add_certificate
 from lethe.integrations.transformers.corrected_adam import corrected
 from lethe.integrations.transformers.criteria import criterion_of, refuse_other_loss
@@ -33,6 +32,7 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
+from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.user_ids import ids_of
 
 _DATASET = 3  # the place of train_dataset among the arguments of a Trainer
@@ -63,8 +63,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         epsilon: what the whole training may cost at `delta`, for Poisson batches and every iterate released.
         delta: in (0, 1), and below 1/records.
         allow_large_delta: whether a delta of 1/records or more is meant; the certificate then says so.
-        run: instead of epsilon: any run that `PrivacyEngine` takes. With release: last it needs optim="sgd" and a constant schedule, and
-            nothing is evaluated or saved on the way but Lethe's own checkpoint.
+        run: instead of epsilon: any run that `PrivacyEngine` takes.
         neighbours: with epsilon: "add_or_remove", as other libraries count; "replace_one" or "zero_out" keep the number of records public.
         compute_loss_func: as of the Trainer, to one loss a record. A `compute_loss` that is overridden must return that, too.
         log_private: whether training loss and times are logged. Such a log may not be published.
@@ -75,15 +74,13 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         declared_apart: declares that the data collator makes each row of its own record and of random numbers that are its own; needed
             where it is random, as for masked language models.
         checkpoints: where training is kept, instead of OUTPUT_DIR.private.
-        clip_groups, method, secure, verify, gradient_memory: as of `PrivacyEngine`.
+        clip_groups, method, secure, isolation, gradient_memory: as of `PrivacyEngine`.
         views: how often train_dataset[i] is read and collated in a step, where it augments at random: a record's gradient is that of the
             mean loss of its views, clipped once. per_device_train_batch_size still counts records.
-        ema: of the iterates' moving average, such as 0.999: `trainer.averaged` after training, covered by the certificate. Needs
-            release: all.
+        ema: of the iterates' moving average, such as 0.999: `trainer.averaged` after training, covered by the certificate.
         ledger: what pays for the training: `lethe.ledger.Spending(ledger, "patients")`; reserved before a record is read, and settled with
             the recorded run.
-        noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy. Needs
-            release: all.
+        noisy_grad_norm: clips the noisy mean gradient to this norm, as the Trainer does by max_grad_norm; it costs no privacy.
         noise_corrected: takes the variance of the noise out of AdamW's second moment (`CorrectedAdamW`); adam_epsilon is then the smallest
             second moment that is divided by.
         others: arguments of the Trainer by name.
@@ -111,7 +108,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         clip_groups: Sequence[Group] | None = None,
         method: str | None = None,
         secure: bool = False,
-        verify: bool = True,
+        isolation: str = "checked",
         gradient_memory: int | None = None,
         views: int = 1,
         ema: float | None = None,
@@ -139,15 +136,13 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         refuse_surroundings(self)
         self._delta, self._allow_large_delta = delta, allow_large_delta
         self._log_private, self._declared_apart = log_private, declared_apart
-        self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "verify": verify}
+        self._options: dict[str, Any] = {"clip_groups": clip_groups, "method": method, "secure": secure, "isolation": isolation}
         self._options |= {"gradient_memory": gradient_memory, "ledger": ledger, "ema": ema}
         self._kept, self._noise_corrected = checkpoints, noise_corrected
         self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
         self._target |= {"neighbours": neighbours, "users": self._users}
         self._read = {"users": self._users, "records_per_user": records_per_user, "views": views}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
-        if self._plan is not None:
-            refuse_shown(self.args, self._plan.run, noisy_grad_norm=noisy_grad_norm)
         self.engine: PrivacyEngine | None = None
         self._criterion: Any = None
         self._loss_sum, self._recording, self._resume = 0.0, False, False
@@ -203,23 +198,22 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         self._open(batches)
         return model, batches
 
-    def _open(self, batches: NamedBatches) -> None:
+    def _open(self, batches: LogicalBatches) -> None:
         """Make the engine, and put the Trainer where its checkpoint was."""
         optimizer, model = cast(Any, self.optimizer), cast(Any, self.model)
-        source, keys = source_of(self, declared_apart=self._declared_apart)
+        source = source_of(self, declared_apart=self._declared_apart)
         self._criterion = self._own_criterion(model)
         if type(self).compute_loss is PrivateTrainer.compute_loss and self.compute_loss_func is None:
             own = super().compute_loss
-            asked = (self._criterion, lambda inputs: own(model, inputs), model, source, keys, self.label_names, self.args.device)
-            refuse_other_loss(*asked, half=self.accelerator.mixed_precision == "bf16")
+            refuse_other_loss(self._losses, lambda batch: own(model, batch), model, source, half=self.accelerator.mixed_precision == "bf16")
         kept = with_state(checkpoints_of(self._kept, self.args), self)
         engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=source, **self._read)
+        _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=self._losses, data=source, **self._read)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
         self.state.global_step = engine.steps
-        batches.open_named(engine, iter(loader), keys)
+        batches.open(engine, iter(loader))
         self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
 
     def _own_criterion(self, model: Any) -> Any:

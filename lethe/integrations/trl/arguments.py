@@ -19,7 +19,7 @@ NEEDS = {
     "packing": Needs(off, _PACKED),
     "eval_packing": Needs(off, "it needs the collator of packed rows, which training does not take"),
     "padding_free": Needs(off, "it joins all conversations of a batch into one row; a record needs a row of its own"),
-    "activation_offloading": Needs(off, "its hooks on what autograd keeps cannot be followed record by record"),
+    "activation_offloading": Needs(off, "it is not honoured here; gradient_checkpointing=True is"),
     "max_length": Needs(
         lambda value: value is None or (isinstance(value, Integral) and int(value) >= 2),
         "of a conversation cut to fewer than two tokens none is predicted; it is a number of tokens, or None, which cuts nothing",

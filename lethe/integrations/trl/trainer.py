@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from typing import Any, ClassVar, cast
 
 import torch
@@ -13,10 +12,10 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from lethe.errors import InputError
 from lethe.integrations.transformers.arguments import Known, refuse_arguments, refuse_evaluated
-from lethe.integrations.transformers.batches import NamedBatches
 from lethe.integrations.transformers.losses import RecordLosses
 from lethe.integrations.transformers.trainer import PrivateTrainer
 from lethe.integrations.trl.arguments import SFT
+from lethe.train.data.logical_batches import LogicalBatches
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -35,8 +34,7 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
     stays a record, with loss 0: TRL drops it, and then the number of records, which is public, would tell of what is in them.
 
     Refused, with the reason: packing and padding-free batches, offloading of activations, and the load-balancing loss of experts.
-    `gradient_checkpointing`, which SFTConfig switches on by default, is switched off with a warning where more than one record is on
-    the device at once. TRL's telemetry is not sent. For all else see `PrivateTrainer`.
+    TRL's telemetry is not sent. For all else see `PrivateTrainer`.
 
     Args:
         args: positional arguments of the SFTTrainer, in its order.
@@ -57,7 +55,6 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
                 "args: none were given.", remedy='PrivateSFTTrainer(..., args=SFTConfig(output_dir="tuned", max_grad_norm=1.0)).'
             )
         refuse_arguments(config, self._KNOWN)
-        given["args"] = _without_checkpoints(config)
         _refuse_data(given.get("train_dataset"))
         refuse_evaluated(given.get("train_dataset"), given.get("eval_dataset"))
         super().__init__(**given)
@@ -98,27 +95,10 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
             return RecordLosses("causal", dynamic=True)
         return super()._own_criterion(model)
 
-    def _open(self, batches: NamedBatches) -> None:
+    def _open(self, batches: LogicalBatches) -> None:
         super()._open(batches)
         for kept in self._metrics.values():  # of the records whose loss was compared with the model's own
             kept.clear()
-
-
-def _without_checkpoints(config: Any) -> Any:
-    """The arguments without activation checkpoints, unless records pass through the model one by one, as they then must."""
-    switches = [name for name in ("activation_checkpointing", "gradient_checkpointing") if getattr(config, name, False)]
-    if not switches or config.per_device_train_batch_size == 1:
-        return config
-    warnings.warn(
-        "gradient_checkpointing: SFTConfig switches it on by default; it is off here, since records of a batch cannot be told apart in it. "
-        "With per_device_train_batch_size=1 it stays on; SFTConfig(gradient_checkpointing=False) avoids this warning.",
-        UserWarning,
-        stacklevel=3,
-    )
-    changed = copy.copy(config)
-    for name in switches:
-        setattr(changed, name, False)
-    return changed
 
 
 def _refuse_data(dataset: Any) -> None:

@@ -196,7 +196,7 @@ class Recording:
         rows, records = len(output), self.records
         if output.dim() > 2 and output.shape[1] == records:
             self.ambiguous = True
-            if self.layout == "second" or rows % records != 0:
+            if self.layout == "second" or (rows != 1 and rows % records != 0):
                 return output, inputs, True, None
         alone = bool(inputs) and inputs[0].dim() == 1
         self.ambiguous |= rows != records or alone
