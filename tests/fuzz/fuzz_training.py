@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from lethe.train.clipping import METHODS, Clipper
+from lethe.train.clipping.groups import group_of
 from random_models import Case, random_case
 from torch import Tensor, nn
 
@@ -29,8 +31,6 @@ from lethe.errors import LetheError
 from lethe.run.batches import Full
 from lethe.run.run import Run
 from lethe.train import fit
-from lethe.train.clipping import METHODS, Clipper
-from lethe.train.clipping.groups import group_of
 
 SLACK = 1e-5
 """What rounding may add to the bound, relative to it."""

@@ -6,9 +6,8 @@ import pytest
 import torch
 from fuzz_training import examine, outcomes
 from how_many import by_night
-from random_models import MIXING, random_case
-
 from lethe.train.clipping.records import sums
+from random_models import MIXING, random_case
 
 
 @pytest.mark.slow

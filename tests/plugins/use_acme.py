@@ -4,13 +4,13 @@ import acme
 import numpy as np
 import pytest
 import torch
+from lethe.train.clipping import Use
 from torch import nn
 
 import lethe
 from lethe.mechanisms.base import joint
 from lethe.theorems.registry import OURS
 from lethe.train import fit, fit_linear
-from lethe.train.clipping import Use
 
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((200, 3))

@@ -13,7 +13,6 @@ from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_netw
 from private_loops import Loop
 from torch import Tensor, nn
 
-from lethe.errors import RecordByRecordWarning
 from lethe.train import fit
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

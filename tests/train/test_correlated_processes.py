@@ -175,7 +175,14 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
     with suppress(Killed):
         kept_as = Checkpoints(folder=folder, every=2)
         fit(
-            model, lambda outputs, targets: outputs.sum(1) * 0.0, make_data(), run, seed=5, checkpoints=kept_as, progress=note, isolation="declared"
+            model,
+            lambda outputs, targets: outputs.sum(1) * 0.0,
+            make_data(),
+            run,
+            seed=5,
+            checkpoints=kept_as,
+            progress=note,
+            isolation="declared",
         )
     return places
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from held_loops import make_loop
+from lethe.train.checks.held_parameters import HeldParameters
 from networks import flat, make_data, make_network
 from private_loops import Loop
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.checks.held_parameters import HeldParameters
 
 
 def through_data(model: nn.Module) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
+from lethe.train.model_state.hidden_numbers import hidden_numbers
 from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
@@ -15,8 +17,6 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError
 from lethe.train import fit
 from lethe.train.core.tensor_fingerprint import fingerprint, same_numbers
-from lethe.train.model_state.changed_attributes import attribute_digests, changed_attributes
-from lethe.train.model_state.hidden_numbers import hidden_numbers
 
 RUN = make_network_run(noise_multiplier=1.0)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from lethe.train.checks.loss import CheckedLoss
+from lethe.train.clipping import Clipper
 from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
@@ -16,8 +18,6 @@ from torch.nn import functional
 
 from lethe.errors import InputError
 from lethe.train import fit
-from lethe.train.checks.loss import CheckedLoss
-from lethe.train.clipping import Clipper
 from lethe.train.core.comparison import chance
 from lethe.train.data import TensorSource
 

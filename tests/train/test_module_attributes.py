@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
+from lethe.train.model_state.module_attributes import attribute_of, kept_values
 from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
@@ -22,7 +23,6 @@ from torch.nn.utils import prune
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import fit, fit_head
-from lethe.train.model_state.module_attributes import attribute_of, kept_values
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from lethe.train.model_state.named_parts import NamedParts
+from torch import Tensor, nn
 
 
 def made() -> nn.Sequential:

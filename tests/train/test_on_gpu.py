@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 from interrupted import Spy, make_kept_run, trained
+from lethe.train.clipping import Clipper
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError, LetheError
 from lethe.train import Fitted, PrivacyEngine, fit
-from lethe.train.clipping import Clipper
 from lethe.train.core.generators import fresh_generator
 from lethe.train.network import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
-from private_loops import Loop
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import as_planned, with_fresh_noise
+from lethe.train.clipping import Group
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
 from problems import make_problem, make_run
 from torch import nn
@@ -14,7 +15,6 @@ import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit, fit_linear
-from lethe.train.clipping import Group
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from how_many import by_night
+from lethe.train.clipping import Clipper
 from networks import CLASSES, CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
 from processes import Processes, all_raised, received
 from scipy import stats
@@ -32,7 +33,6 @@ from shared_work import (
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train.clipping import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers
 

@@ -8,6 +8,7 @@ import torch
 from helpers import with_fresh_noise
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.train.engine.shortened_gradients import shortening
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor
@@ -16,7 +17,6 @@ from torch.nn.utils import clip_grad_norm_
 import lethe
 from lethe.errors import InputError, LetheError
 from lethe.train import fit
-from lethe.train.engine.shortened_gradients import shortening
 
 
 def clipped_loop(norm: float, clip: Callable[[Loop], Any] | None = None) -> Loop:

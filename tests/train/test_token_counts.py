@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from lethe.train.clipping import Clipper
+from lethe.train.clipping.checks.shared_numbers import counted_tokens, may_count, token_counts
 from torch import Tensor, nn
 from torch.nn import functional
 
 import lethe
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine, fit
-from lethe.train.clipping import Clipper
-from lethe.train.clipping.checks.shared_numbers import counted_tokens, may_count, token_counts
 from lethe.train.core.comparison import chance
 
 RECORDS, PLACES, CLIP = 24, 7, 0.1

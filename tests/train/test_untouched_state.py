@@ -7,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.train.model_state import untouched_state
+from lethe.train.model_state.named_parts import NamedParts
+from lethe.train.model_state.untouched_state import UntouchedState
 from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError
 from lethe.train import fit
-from lethe.train.model_state import untouched_state
-from lethe.train.model_state.named_parts import NamedParts
-from lethe.train.model_state.untouched_state import UntouchedState
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -1,5 +1,7 @@
 """One theorem, loss, schedule, layer rule and mechanism of a package that is not Lethe's; `register` adds them."""
 
+from lethe.train.clipping import register_rule
+
 from acme.layer_rule import Scale, ScaleGradients
 from acme.loss import PseudoHuber
 from acme.mechanism import noisy_count
@@ -7,7 +9,6 @@ from acme.schedule import Cosine
 from acme.theorem import EveryStep
 from lethe.run.losses import LOSSES
 from lethe.run.schedules import SCHEDULES
-from lethe.train.clipping import register_rule
 
 __all__ = ["Cosine", "EveryStep", "PseudoHuber", "Scale", "ScaleGradients", "noisy_count", "register"]
 

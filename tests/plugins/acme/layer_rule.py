@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-
 from lethe.train.clipping import LayerGradients
+from torch import Tensor, nn
 
 
 class Scale(nn.Module):
