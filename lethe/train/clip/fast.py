@@ -104,7 +104,7 @@ class Recording:
             if not held:
                 raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
-            saved = tuple(map(Tensor.detach, held.pop().saved_tensors))
+            saved = held.pop().saved_tensors
             if turned:
                 gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)

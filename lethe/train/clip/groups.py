@@ -66,7 +66,7 @@ class Method:
 
 
 METHODS: Mapping[str, Method] = {
-    "clip": Method(factor=lambda norm, lengths: torch.where(lengths <= norm, 1.0, norm / lengths), projection=True),
+    "clip": Method(factor=lambda norm, lengths: (norm / lengths).clamp_(max=1.0), projection=True),
     "normalise": Method(factor=lambda norm, lengths: norm / lengths, projection=False, enlarges=True),
     "automatic": Method(factor=lambda norm, lengths: norm / (lengths + _STABILITY), projection=False),
 }
@@ -129,7 +129,7 @@ def clip_weights(
     r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
 
     The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
-    below the smallest number of the arithmetic. A record whose norm is not finite gets 0: a function of that record alone.
+    below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning.
 
     Args:
         squared: $\|v_i\|^2$ as computed, shape (B,), float64.
@@ -142,10 +142,10 @@ def clip_weights(
     """
     limits = torch.finfo(dtype)
     roundings = _ROUNDINGS + numbers if dtype == torch.float64 else _ROUNDINGS
-    lengths = (squared * (1 + roundings * limits.eps) + 4 * numbers * limits.tiny).sqrt()
-    if method.enlarges and whole is not None:
+    lengths = (squared * (1 + roundings * limits.eps)).add_(4 * numbers * limits.tiny).sqrt_()
+    if not method.enlarges:
+        return method.factor(group.clip_norm, lengths)
+    if whole is not None:
         lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
     weights = method.factor(group.clip_norm, lengths)
-    weights = torch.where(torch.isfinite(squared) & (squared > 0), weights, torch.where(squared == 0, 1.0, 0.0) * weights.clamp(max=1.0))
-    # A weight below the normal numbers would be rounded to one or two digits; and one of no number is 0.
-    return torch.where(weights >= limits.tiny, weights, 0.0)
+    return torch.where(squared > 0, weights, weights.clamp(max=1.0))

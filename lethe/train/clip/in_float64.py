@@ -31,7 +31,7 @@ def squares_of(formed: Tensor) -> Tensor:
 
 def lengths_of(formed: Tensor) -> Tensor:
     """The norms whose squares are `squares_of`."""
-    flat = formed.flatten(1)
+    flat = formed if formed.dim() == 2 else formed.flatten(1)
     if not flat.shape[1]:
         return flat.new_zeros(len(flat), dtype=torch.float64)
     if flat.dtype == torch.float64:
@@ -64,12 +64,13 @@ def weighed(weights: Tensor, formed: Tensor) -> Tensor:
         weights: shape (B,), float64.
         formed: shape (B, *shape).
     """
-    flat = formed.unsqueeze(-1).flatten(1)
+    flat = formed if formed.dim() == 2 else formed.unsqueeze(-1).flatten(1)
     if flat.dtype == torch.float64:
         return (weights @ flat).view(formed.shape[1:])
     size = max(1, (_WIDENED if flat.is_cpu else _WIDENED_ON_GPU) // max(1, len(flat)))
     if flat.shape[1] <= size:
-        return (weights @ flat.double()).view(formed.shape[1:])
+        total = weights @ flat.double()
+        return total if formed.dim() == 2 else total.view(formed.shape[1:])
     total = flat.new_empty(flat.shape[1], dtype=torch.float64)
     for columns, part in zip(flat.split(size, dim=1), total.split(size), strict=True):
         torch.mv(columns.double().mT, weights, out=part)
@@ -83,8 +84,9 @@ def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor
         weights: shape (B,), float64.
         gradients, inputs: shapes (B, T, p) and (B, T, d).
     """
-    columns, rows = (gradients.double() * weights[:, None, None]).flatten(0, 1), inputs.flatten(0, 1)
-    return _added(columns, rows) if inputs.shape[1] > 1 else columns.mT @ rows.double()
+    if inputs.shape[1] == 1:
+        return (gradients[:, 0].double() * weights[:, None]).mT @ inputs[:, 0].double()
+    return _added((gradients.double() * weights[:, None, None]).flatten(0, 1), inputs.flatten(0, 1))
 
 
 def _added(columns: Tensor, rows: Tensor) -> Tensor:

@@ -140,7 +140,7 @@ class OuterProducts(Part):
         records, positions, width = x.shape
         numbers = width * g.shape[2]
         if positions == 1:
-            return (lengths_of(x) * lengths_of(g)).square()
+            return (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
         if self._forming[0] and self.memory.take(records * numbers * x.element_size()):
             self._kept = torch.bmm(g.mT, x)
             return squares_of(self._kept)

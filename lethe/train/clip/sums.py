@@ -23,18 +23,14 @@ class ClippedSums:
     Args:
         groups: of parameters, each with its norm.
         method: how a gradient is brought to it.
-
-    Attributes:
-        last_norms: of the gradients that were added last, before clipping, shape (B,), or (B, groups).
     """
 
     def __init__(self, groups: Sequence[Group], method: Method) -> None:
         self._groups, self._method = groups, method
         self._places: dict[str, int] = {}
         self._sums: dict[nn.Parameter, Tensor] = {}
-        self._measured: Tensor | None = None
-        self._moved: Tensor | None = None
-        self.last_norms: Tensor | None = None
+        self._largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none
+        self._squares: list[Tensor] = []
 
     @property
     def begun(self) -> bool:
@@ -44,12 +40,18 @@ class ClippedSums:
     @property
     def measured(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records."""
-        return None if self._measured is None else bool(self._measured)
+        return None if self._largest is None else bool(self._largest >= 0)
 
     @property
     def contributed(self) -> bool | None:
         """Whether any had one that was not 0 either."""
-        return None if self._moved is None else bool(self._moved)
+        return None if self._largest is None else bool(self._largest > 0)
+
+    @property
+    def last_norms(self) -> Tensor | None:
+        """Of the gradients that were added last, before clipping, shape (B,), or (B, groups)."""
+        norms = [squares.sqrt() for squares in self._squares]
+        return None if not norms else norms[0] if len(norms) == 1 else torch.stack(norms, dim=1)
 
     @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
@@ -70,9 +72,10 @@ class ClippedSums:
             groups.append(group)
             squares.append(torch.stack(norms).sum(0))
         whole = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
-        kept = whole.isfinite() & losses.isfinite()
+        kept = (whole + losses).isfinite()
         kept = kept if counted is None else kept & counted
-        if not bool(kept.all()):  # the only question to the device
+        every = bool(kept.all())  # the only question to the device
+        if not every:
             for group in groups:
                 for joined in group:
                     joined.part.drop(~kept)
@@ -82,15 +85,14 @@ class ClippedSums:
             for joined in group:
                 numbers, coarse = numbers + joined.numbers, joined.part.dtype if joined.part.dtype != torch.float64 else coarse
             factors = clip_weights(squared, limit, self._method, numbers=numbers, dtype=coarse, whole=whole)
-            weights = torch.where(kept, factors, 0.0)
+            weights = factors if every else torch.where(kept, factors, 0.0)
             for joined in group:
                 joined.give(joined.part.weighted(weights), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
         self._sums = _together(self._sums, added)
-        measured, moved = kept.any(), (kept & (whole > 0)).any()
-        self._measured = measured if self._measured is None else self._measured | measured
-        self._moved = moved if self._moved is None else self._moved | moved
-        self.last_norms = whole.sqrt() if len(squares) == 1 else torch.stack(squares, dim=1).sqrt()
+        largest = whole.max() if every else torch.where(kept, whole, -1.0).max()
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+        self._squares = squares
 
     @contextmanager
     def all_or_nothing(self) -> Generator[None]:

@@ -106,11 +106,15 @@ class NetworkNoise:
     def _add_to(self, checked: Iterable[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
         before = 0
         for tensors in _in_turn(checked):
-            flat = [tensor.detach().view(-1) if tensor.is_contiguous() else _zeros_for(tensor) for tensor in tensors]
+            flat = [_flat(tensor) if tensor.is_contiguous() else _zeros_for(tensor) for tensor in tensors]
             sizes = [part.numel() for part in flat]
             if len(flat) > 1:
                 drawn = self._normals.for_each(sizes)
                 drawn = drawn if through is None else through(drawn, before)
+                if flat[0].dtype == torch.float64:
+                    torch._foreach_add_(flat, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
+                    before += sum(sizes)
+                    continue
                 noisy = torch.cat(flat).double().add_(drawn, alpha=noise_std).to(flat[0].dtype)
                 torch._foreach_copy_(flat, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
             else:
@@ -136,6 +140,11 @@ def _ordinary(tensors: Sequence[Tensor], device: torch.device) -> bool:
         if not isinstance(tensor, Tensor) or tensor.dtype not in _TYPES or tensor.device.type != device.type or not tensor.is_contiguous():
             return False
     return len(set(map(id, tensors))) == len(tensors)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    return tensor if tensor.dim() == 1 else tensor.view(-1)
 
 
 def _zeros_for(tensor: Tensor) -> Tensor:
