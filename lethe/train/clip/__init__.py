@@ -2,5 +2,8 @@
 
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, Group, Method
+from lethe.train.clip.parts import OuterProducts, Part, Rows, TokenRows
+from lethe.train.clip.rules.registry import register_rule
+from lethe.train.clip.rules.rule import Call
 
-__all__ = ["METHODS", "Clipper", "Group", "Method"]
+__all__ = ["METHODS", "Call", "Clipper", "Group", "Method", "OuterProducts", "Part", "Rows", "TokenRows", "register_rule"]

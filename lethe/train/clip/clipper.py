@@ -137,7 +137,10 @@ class Clipper:
 
     @property
     def last_norms(self) -> Tensor | None:
-        """Of the gradients before clipping, of the last batch: shape (B,), or (B, groups); of units, one each; None before any."""
+        """Of the gradients before clipping, of the last batch: shape (B,), or (B, groups); of units, one each; None before any.
+
+        Where records were computed alone, of those that count.
+        """
         return self._sums.last_norms
 
     def add(
@@ -224,7 +227,7 @@ class Clipper:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
         if not self._sums.begun:
             self._survey()
-        return self._sums.take([parameter for parameter in self._names if parameter.requires_grad])
+        return self._sums.take(list(self._names))
 
     # The model as it is now.
 
@@ -299,12 +302,17 @@ class Clipper:
         own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
         groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
         told: Tensor | None = None
+        norms = list[Tensor]()
         for rows, parts, losses in self._isolated(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
                 self._require(way, look, parts, losses[1], rows)
             self._sums.add(parts, self._names, losses[0], None)
+            if self._sums.last_norms is not None:
+                norms.append(self._sums.last_norms)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
+        if norms:
+            self._sums.last_norms = torch.cat(norms)
         return torch.zeros(records) if told is None else told
 
     def _fast(

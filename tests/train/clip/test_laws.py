@@ -158,6 +158,8 @@ def test_losses_come_back_one_a_record(way: str) -> None:
         warnings.simplefilter("ignore", RecordByRecordWarning)
         given = clipper.add(batch)
     near(given, torch.cat([losses_of(model)(batch[record : record + 1]) for record in range(RECORDS)]).detach())
+    assert clipper.last_norms is not None
+    near(clipper.last_norms, truth(model, batch).norm(dim=1))
     assert not given.requires_grad
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from torch import nn
 
+from lethe.errors import InputError
 from lethe.train.clip.rules.any_layer import any_layer
 from lethe.train.clip.rules.attention import attention
 from lethe.train.clip.rules.convolution import convolution
@@ -13,7 +14,7 @@ from lethe.train.clip.rules.embedding import embedding, embedding_bag
 from lethe.train.clip.rules.linear import linear, transposed_linear
 from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from lethe.train.clip.rules.recurrent import cell, recurrent
-from lethe.train.clip.rules.rule import Rule
+from lethe.train.clip.rules.rule import Call, Parts, Rule
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(linear),
@@ -36,6 +37,24 @@ NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(transposed_l
 
 ANY = Rule(any_layer)
 """Of every other layer."""
+
+
+def register_rule(kind: type[nn.Module], parts: Callable[[Call], Parts], *, whole: bool = False) -> None:
+    """Let the gradients of a type of layer be computed by a rule of one's own; docs/layer_rules.md shows one.
+
+    Args:
+        kind: a class of modules; of subclasses too, if they inherit its `forward`.
+        parts: (Call) -> (name of a parameter, Rows, OuterProducts or TokenRows) of each trained one.
+        whole: whether it answers for the parameters of the modules within as well.
+    Raises:
+        InputError: it is no class of modules, or no function.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise InputError(f"register_rule: got {kind!r}; it needs a subclass of torch.nn.Module.")
+    if not callable(parts):
+        raise InputError(f"register_rule: got {parts!r}; it needs a function of a Call to names and parts.")
+    RULES[kind] = Rule(parts, whole=whole)
+
 
 # A convolution's forward hands its work to a method of another name.
 _COMPUTING = ("forward", "_conv_forward")
