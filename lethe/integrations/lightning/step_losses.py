@@ -37,26 +37,24 @@ class StepLosses:
     @contextmanager
     def without_trainer(self) -> Iterator[None]:
         """Within: the module does not know its Trainer, but while training_step runs: what a Trainer counts is no state of the model."""
-        for module in self._trainers:
-            vars(module)["_trainer"] = None
+        with self._having({module: {"_trainer": None} for module in self._trainers}):
+            yield
+
+    @contextmanager
+    def _having(self, attributes: Mapping[Any, Mapping[str, Any]]) -> Iterator[None]:
+        """Within: modules have these attributes."""
+        before = {module: dict(vars(module)) for module in attributes}
+        for module, given in attributes.items():
+            vars(module).update(given)
         try:
             yield
         finally:
-            for module, trainer in self._trainers.items():
-                vars(module)["_trainer"] = trainer
-
-    @contextmanager
-    def _called(self) -> Iterator[None]:
-        """Within: the Trainer is there, and what is logged, which no certificate covers, goes nowhere."""
-        for module, trainer in self._trainers.items():
-            vars(module).update(_trainer=trainer, log=self._note, log_dict=self._note)
-        try:
-            with self._precision.train_step_context():
-                yield
-        finally:
-            for module in self._trainers:
-                vars(module)["_trainer"] = None
-                del module.log, module.log_dict
+            for module, given in attributes.items():
+                for name in given:
+                    if name in before[module]:
+                        vars(module)[name] = before[module][name]
+                    else:
+                        del vars(module)[name]
 
     def __call__(self, batch: Any) -> Tensor:
         """The losses, shape (B,).
@@ -68,7 +66,9 @@ class StepLosses:
         batch = self._precision.convert_input(batch)
         records = len(next(iter(batch.values())) if self._named else batch[0])
         batch = batch if self._named else list(batch) if len(batch) > 1 else batch[0]
-        with self._called():
+        # What is logged, which no certificate covers, goes nowhere.
+        within = {module: {"_trainer": trainer, "log": self._note, "log_dict": self._note} for module, trainer in self._trainers.items()}
+        with self._having(within), self._precision.train_step_context():
             result = self._step(batch, self.number) if self._numbered else self._step(batch)
         loss = result.get("loss") if isinstance(result, Mapping) else result
         if isinstance(loss, Tensor) and loss.numel() == 1:

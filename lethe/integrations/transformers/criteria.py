@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -47,46 +46,33 @@ def criterion_of(model: nn.Module, smoothing: float, function: Callable[..., Any
     return RecordLosses(kind, float(smoothing), getattr(getattr(bare, "config", None), "problem_type", None))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLosses:
-    """The loss of each record of a batch that holds the labels: `losses(outputs, batch)`, shape (B,); see `record_losses`.
-
-    Args:
-        criterion: of outputs and labels.
-        names: of the labels.
-    """
-
-    criterion: Criterion
-    names: tuple[str, ...]
-
-    def __call__(self, outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
-        """The losses.
-
-        Raises:
-            InputError: no batch, no labels in it, or outputs or labels of another shape.
-        """
-        if not isinstance(batch, Mapping):
-            raise InputError(
-                f"record_losses: got a {type(batch).__name__}; it needs the batch, whose labels it finds by their name.",
-                remedy="losses=lambda batch: criterion(model(**batch), batch), with criterion = record_losses(model).",
-            )
-        return self.criterion(outputs, labels_of(batch, self.names)[1])
-
-
-def record_losses(model: nn.Module, *, label_smoothing: float = 0.0) -> BatchLosses:
+def record_losses(model: nn.Module, *, label_smoothing: float = 0.0) -> Callable[[Any, Mapping[str, Tensor]], Tensor]:
     """The loss of each record of a model of transformers, normalised by the record's own tokens: `fit(model, record_losses(model), ...)`.
 
-    It is the model's own loss of the record alone, computed of a whole batch at once.
+    It is the model's own loss of the record alone, computed of a whole batch at once: a function of the model's outputs and of the batch,
+    which holds the labels, to losses of shape (B,).
 
     Args:
         model: of transformers, or one that PEFT made of one; called with the fields of a record, labels among them.
         label_smoothing: in [0, 1).
     Raises:
         InputError: a model whose loss is not known: leave the loss out (`fit(model, None, ...)`), and each record passes through it alone.
+            Of the function: no batch, no labels in it, or outputs or labels of another shape.
     """
     if not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing: got {label_smoothing!r}; it needs a number in [0, 1).")
-    return BatchLosses(criterion_of(model, label_smoothing, None), tuple(find_labels(type(bare_model(model)))) or ("labels",))
+    criterion = criterion_of(model, label_smoothing, None)
+    names = tuple(find_labels(type(bare_model(model)))) or ("labels",)
+
+    def losses(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                f"record_losses: got a {type(batch).__name__}; it needs the batch, whose labels it finds by their name.",
+                remedy="losses=lambda batch: criterion(model(**batch), batch), with criterion = record_losses(model).",
+            )
+        return criterion(outputs, labels_of(batch, names)[1])
+
+    return losses
 
 
 def bare_model(model: nn.Module) -> nn.Module:
