@@ -302,17 +302,12 @@ class Clipper:
         own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
         groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
         told: Tensor | None = None
-        norms = list[Tensor]()
         for rows, parts, losses in self._isolated(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
                 self._require(way, look, parts, losses[1], rows)
             self._sums.add(parts, self._names, losses[0], None)
-            if self._sums.last_norms is not None:
-                norms.append(self._sums.last_norms)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
-        if norms:
-            self._sums.last_norms = torch.cat(norms)
         return torch.zeros(records) if told is None else told
 
     def _fast(

@@ -30,7 +30,7 @@ class ClippedSums:
         self._places: dict[str, int] = {}
         self._sums: dict[nn.Parameter, Tensor] = {}
         self._largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none
-        self._squares: list[Tensor] = []
+        self._squares: list[list[Tensor]] = []  # of the last batch, in the pieces in which it came
 
     @property
     def begun(self) -> bool:
@@ -49,9 +49,11 @@ class ClippedSums:
 
     @property
     def last_norms(self) -> Tensor | None:
-        """Of the gradients that were added last, before clipping, shape (B,), or (B, groups)."""
-        norms = [squares.sqrt() for squares in self._squares]
-        return None if not norms else norms[0] if len(norms) == 1 else torch.stack(norms, dim=1)
+        """Of the gradients that were added last, within one `all_or_nothing`, before clipping, shape (B,), or (B, groups)."""
+        if not self._squares:
+            return None
+        norms = torch.cat([torch.stack(squares, dim=1) for squares in self._squares]).sqrt()
+        return norms[:, 0] if norms.shape[1] == 1 else norms
 
     @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
@@ -92,12 +94,12 @@ class ClippedSums:
         self._sums = _together(self._sums, added)
         largest = whole.max() if every else torch.where(kept, whole, -1.0).max()
         self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
-        self._squares = squares
+        self._squares.append(squares)
 
     @contextmanager
     def all_or_nothing(self) -> Generator[None]:
         """Within: what is added stays only if nothing fails, so that who tries again counts no record twice."""
-        before, self._sums = self._sums, {}
+        before, self._sums, self._squares = self._sums, {}, []
         try:
             yield
         except BaseException:
