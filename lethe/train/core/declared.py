@@ -39,8 +39,8 @@ LOOP = (
 ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
 UNCHECKED = "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
 ATTRIBUTES = (
-    "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them passed "
-    "through the model as a batch of its own, and what it leaves there was not looked for"
+    "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them "
+    "passed through the model as a batch of its own, and what it leaves there was not looked for"
 )
 """In the place of MODEL and LOSS where isolation is enforced."""
 

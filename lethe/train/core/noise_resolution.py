@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,31 +13,6 @@ from lethe.run.run import Run
 
 # How many units of rounding noise must span to count as a Gaussian.
 _ROUNDINGS = 1024
-
-
-def refuse_drowned_in(noise_std: float, dtype: torch.dtype, largest: float) -> None:
-    """Refuse noise, unless it is 0, that is not far above the rounding of what it is added to, or of the smallest numbers of their kind.
-
-    Args:
-        noise_std: of the noise that is added to them.
-        dtype: of the parameters.
-        largest: of their absolute values; NaN or infinite where one of them is.
-    Raises:
-        LetheError: the noise is too small, or a number is not finite.
-    """
-    kind = torch.finfo(dtype)
-    if not math.isfinite(largest):
-        raise LetheError(
-            f"training overflowed: a parameter is {largest}.",
-            source="step_size and noise_multiplier",
-            remedy="take smaller steps or less noise.",
-        )
-    if 0 < noise_std < _ROUNDINGS * max(kind.eps * largest, kind.tiny):
-        raise LetheError(
-            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of sums as large as {largest:.3g}.",
-            source=f"noise_multiplier, step_size and dtype = {dtype}",
-            remedy="use float64, or plan no noise at all at the steps where it is this small.",
-        )
 
 
 def least_noise_in(largest: float) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -147,13 +146,8 @@ def contents(tensor: Tensor) -> bytes:
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
-    flat = _row(tensor.detach().cpu())
+    flat = tensor.detach().cpu().contiguous().view(-1)
     return flat.view(torch.uint8).numpy().tobytes()
-
-
-def on_cpu(tensor: Tensor) -> bool:
-    """Whether asking for a truth value of its numbers costs nothing. A GPU has to be waited for, and wants few, large operations."""
-    return tensor.device.type == "cpu"
 
 
 # Compute capabilities of NVIDIA's chips that multiply numbers of float64 about as fast as those of float32: P100, V100, A100, H100, B200.
@@ -169,79 +163,6 @@ def has_fast_doubles(device: torch.device) -> bool:
         device: a CPU, or a GPU.
     """
     return device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) in _FAST_DOUBLES
-
-
-WHOLE_NUMBERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a number -> the whole numbers that its bits can be read as."""
-
-_AT_ONCE = 2**24  # numbers that a GPU compares at once: of 4 bytes, it holds 64 MiB for it
-
-
-@torch.no_grad()
-def same_bits(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[bool]:
-    """Whether two lists of tensors agree in shape, type, device and every bit.
-
-    Args:
-        now: any tensors.
-        before: as many, strided.
-    """
-    answers = [False] * len(now)
-    elsewhere: dict[int, tuple[Tensor, Tensor]] = {}
-    for place, (one, other) in enumerate(zip(now, before, strict=True)):
-        alike = (one.shape, one.dtype, one.device, one.layout) == (other.shape, other.dtype, other.device, other.layout)
-        if not alike or one.is_meta:
-            continue
-        bits, expected = _bits(local(one)), _bits(local(other))
-        if on_cpu(bits):  # NumPy compares several times as fast as torch.equal does
-            answers[place] = bool((bits.numpy() == expected.numpy()).all())
-        else:
-            elsewhere[place] = _row(bits), _row(expected)
-    for place, same in zip(elsewhere, _equal(list(elsewhere.values())), strict=True):
-        answers[place] = same
-    return answers
-
-
-def _equal(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[bool]:
-    """Whether whole numbers in one dimension agree, pair by pair: many in one operation, and a GPU is waited for once.
-
-    Differences, which run over at both ends, are 0 only where both are equal; then all their bytes are.
-    """
-    places: list[int] = []
-    largest: list[Tensor] = []
-    for lot in _lots(pairs):
-        places += (place for place, _, _ in lot)
-        differences = torch._foreach_sub([one for _, one, _ in lot], [other for _, _, other in lot])  # pyright: ignore[reportPrivateImportUsage]
-        largest += torch._foreach_max([difference.view(torch.uint8) for difference in differences])  # pyright: ignore[reportPrivateImportUsage]
-    differ = torch.stack([byte.to(largest[0].device) for byte in largest]).tolist() if largest else []
-    apart = {place for place, byte in zip(places, differ, strict=True) if byte}
-    return [place not in apart for place in range(len(pairs))]
-
-
-def _lots(pairs: Sequence[tuple[Tensor, Tensor]]) -> Iterator[list[tuple[int, Tensor, Tensor]]]:
-    """Pieces of the pairs, with their places, of one type and device each time and of not too many numbers; none is empty."""
-    begun: dict[object, list[tuple[int, Tensor, Tensor]]] = defaultdict(list)
-    numbers: dict[object, int] = defaultdict(int)
-    for place, (first, second) in enumerate(pairs):
-        for one, other in zip(first.split(_AT_ONCE), second.split(_AT_ONCE), strict=True):
-            kind, count = (one.dtype, one.device), one.numel()
-            if begun[kind] and numbers[kind] + count > _AT_ONCE:
-                yield begun.pop(kind)
-                numbers[kind] = 0
-            if count:
-                begun[kind].append((place, one, other))
-                numbers[kind] += count
-    yield from (lot for lot in begun.values() if lot)
-
-
-def _row(tensor: Tensor) -> Tensor:
-    """Its numbers in one dimension, one beside the other."""
-    flat = tensor.contiguous().reshape(-1)
-    return flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    return real.view(WHOLE_NUMBERS[real.element_size()])
 
 
 def dimension(tensors: Iterable[Tensor]) -> int:

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
-from lethe.train.core.tensor_fingerprint import fingerprint
 from lethe.train.core.tensors import is_shard, local
 from lethe.train.distributed.collectives import reached, scatter_sums
 from lethe.train.distributed.placement import Given, Placement, Result
@@ -115,7 +114,7 @@ class Shards(Placement):
         found = dict(self._model.named_parameters())
         self._computing = {name: found[name] for name in self.named}
         self._names = {parameter: name for name, parameter in self._computing.items()}
-        self._before = {name: fingerprint(parameter) for name, parameter in self._computing.items()}
+        self._before = {name: parameter._version for name, parameter in self._computing.items()}
 
     def let_go(self, *, refuse: bool = True) -> None:
         """See Placement."""
@@ -130,8 +129,8 @@ class Shards(Placement):
         if written and refuse:
             raise InputError(
                 f"{written[0]}: a gradient was written to .grad while the model was whole; it was neither clipped nor noised, and is gone.",
-                source="losses.backward() beside engine.backward(losses)",
-                remedy="call engine.backward(losses) once for every micro-batch, and losses.backward() never.",
+                source="loss.backward() beside engine.backward(batch)",
+                remedy="call engine.backward(batch) once for every micro-batch, and loss.backward() never.",
             )
 
     def moved(self) -> list[str] | None:
@@ -140,7 +139,7 @@ class Shards(Placement):
             self._reshard()
             return None
         found = dict(self._model.named_parameters())
-        same = [name for name, one in self._computing.items() if found.get(name) is one and fingerprint(one) == self._before[name]]
+        same = [name for name, one in self._computing.items() if found.get(name) is one and one._version == self._before[name]]
         return [name for name in self.named if name not in same]
 
     def add_up(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError
-from lethe.train.core.tensors import on_cpu
 
 _MOST_LOST = 0.5  # of the radius
 
@@ -50,7 +49,7 @@ def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
     squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors]).square_()
-    pairwise_sum(squares.numpy() if on_cpu(squares) else squares)  # NumPy takes a fifth of the time for few numbers
+    pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
     return squares[0]
 
 

@@ -1,1 +1,0 @@
-"""Many tensors at once: small ones in one vector, and copies that are compared bit by bit."""
