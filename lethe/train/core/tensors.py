@@ -146,7 +146,7 @@ def contents(tensor: Tensor) -> bytes:
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
-    flat = tensor.detach().cpu().contiguous().view(-1)
+    flat = _row(tensor.detach().cpu())
     return flat.view(torch.uint8).numpy().tobytes()
 
 
@@ -163,6 +163,12 @@ def has_fast_doubles(device: torch.device) -> bool:
         device: a CPU, or a GPU.
     """
     return device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) in _FAST_DOUBLES
+
+
+def _row(tensor: Tensor) -> Tensor:
+    """Its numbers in one dimension, one beside the other."""
+    flat = tensor.contiguous().reshape(-1)
+    return flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
 
 
 def dimension(tensors: Iterable[Tensor]) -> int:

@@ -98,10 +98,7 @@ class BatchLosses:
             outputs = self._model(*inputs)
         else:
             outputs, targets = self._model(**{name: batch[name] for name in self._arguments}), dict(batch)
-        if self._unreduced is not None:
-            losses = mean_within(self._unreduced(outputs, targets), outputs)
-        else:
-            losses = self._loss(outputs, targets)
+        losses = self._loss(outputs, targets) if self._unreduced is None else mean_within(self._unreduced(outputs, targets), outputs)
         if isinstance(losses, Tensor) and losses.dim() == 2:
             refuse_table(losses, outputs, targets)
         return losses

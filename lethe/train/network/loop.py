@@ -11,6 +11,7 @@ from torch import nn
 
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
