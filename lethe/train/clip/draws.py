@@ -56,7 +56,7 @@ class SameDraws(TorchFunctionMode):
         if func is functional.multi_head_attention_forward:
             self.calls += bool(args[10])
             return func(*args[:10], 0.0, *args[11:], **kwargs)
-        first = args[0] if args else None
+        first: Any = args[0] if args else None
         if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
             # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
             with self:

@@ -1,5 +1,6 @@
 """No record moves the sums by more than C, in exact arithmetic on what was computed: records made to be rounded badly."""
 
+import math
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -348,3 +349,34 @@ def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32()
     fine = groups.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float64)
     assert 1 - float(coarse) == pytest.approx(32 * 2.0**-23, rel=1e-3)
     assert 0 < 1 - float(fine) < 1e-14
+
+
+@pytest.mark.parametrize("width", [2**16, 2**20])
+def test_squares_of_many_equal_numbers_are_summed_in_blocks(width: int) -> None:
+    sizes = torch.linspace(0.5, 1.5, 7)
+    found = squares_of(sizes[:, None].expand(-1, width).contiguous())
+    torch.testing.assert_close(found, width * sizes.double().square(), rtol=22 * 2.0**-23, atol=0)
+
+
+@pytest.mark.parametrize("width", [3, 2**17, 2**18 + 5])
+def test_records_are_never_added_in_less_than_float64(width: int) -> None:
+    rows, weights = torch.ones(2, width), torch.tensor([1.0, 2.0**-40], dtype=torch.float64)
+    assert bool((in_float64.weighed(weights, rows) == 1 + 2.0**-40).all())
+    exact = in_float64.products_added(weights, rows[:, None, :3], rows[:, None, :4])
+    assert bool((exact == 1 + 2.0**-40).all())
+
+
+def test_what_may_have_vanished_counts_as_there() -> None:
+    """Each of n numbers below the smallest normal one may be missing from what was measured."""
+    group, tiny = groups.as_groups(1.0)[0], torch.finfo(torch.float32).tiny
+    for squared in (0.0, 1e-70):
+        weights = groups.clip_weights(torch.tensor([squared]).double(), group, METHODS["normalise"], numbers=9, dtype=torch.float32)
+        assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
+
+
+def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
+    group = groups.as_groups(1.0)[0]
+    squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
+    weights = groups.clip_weights(squared, group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
+    assert float(weights[0]) * 1e-7 < 1e-3
+    assert float(weights[1]) * 0.1 == pytest.approx(1.0, rel=1e-5)

@@ -188,7 +188,7 @@ def test_what_was_added_in_vain_is_no_sum() -> None:
 
     def failing() -> None:
         with sums.all_or_nothing():
-            sums.add(one, {parameter: "p"}, torch.zeros(1), None)
+            sums.add({parameter: Rows(torch.full((1, 1), 0.5))}, {parameter: "p"}, torch.zeros(1), None)
             raise KeyError
 
     with pytest.raises(KeyError):
