@@ -130,8 +130,8 @@ class Shards(Placement):
         if written and refuse:
             raise InputError(
                 f"{written[0]}: a gradient was written to .grad while the model was whole; it was neither clipped nor noised, and is gone.",
-                source="losses.backward() beside engine.backward(losses)",
-                remedy="call engine.backward(losses) once for every micro-batch, and losses.backward() never.",
+                source="loss.backward() beside engine.backward(batch)",
+                remedy="call engine.backward(batch) once for every micro-batch, and loss.backward() never.",
             )
 
     def moved(self) -> list[str] | None:
