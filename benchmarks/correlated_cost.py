@@ -57,12 +57,11 @@ def stepping(make: Callable[[], nn.Module], run: lethe.Run) -> Iterator[float]:
     engine = PrivacyEngine(run, isolation="declared", prefetch=0)
     criterion = nn.CrossEntropyLoss(reduction="none")
     own = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=own, data=data)
+    losses = lambda batch: criterion(model(batch[0]), batch[1])
+    model, optimizer, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=data)
     begun = time.process_time()
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = criterion(model(inputs), targets)
-        engine.backward(losses)
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
         yield time.process_time() - begun

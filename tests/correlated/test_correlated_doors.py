@@ -43,11 +43,9 @@ def network() -> nn.Module:
 def by_loop(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
     engine = PrivacyEngine(run, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=data())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(LOSS, model(inputs), targets)
-        engine.backward(losses)
+    _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=data())
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.record()
@@ -109,7 +107,7 @@ def test_the_last_iterate_is_that_of_a_training_that_releases_all() -> None:
 def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
     """The recorder refuses a batch of another group; the loggers' settings name the groups and the strategy."""
     run = run_of(batches=lethe.CyclicPoisson(size=10, groups=5))
-    recorded = WAYS[way](run, network(), verify=False)
+    recorded = WAYS[way](run, network(), isolation="declared")
     assert recorded.replace(loss=run.loss) == run
     certificate = lethe.certify(run, DELTA)
     assert certificate.theorem == "correlated-sampled"

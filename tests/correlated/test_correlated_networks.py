@@ -65,7 +65,7 @@ def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
     optimizer = None if momentum is None else torch.optim.SGD(model.parameters(), lr=0.2, momentum=momentum)
     features, targets = data()
     fitted = fit(
-        model, nothing, (features.double(), targets), run, noise_generator=np.random.default_rng(3), optimizer=optimizer, verify=False
+        model, nothing, (features.double(), targets), run, noise_generator=np.random.default_rng(3), optimizer=optimizer, isolation="declared"
     )
     drawing, steps = NetworkNoise(np.random.default_rng(3)), []
     for _ in range(6):
@@ -130,11 +130,11 @@ def loop(
     """A loop of one's own, of so many steps."""
     engine = PrivacyEngine(run, **options)
     dtype = next(model.parameters()).dtype
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, data=(data()[0].to(dtype), data()[1]))
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(loss, model(inputs), targets)
-        engine.backward(losses)
+    _, _, loader = engine.make_private(
+        module=model, optimizer=optimizer, losses=lambda batch: loss(model(batch[0]), batch[1]), data=(data()[0].to(dtype), data()[1])
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
         if engine.steps == steps:
@@ -184,7 +184,11 @@ def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
     model = network()
     with pytest.raises(InputError, match=r"noise_multiplier: got 2\.0"):
         PrivacyEngine(run_of()).make_private(
-            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data(), noise_multiplier=2.0
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+            losses=lambda batch: LOSS(model(batch[0]), batch[1]),
+            data=data(),
+            noise_multiplier=2.0,
         )
 
 
@@ -196,11 +200,10 @@ def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = PrivacyEngine(run)
-    loader = engine.make_private(module=model, optimizer=optimizer, data=features)[-1]
-    for step, (inputs, targets) in enumerate(loader, start=1):
-        with engine.recording():
-            losses = nn.CrossEntropyLoss(reduction="none")(model(inputs), targets)
-        engine.backward(losses)
+    losses = lambda batch: LOSS(model(batch[0]), batch[1])  # noqa: E731
+    loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=features)[-1]
+    for step, batch in enumerate(loader, start=1):
+        engine.backward(batch)
         optimizer.step()
         taken = run.replace(steps=step, step_size=sizes[:step])
         assert engine.get_epsilon(1e-5) == lethe.certify(taken, 1e-5).epsilon

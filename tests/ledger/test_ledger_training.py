@@ -175,11 +175,11 @@ def by_loop(paid, folder, run, at):
     engine = PrivacyEngine(run, ledger=paid, checkpoints=folder)
     sgd = torch.optim.SGD(model.parameters(), lr=run.step_size)
     try:
-        model, sgd, loader = engine.make_private(module=model, optimizer=sgd, data=torch.utils.data.TensorDataset(*data))
-        for inputs, targets in loader:
-            with engine.recording():
-                losses = engine.losses(LOSS, model(inputs), targets)
-            engine.backward(losses)
+        model, sgd, loader = engine.make_private(
+            module=model, optimizer=sgd, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=torch.utils.data.TensorDataset(*data)
+        )
+        for batch in loader:
+            engine.backward(batch)
             sgd.step()
             stopping(at)(engine.steps, 0)
         return engine.record()
@@ -314,12 +314,12 @@ def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
     model, data = network()
     engine = PrivacyEngine(network_run(), ledger=Spending(ledger, "patients"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=torch.utils.data.TensorDataset(*data))
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=torch.utils.data.TensorDataset(*data)
+    )
     assert ledger.show("patients").lines[0].state == "started"
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(LOSS, model(inputs), targets)
-        engine.backward(losses)
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.record()
@@ -333,5 +333,7 @@ def test_a_loop_that_does_not_fit_is_not_begun(ledger) -> None:
     model, data = network()
     engine = PrivacyEngine(network_run(noise_multiplier=0.5), ledger=Spending(ledger, "patients"))
     with pytest.raises(BudgetExceededError):
-        engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=torch.utils.data.TensorDataset(*data))
+        engine.make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), losses=len, data=torch.utils.data.TensorDataset(*data)
+        )
     assert ledger.show("patients").lines == ()

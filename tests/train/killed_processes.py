@@ -35,8 +35,8 @@ def _looped(folder: Path, run: Run, spy: Spy, every: int) -> Run:
     with spy.watching():
         options: dict[str, Any] = {"noise_generator": None, "physical_size": 4, "isolation": "declared"}
         loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), **options)
-        for inputs, targets in loop.loader:
-            loop.use(inputs, targets)
+        for batch in loop.loader:
+            loop.use(batch)
         return loop.engine.recorded_run()
 
 

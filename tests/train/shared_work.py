@@ -88,17 +88,17 @@ def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any],
     grouped = {name: options.pop(name) for name in ("users", "records_per_user") if name in options}
     engine = PrivacyEngine(run, **options)
     own = make(model.parameters(), lr=0.5)
-    given, optimizer, loader = engine.make_private(module=model, optimizer=own, data=make_data(dtype), **grouped)
+    given, optimizer, loader = engine.make_private(
+        module=model, optimizer=own, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data(dtype), **grouped
+    )
     assert given is model
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = CROSS_ENTROPY(model(inputs), targets)
-        engine.backward(losses)
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
         if engine.steps == 2:
             with torch.no_grad():
-                model(inputs)  # leaves layers whole, if the model is in shards
+                model(batch[0])  # leaves layers whole, if the model is in shards
     record = engine.record()
     assert "forward" not in vars(model)
     state = {name.removeprefix("module."): whole(entry) for name, entry in model.state_dict().items()}
@@ -249,18 +249,22 @@ def wrong(rank: int, what: str) -> Any:
 
         def progress(step: int, steps: int) -> None:
             if step == 3 and rank == 1:
-                local(next(iter(made.parameters()))).data.view(-1)[0] += 1.0
+                with torch.no_grad():
+                    local(next(iter(made.parameters()))).view(-1)[0] += 1.0
 
         options = {"progress": progress}
     elif what == "backward":
         made = fully_shard(model, mesh=mesh)
         engine = PrivacyEngine(run)
-        _, optimizer, loader = engine.make_private(module=made, optimizer=torch.optim.SGD(made.parameters(), lr=0.5), data=make_data())
-        for inputs, targets in loader:
-            with engine.recording():
-                losses = CROSS_ENTROPY(made(inputs), targets)
+
+        def losses(batch: Any) -> Tensor:
             next(iter(made.parameters())).grad = torch.ones_like(next(iter(made.parameters())))
-            engine.backward(losses)
+            return CROSS_ENTROPY(made(batch[0]), batch[1])
+
+        own = torch.optim.SGD(made.parameters(), lr=0.5)
+        _, optimizer, loader = engine.make_private(module=made, optimizer=own, losses=losses, data=make_data())
+        for batch in loader:
+            engine.backward(batch)
             optimizer.step()
     return fit(made, CROSS_ENTROPY, make_data(), run, **options)
 

@@ -70,11 +70,11 @@ def by_fit(model: nn.Module, data: tuple[Tensor, Tensor], run: lethe.Run, option
 def by_loop(model: nn.Module, data: tuple[Tensor, Tensor], run: lethe.Run, options: dict[str, Any]) -> None:
     engine = PrivacyEngine(run, seed=1, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=run.step_size)  # pyright: ignore[reportArgumentType]
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=data)
-    for inputs, targets in loader:
-        with engine.recording():
-            outputs = model(inputs)
-        engine.backward(loss(outputs, targets))
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, losses=lambda batch: loss(model(batch[0]), batch[1]), data=data
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.recorded_run()

@@ -312,8 +312,8 @@ def test_an_adaptive_descent_tells_its_steps() -> None:
 def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> None:
     heard = Heard()
     loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), callbacks=heard)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         if loop.engine.steps == 4:
             assert loop.engine.recorded_run() == loop.engine.record().run
     loop.engine.record()

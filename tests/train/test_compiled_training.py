@@ -78,8 +78,8 @@ def test_a_loop_that_evaluates_the_compiled_model_ends_there_too(way: Callable[.
     ends: list[Tensor] = []
     for model in (make_network(), way(make_network(), backend)):
         loop = Loop(make_network_run("shuffled", noise_multiplier=1.0), model=model)
-        for inputs, targets in loop.loader:
-            loop.use(inputs, targets)
+        for batch in loop.loader:
+            loop.use(batch)
             with torch.no_grad():
                 told = model(make_data()[0])  # compiled, between the steps
             assert told.shape == (RECORDS, 3)

@@ -50,11 +50,11 @@ def heard_in_a_loop(rank: int) -> tuple[list[StepEnd], int]:
     heard, model = Heard(), make_network()
     engine = PrivacyEngine(make_network_run(noise_multiplier=1.0), seed=5, callbacks=heard)
     sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data=make_data())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-        engine.backward(losses)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=sgd, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data()
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.record()

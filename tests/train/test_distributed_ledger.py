@@ -50,11 +50,11 @@ def in_a_loop(rank: int, place: str) -> None:
     model, run = make_network(), make_network_run("shuffled", noise_multiplier=40.0)
     engine = PrivacyEngine(run, ledger=Spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8))
     sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=sgd, data=make_data())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-        engine.backward(losses)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=sgd, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data()
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     engine.record()

@@ -67,8 +67,8 @@ def other_groups(rank: int) -> Tensor:
     return plain_fit(rank, clip_groups=groups)
 
 
-def other_verify(rank: int) -> Tensor:
-    return plain_fit(rank, verify=rank == 0)
+def other_isolation(rank: int) -> Tensor:
+    return plain_fit(rank, isolation="checked" if rank else "enforced")
 
 
 def other_optimizer(rank: int) -> Tensor:
@@ -93,7 +93,7 @@ def other_secure(rank: int) -> Tensor:
         (other_contents, "contents of some records"),
         (other_physical_size, "physical_size: not the same in all processes: 4 in process 0, 5 in process 1"),
         (other_groups, "run: not the same"),
-        (other_verify, "verify: not the same"),
+        (other_isolation, "isolation: not the same"),
         (other_optimizer, "optimizer: not the same"),
         (other_secure, "secure: not the same"),
     ],
@@ -110,12 +110,11 @@ def other_group(rank: int, begun: bool) -> None:
     own = torch.optim.SGD(model.parameters(), lr=0.5)
     if not begun:
         dist.destroy_process_group()
-    model, _, loader = engine.make_private(module=model, optimizer=own, data=make_data())
-    inputs, targets = next(iter(loader))
-    with engine.recording():
-        losses = CROSS_ENTROPY(model(inputs), targets)
+    losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
+    _, _, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=make_data())
+    batch = next(iter(loader))
     dist.destroy_process_group()
-    engine.backward(losses)
+    engine.backward(batch)
 
 
 @pytest.mark.parametrize("begun", [False, True])

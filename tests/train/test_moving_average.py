@@ -50,8 +50,8 @@ def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
     whole, cut = begun("whole"), begun("cut")
     assert not whole.engine.averaged
     whole.whole()
-    for inputs, targets in cut.loader:
-        cut.use(inputs, targets)
+    for batch in cut.loader:
+        cut.use(batch)
         if cut.engine.steps == 2:
             break
     cut.engine.save()

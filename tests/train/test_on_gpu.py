@@ -54,11 +54,14 @@ def test_a_loop_of_one_s_own_takes_them_too() -> None:
     run, data, model = make_network_run("cyclic"), make_data(), make_network().to(GPU)
     expected = by_hand(make_network(), data, run, torch.Generator())
     engine = PrivacyEngine(run)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data)
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = engine.losses(CROSS_ENTROPY, model(inputs.to(GPU)), targets.to(GPU))
-        engine.backward(losses)
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        losses=lambda batch: CROSS_ENTROPY(model(batch[0].to(GPU)), batch[1].to(GPU)),
+        data=data,
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()
     assert float((flat(model).cpu() - expected).abs().max()) < 1e-12

@@ -159,7 +159,7 @@ def test_another_loss_than_the_run_s_is_refused(other: Any) -> None:
 def test_a_loop_of_one_s_own_needs_an_optimiser() -> None:
     engine = PrivacyEngine(make_network_run(noise_multiplier=1.0))
     with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
-        engine.make_private(module=make_network(), optimizer=None, data=make_data())  # pyright: ignore[reportArgumentType]
+        engine.make_private(module=make_network(), optimizer=None, losses=len, data=make_data())  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("data", [TABLE[0], TABLE[:1], (*TABLE, TABLE[1]), None, {"features": TABLE[0], "targets": TABLE[1]}])

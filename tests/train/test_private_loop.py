@@ -54,11 +54,11 @@ def test_empty_batches_come_as_a_row_that_does_not_count() -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=20, noise_multiplier=1.0)
     loop = Loop(run)
     empty = 0
-    for inputs, targets in loop.loader:
-        assert len(loop.engine.counted) == len(inputs) == len(targets) > 0
+    for batch in loop.loader:
+        assert len(loop.engine.counted) == len(batch[0]) == len(batch[1]) > 0
         empty += not loop.engine.counted.any()
         before = flat(loop.model)
-        loop.use(inputs, targets)
+        loop.use(batch)
         assert not torch.equal(before, flat(loop.model))  # the noise of the step
     assert empty > 0
     assert with_fresh_noise(loop.engine.recorded_run()) == run
@@ -70,14 +70,14 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     loop = Loop(run, physical_size=3)
     ended = []
     for epoch in loop.loader.passes():
-        for inputs, targets in epoch:
-            loop.use(inputs, targets)
+        for batch in epoch:
+            loop.use(batch)
         ended.append(loop.engine.steps)
     assert ended == [4, 8, 12]
     assert with_fresh_noise(loop.engine.recorded_run()) == run
     loop = Loop(run)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         if loop.engine.steps == 5:
             break
     assert with_fresh_noise(loop.engine.recorded_run()) == run
@@ -91,8 +91,8 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
 def test_a_scheduled_learning_rate_is_post_processing_where_all_is_released() -> None:
     loop = Loop()
     schedule = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.9)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         schedule.step()
     assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
 
@@ -102,9 +102,9 @@ def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_noth
     run = make_network_run("full", steps=2, noise_multiplier=1.0)
     loop = Loop(run, physical_size=10, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.5))
     moved = []
-    for inputs, targets in loop.loader:
+    for batch in loop.loader:
         before = flat(loop.model)
-        loop.engine.backward(loop.losses(inputs, targets))
+        loop.engine.backward(batch)
         loop.optimizer.step()
         moved.append(not torch.equal(before, flat(loop.model)))
     assert moved == [False, False, True, False, False, True]
@@ -115,8 +115,8 @@ def left_when_it_looks_best() -> Loop:
     """A loop of 50 steps with batches that are cut, left after the fifth."""
     batches = {"design": "poisson", "size": 5, "truncate_at": 14}
     loop = Loop(make_network_run("poisson", batches=batches, steps=50, noise_multiplier=1.0), optimizer=half)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         if loop.engine.steps == 5:
             break
     return loop

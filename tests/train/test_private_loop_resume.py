@@ -27,13 +27,12 @@ def quick() -> Iterator[None]:
 def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, stop: int | None = None, **options: Any) -> Loop:
     """A process: the loop until it ends or is killed, by the spy or in the middle of the step after `stop`."""
     with (spy or Spy()).watching():
-        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), noise_generator=None, verify=False, **options)
+        loop = Loop(run, checkpoints=Checkpoints(folder=folder, every=every), noise_generator=None, **options)
         try:
-            for inputs, targets in loop.loader:
+            for batch in loop.loader:
                 if loop.engine.steps == stop:
-                    loop.losses(inputs, targets)
                     raise Killed
-                loop.use(inputs, targets)
+                loop.use(batch)
         except Killed:
             loop.engine.close()
     return loop
@@ -95,10 +94,10 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
             scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
             kept = Checkpoints(folder=tmp_path / name, every=1, also={"scheduler": scheduler})
             loop = Loop(run, model=model, optimizer=lambda _, one=optimizer: one, checkpoints=kept, noise_generator=None)
-            for inputs, targets in loop.loader:
+            for batch in loop.loader:
                 if loop.engine.steps == stop:
                     break
-                loop.use(inputs, targets)
+                loop.use(batch)
                 scheduler.step()
             loop.engine.close()
             if stop is None:
@@ -115,8 +114,8 @@ def test_epochs_go_on_to_the_end_of_their_pass(tmp_path: Path) -> None:
     loop = Loop(run, checkpoints=tmp_path, noise_generator=None)
     ended = []
     for epoch in loop.loader.passes():
-        for inputs, targets in epoch:
-            loop.use(inputs, targets)
+        for batch in epoch:
+            loop.use(batch)
         ended.append(loop.engine.steps)
     assert ended == [8, 12, 16, 20]
     assert with_fresh_noise(loop.engine.recorded_run()) == run
@@ -139,10 +138,10 @@ def test_killed_after_the_last_release_the_loop_has_nothing_left(tmp_path: Path)
 def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     loop = Loop(run, checkpoints=Checkpoints(folder=tmp_path, every=100), noise_generator=None, physical_size=2)
-    for inputs, targets in loop.loader:
+    for batch in loop.loader:
         with pytest.raises(InputError, match="is under way"):
             loop.engine.save()
-        loop.engine.backward(loop.losses(inputs, targets))
+        loop.engine.backward(batch)
         loop.optimizer.step()
         if loop.engine.steps == 2:
             loop.engine.save()
@@ -151,7 +150,7 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     assert looped(tmp_path, run, stop=2).engine.resumed == 2
     inside = make_kept_run("pass_ends")
     loop = Loop(inside, checkpoints=tmp_path / "ends", noise_generator=None)
-    loop.use(*next(iter(loop.loader)))
+    loop.use(next(iter(loop.loader)))
     with pytest.raises(InputError, match="step 1 has no noise of its own"):
         loop.engine.save()
     loop.engine.close()
@@ -163,8 +162,8 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
 def test_a_loop_that_was_recorded_early_goes_on(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
     loop = Loop(run, checkpoints=tmp_path, noise_generator=None)
-    for inputs, targets in loop.loader:
-        loop.use(inputs, targets)
+    for batch in loop.loader:
+        loop.use(batch)
         if loop.engine.steps == 5:
             break
     assert with_fresh_noise(loop.engine.recorded_run()) == run

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 import torch
 from helpers import as_planned, with_fresh_noise
-from lethe.train.clipping import Group
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop
 from problems import make_problem, make_run
 from torch import nn
 
 import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, fit, fit_linear
+from lethe.train import fit, fit_linear
+from lethe.train.clip import Group
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 
@@ -35,18 +36,10 @@ def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
 
 
 def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
-    model = make_network()
-    engine = PrivacyEngine(run, seed=3, **options)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=make_data())
-    for inputs, targets in loader:
-        with engine.recording():
-            losses = CROSS_ENTROPY(model(inputs), targets)
-        engine.backward(losses)
-        optimizer.step()
-        optimizer.zero_grad()
-    recorded = engine.recorded_run()
-    engine.close()
-    return recorded, model
+    loop = Loop(run, seed=3, batch_generator=None, noise_generator=None, **options)
+    recorded = loop.whole()
+    loop.engine.close()
+    return recorded, loop.model
 
 
 @pytest.mark.slow

@@ -58,11 +58,11 @@ def by_engine(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     nn.init.ones_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
     engine = PrivacyEngine(run, seed=seed)
-    private, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data=(rows(run, dtype, sign), torch.ones(RECORDS)))
-    for inputs, _ in loader:
-        with engine.recording():
-            losses = private(inputs).sum(1)
-        engine.backward(losses)
+    _, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, losses=lambda batch: model(batch[0]).sum(1), data=(rows(run, dtype, sign), torch.ones(RECORDS))
+    )
+    for batch in loader:
+        engine.backward(batch)
         optimizer.step()
     return Trained(model.weight.detach().double(), engine.recorded_run())
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from how_many import by_night
-from lethe.train.clipping import Clipper
 from networks import CLASSES, CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
 from processes import Processes, all_raised, received
 from scipy import stats
@@ -33,6 +32,7 @@ from shared_work import (
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
+from lethe.train.clip import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers
 
@@ -91,7 +91,7 @@ def test_they_take_the_steps_of_one_process(
     assert checked == "checked"
     for told in processes.run(world, work, how, run, make, options):
         assert isinstance(told, tuple), told
-        assert float((told[0] - parameters).abs().max()) < 1e-12
+        assert float((told[0] - parameters).abs().max()) < 1e-9
         assert told[1] == recorded
         assert told[2] == "checked" or changes is SMALL  # whose shares are seldom of two records
 
@@ -115,7 +115,7 @@ def test_with_noise_all_record_the_planned_run_and_hold_one_model(processes: Pro
         assert not torch.equal(processes.run(world, trained, how, run, None, {})[0][0], told[0][0])
     alone = in_a_loop(0, "ddp", run, torch.optim.SGD, {"seed": SEED})
     for one in processes.run(2, in_a_loop, "ddp", run, torch.optim.SGD, {"seed": SEED}):
-        assert float((one[0] - alone[0]).abs().max()) < 1e-12
+        assert float((one[0] - alone[0]).abs().max()) < 1e-9
 
 
 @pytest.mark.nightly(by_day="test_layers_in_bfloat16_keep_to_the_clip_norm")
@@ -204,10 +204,10 @@ def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, mes
     [  # One batch in 128 is looked at by chance, and the self-check has words of its own.
         pytest.param(
             "written",
-            "changed by something else than fit's own step in the forward pass or the loss|the first batch is to set a parameter",
+            "changed by something else than fit's own step, in the forward pass or the loss|writes 0.weight|keeps what it saw",
             marks=pytest.mark.nightly,  # it takes 90 steps
         ),
-        ("shard written", "0.weight was changed by something else"),
+        ("shard written", "0.weight .*was changed by something else"),
         ("backward", "was written to .grad while the model was whole"),
     ],
 )
@@ -236,7 +236,7 @@ def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Proces
     never_begun(tmp_path / "kept" / "journal", 5)
     results = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
     expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
-    assert all(float((one[0] - expected).abs().max()) < 1e-12 for one in results)
+    assert all(float((one[0] - expected).abs().max()) < 1e-9 for one in results)
     assert files(folder) == ["checkpoint.pt", "journal", "shards-9"]
     shard = next((tmp_path / "kept").glob("shards-*/__*"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
@@ -254,7 +254,7 @@ def test_optimiser_states_go_on_in_shards(processes: Processes, tmp_path: Path) 
     assert all(isinstance(one, Killed) for one in processes.run(3, kept, run, folder, 5))
     never_begun(tmp_path / "kept" / "journal", 5)
     for one in processes.run(2, kept, run, folder, None):
-        assert float((one[0] - whole).abs().max()) < 1e-12
+        assert float((one[0] - whole).abs().max()) < 1e-9
 
 
 @pytest.mark.nightly(by_day="test_nobody_draws_noise_of_a_step_that_is_not_written_down")
@@ -341,10 +341,9 @@ def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
     torch.manual_seed(0)
     model, tokens, targets = Tagger().bfloat16(), torch.randint(20, (6, 9)), torch.randint(CLASSES, (6,))
     for record in range(6):
-        clipper = Clipper(model, clip_norm=1e-3, isolation="declared")
-        with clipper.recording():
-            losses = CROSS_ENTROPY(100 * model(tokens).float(), targets)
-        clipper.backward(losses, torch.arange(6) == record)
+        losses = lambda batch: CROSS_ENTROPY(100 * model(batch[0]).float(), batch[1])  # noqa: E731
+        clipper = Clipper(model, losses, clip_norm=1e-3, isolation="declared")
+        clipper.add((tokens, targets), counted=torch.arange(6) == record)
         sums = clipper.take().values()
         assert all(total.dtype == torch.float64 for total in sums)
         assert 0.99e-3 < float(torch.cat([total.double().reshape(-1) for total in sums]).norm()) <= 1e-3

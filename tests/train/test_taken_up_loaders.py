@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from interrupted import quick_disk
-from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
-from private_loops import Loop
+from networks import RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from lethe.errors import InputError, LetheWarning
@@ -35,21 +34,20 @@ class Epochs:
         _, _, self.loader = self.engine.make_private(
             module=self.model,
             optimizer=self.optimizer,
+            losses=losses_of(self.model),
             data_loader=DataLoader(self.dataset, batch_size=5),
             epochs=epochs,
             noise_multiplier=1.0,
             max_grad_norm=1.0,
         )
 
-    def use(self, inputs: Any, targets: Any) -> None:
-        with self.engine.recording():
-            losses = self.engine.losses(CROSS_ENTROPY, self.model(inputs), targets)
-        self.engine.backward(losses)
+    def use(self, batch: Any) -> None:
+        self.engine.backward(batch)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def epoch(self) -> int:
-        return sum(self.use(*batch) is None for batch in self.loader)
+        return sum(self.use(batch) is None for batch in self.loader)
 
 
 @pytest.mark.slow
@@ -65,29 +63,12 @@ def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int |
     for number, batch in enumerate(looked.loader):
         if number == 4:
             break  # as Ctrl-C before the batch is used
-        looked.use(*batch)
+        looked.use(batch)
     for batch in looked.loader:
-        looked.use(*batch)
+        looked.use(batch)
     assert list(kept) == []
     assert looked.engine.recorded_run() == plain.engine.recorded_run()
     assert torch.equal(flat(looked.model), flat(plain.model))
-
-
-@pytest.mark.slow
-def test_an_interrupted_forward_pass_is_made_again() -> None:
-    loop = Loop()
-    for number, batch in enumerate(loop.loader):
-        if number == 2:
-            with suppress(KeyboardInterrupt), loop.engine.recording():
-                loop.model(batch[0])
-                raise KeyboardInterrupt
-            break
-        loop.use(*batch)
-    assert loop.engine.steps == 2
-    loop.whole()
-    other = Loop()
-    other.whole()
-    assert torch.equal(flat(loop.model), flat(other.model))
 
 
 @pytest.mark.slow
@@ -98,7 +79,7 @@ def test_a_look_does_not_change_how_long_an_epoch_is() -> None:
     for number, batch in enumerate(loop.loader):  # interrupted at the last batch of the last epoch
         if number == 4:
             break
-        loop.use(*batch)
+        loop.use(batch)
     assert loop.epoch() == 1
     assert loop.engine.steps == 10
 
@@ -106,7 +87,7 @@ def test_a_look_does_not_change_how_long_an_epoch_is() -> None:
 def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_way_back() -> None:
     loop = Loop()
     batches = iter(loop.loader)
-    loop.use(*next(batches))
+    loop.use(next(batches))
     next(batches)
     with pytest.raises(InputError, match=r"(?s)a batch of step 2 was left out.*iterate over the loader anew"):
         next(batches)
@@ -116,11 +97,9 @@ def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_w
 
 def test_gradients_accumulated_by_a_plain_backward_are_named() -> None:
     loop = Loop()
-    batches = iter(loop.loader)
-    inputs, targets = next(batches)
-    (CROSS_ENTROPY(loop.model(inputs), targets).mean() / 4).backward()
-    with pytest.raises(InputError, match=r"(?s)0\.weight: its \.grad is not the noisy.*losses\.backward\(\) never.*physical_size="):
-        next(batches)
+    batch = next(iter(loop.loader))
+    with pytest.raises(InputError, match=r"(?s)\d\.\w+: its \.grad is not the noisy.*loss\.backward\(\) never.*physical_size="):
+        (losses_of(loop.model)(batch).mean() / 4).backward()
 
 
 def test_one_epoch_more_names_its_own_way() -> None:
@@ -137,10 +116,10 @@ def test_an_optimiser_of_another_engine_is_refused_at_once() -> None:
     loop = Loop()
     engine = PrivacyEngine(loop.run)
     with pytest.raises(InputError, match=r"(?s)belongs to another engine.*close\(\)"):
-        engine.make_private(module=loop.model, optimizer=loop.optimizer, data=make_data())
+        engine.make_private(module=loop.model, optimizer=loop.optimizer, losses=losses_of(loop.model), data=make_data())
     loop.engine.close()
     engine = PrivacyEngine(loop.run)
-    engine.make_private(module=loop.model, optimizer=loop.optimizer, data=make_data())
+    engine.make_private(module=loop.model, optimizer=loop.optimizer, losses=losses_of(loop.model), data=make_data())
 
 
 def test_what_a_loader_says_of_itself() -> None:
@@ -151,7 +130,7 @@ def test_what_a_loader_says_of_itself() -> None:
     part = Subset(epochs.dataset, range(20))
     engine, model = PrivacyEngine(make_network_run(records=20, noise_multiplier=1.0)), make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    assert engine.make_private(module=model, optimizer=optimizer, data=part)[2].dataset is part
+    assert engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=part)[2].dataset is part
 
 
 def test_epochs_that_are_empty_after_a_kill_say_so_and_so_does_a_schedule_that_begins_again(tmp_path: Path) -> None:
@@ -177,16 +156,15 @@ def test_a_schedule_that_was_saved_goes_on_without_a_word(tmp_path: Path) -> Non
         _, _, loader = engine.make_private(
             module=model,
             optimizer=optimizer,
+            losses=losses_of(model),
             data_loader=DataLoader(TensorDataset(*make_data()), batch_size=5),
             epochs=2,
             noise_multiplier=1.0,
             max_grad_norm=1.0,
         )
         assert engine.resumed == resumed
-        for inputs, targets in loader:
-            with engine.recording():
-                losses = engine.losses(CROSS_ENTROPY, model(inputs), targets)
-            engine.backward(losses)
+        for batch in loader:
+            engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
-from private_loops import Loop
+from private_loops import Loop, Losses, losses_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.data import as_source
 
@@ -58,13 +58,13 @@ def test_a_mode_that_watches_operations_changes_nothing(mode: Callable[[], Any])
         with torch.random.fork_rng():
             torch.manual_seed(0)
             loop = Loop(model=Scaling().double())
-        for inputs, targets in loop.loader:
+        for batch in loop.loader:
             if watched:
                 with mode() as watching:
-                    loop.use(inputs, targets)
+                    loop.use(batch)
                 assert watching.count if isinstance(watching, Watching) else watching.get_total_flops()
             else:
-                loop.use(inputs, targets)
+                loop.use(batch)
         moved.append(flat(loop.model))
     assert torch.equal(*moved)
 
@@ -90,68 +90,51 @@ def test_sparse_embeddings_are_trained_to_the_numbers_of_dense_ones(make: Callab
     assert torch.equal(*moved)
 
 
-def of_tokens(loop: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-    return CROSS_ENTROPY(loop.model(inputs).flatten(0, 1), targets[:, None].expand(-1, 2).flatten())
+def of_tokens(model: Any) -> Losses:
+    return lambda batch: CROSS_ENTROPY(model(batch[0]).flatten(0, 1), batch[1][:, None].expand(-1, 2).flatten())
 
 
-def of_pairs(loop: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-    real, fake = loop.model(torch.cat([inputs, torch.zeros_like(inputs)])).chunk(2)
-    return (real - fake).sum(1)
+def a_mean(model: Any) -> Losses:
+    return lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]).mean()
 
 
-def penalised(loop: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-    return CROSS_ENTROPY(loop.model(inputs), targets) + 0.01 * sum(weight.square().sum() for weight in loop.model.parameters())
+@pytest.mark.parametrize(("losses", "shape"), [(of_tokens, (2, 2)), (a_mean, (COLUMNS,))])
+def test_losses_that_are_not_one_a_record_are_refused_in_words(losses: Callable[[Any], Losses], shape: tuple[int, ...]) -> None:
+    model = nn.Sequential(nn.Unflatten(1, shape), nn.Linear(shape[-1], CLASSES)).double()
+    loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), model=model, losses=losses(model))
+    with pytest.raises(InputError, match=r"(?s)losses: got shape.*one loss a record.*losses\.reshape\(records, -1\)\.mean\(1\)"):
+        loop.use(next(iter(loop.loader)))
 
 
-def unrecorded(loop: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-    return CROSS_ENTROPY(loop.model(inputs), targets)
+@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
+def test_a_penalty_on_the_weights_counts_in_each_record_and_stays_within_the_bound() -> None:
+    model = nn.Linear(COLUMNS, CLASSES).double()
+
+    def penalised(batch: Any) -> Tensor:
+        return losses_of(model)(batch) + 100.0 * model.weight.square().sum()
+
+    loop = Loop(make_network_run("full", steps=1), model=model, losses=penalised)
+    loop.engine.backward(next(iter(loop.loader)))
+    assert float(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()) <= 0.4
 
 
-WORDS: list[tuple[Any, nn.Module, str]] = [
-    (
-        of_tokens,
-        nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, CLASSES)),
-        r"for \d+ records.*losses\.reshape\(records, -1\)\.mean\(1\)",
-    ),
-    (
-        of_pairs,
-        nn.Linear(COLUMNS, CLASSES),
-        r"side by side in one record, in a tensor of shape \(B, 2, .*torch\.cat\(\[real, fake\]\)",
-    ),
-    (penalised, nn.Linear(COLUMNS, CLASSES), r"a penalty on the weights belongs into the optimiser \(weight_decay\)"),
-]
+def test_pairs_are_trained_side_by_side_and_one_after_another() -> None:
+    """A discriminator of real and fake rows: each record gives the model two."""
+    ends = []
+    for stacked in (True, False):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = nn.Linear(COLUMNS, 1).double()
 
+        def losses(batch: Any, model: nn.Module = model, stacked: bool = stacked) -> Tensor:
+            pair = batch[0], torch.zeros_like(batch[0])
+            real, fake = model(torch.stack(pair, dim=1)).unbind(1) if stacked else model(torch.cat(pair)).chunk(2)
+            return (nn.functional.softplus(-real) + nn.functional.softplus(fake)).sum(1)
 
-@pytest.mark.parametrize(("losses", "model", "words"), WORDS)
-def test_what_a_loop_is_refused_is_answered_by_what_exists_there(losses: Any, model: nn.Module, words: str) -> None:
-    loop = Loop(make_network_run("cyclic", noise_multiplier=1.0), model=model.double())
-    inputs, targets = next(iter(loop.loader))
-    with loop.engine.recording():
-        found = losses(loop, inputs, targets)
-    with pytest.raises(LetheError, match=f"(?s){words}") as refused:
-        loop.engine.backward(found)
-    assert "clipper" not in str(refused.value).replace("the clipper's self-check", "")
-    assert "recording(records" not in str(refused.value)
-
-
-def test_a_forgotten_recording_is_answered_by_the_engine_s_own() -> None:
-    loop = Loop()
-    inputs, targets = next(iter(loop.loader))
-    with pytest.raises(InputError, match=r"(?s)nothing was recorded.*with engine\.recording\(\):"):
-        loop.engine.backward(unrecorded(loop, inputs, targets))
-
-
-def test_pairs_that_lie_side_by_side_are_trained() -> None:
-    """What the message says: D of (B, 2, d)."""
-    loop = Loop(model=nn.Linear(COLUMNS, 1).double())
-    for inputs, _ in loop.loader:
-        with loop.engine.recording():
-            real, fake = loop.model(torch.stack([inputs, torch.zeros_like(inputs)], dim=1)).unbind(1)
-            losses = nn.functional.softplus(-real) + nn.functional.softplus(fake)
-        loop.engine.backward(losses)
-        loop.optimizer.step()
-        loop.optimizer.zero_grad()
-    assert loop.engine.steps == 9
+        loop = Loop(model=model, losses=losses)
+        loop.whole()
+        ends.append(flat(model))
+    torch.testing.assert_close(*ends, rtol=1e-12, atol=1e-12)
 
 
 class Several(torch.optim.Optimizer):
@@ -171,7 +154,7 @@ def test_several_optimisers_are_made_one() -> None:
     parts = [torch.optim.SGD([model[0].weight], lr=0.5), torch.optim.AdamW([*model.parameters()][1:], lr=0.1)]
     for train in (
         lambda: fit(model, CROSS_ENTROPY, make_data(), RUN, optimizer=parts),  # pyright: ignore[reportArgumentType]
-        lambda: PrivacyEngine(RUN).make_private(module=model, optimizer=parts, data=make_data()),  # pyright: ignore[reportArgumentType]
+        lambda: PrivacyEngine(RUN).make_private(module=model, optimizer=parts, losses=losses_of(model), data=make_data()),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(InputError, match=r"(?s)got list.*whose step\(\) calls step\(\) of each, with release: all"):
             train()
@@ -194,6 +177,7 @@ def test_a_loader_of_data_without_a_length_is_refused_by_name() -> None:
         PrivacyEngine().make_private(
             module=model,
             optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+            losses=losses_of(model),
             data_loader=loader,
             noise_multiplier=1.0,
             max_grad_norm=1.0,

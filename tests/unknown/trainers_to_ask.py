@@ -30,7 +30,8 @@ def _engine(run: lethe.Run) -> Any:
     model = nn.Linear(3, 2).double()
     data = torch.tensor(features), torch.tensor(targets)
     engine = PrivacyEngine(run)
-    _, _, loader = engine.make_private(module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data=data)
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    _, _, loader = engine.make_private(module=model, optimizer=own, losses=lambda batch: model(batch[0]).sum(1), data=data)
     return next(iter(loader))
 
 

@@ -12,22 +12,32 @@ from lethe.train import PrivacyEngine
 
 
 def fit_by_engine(
-    model: nn.Module, loss: Any, data: Any, run: Run, *, seed: int, optimizer: torch.optim.Optimizer | None = None, verify: bool = True
+    model: nn.Module,
+    loss: Any,
+    data: Any,
+    run: Run,
+    *,
+    seed: int,
+    optimizer: torch.optim.Optimizer | None = None,
+    isolation: str = "checked",
 ) -> Run:
     """Train by `PrivacyEngine`; returns the recorded run.
 
     Args:
-        model, loss, data, run, seed, verify: as for `fit`.
+        model, loss, data, run, seed, isolation: as for `fit`.
         optimizer: None: plain SGD with the run's step sizes, which must be one number.
     """
     descent = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0])) if optimizer is None else optimizer
-    engine = PrivacyEngine(run, seed=seed, verify=verify)
-    model, descent, loader = engine.make_private(module=model, optimizer=descent, data=data)
+    engine = PrivacyEngine(run, seed=seed, isolation=isolation)
+
+    def losses(batch: Any) -> torch.Tensor:
+        *inputs, targets = batch
+        return loss(model(*inputs), targets)
+
+    _, _, loader = engine.make_private(module=model, optimizer=descent, losses=losses, data=data)
     try:
-        for *inputs, targets in loader:
-            with engine.recording():
-                losses = engine.losses(loss, model(*inputs), targets)
-            engine.backward(losses)
+        for batch in loader:
+            engine.backward(batch)
             descent.step()
             descent.zero_grad()
         return engine.recorded_run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -82,9 +83,11 @@ class Look:
         self.random = False
         self._before = {record: self._alone(rows) for record, rows in self._records.items()}
         self._batch, self._usable = batch, usable
+        self._padded = [record for record in few if record in collated]
 
     def _alone(self, rows: Any) -> tuple[Gradient, Tensor]:
-        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), rows))
+        copied = rows_of(rows, [0])  # the function may write into what it is given
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one."""
@@ -123,7 +126,8 @@ class Look:
         for record, (_, loss) in self._before.items():
             if record in rows:
                 there, alone = float(losses[rows.index(record)]), float(loss)
-                if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale:
+                # A number that is none alone, as the deviation of one record, is a mixture as well.
+                if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale or isfinite(there) > isfinite(alone):
                     return f"the loss of record {record} is {there:.6g} in its batch and {alone:.6g} alone"
         return None
 
@@ -170,6 +174,26 @@ class Look:
             source="the check of a batch against its records alone",
             remedy=f"{BATCH_STATISTICS} Mask padding in averages and attention; leave out what is computed of a whole batch.",
         )
+
+    def refuse_padded(self, precision: torch.dtype) -> None:
+        """Refuse a model in which a record's gradient depends on how far the others have it padded; of random ones nobody can say.
+
+        Raises:
+            InputError: see above.
+        """
+        for record in () if self.random else self._padded:
+            gradient, _ = self._before[record]
+            there, _ = self._alone(rows_of(self._batch, [record]))
+            whole = _norm(gradient.values())
+            for parameter, alone in gradient.items():
+                error, size = float((there[parameter] - alone).double().norm()), float(alone.double().norm())
+                if whole < float("inf") and not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
+                    raise InputError(
+                        f"the gradient of record {record} in {self._names[parameter]} depends on how far its batch is padded: it is off by "
+                        f"{error:.3g} from that of the record at its own length, of norm {size:.3g}.",
+                        source="the check of a batch against its records alone: the longest record decides how far others are padded",
+                        remedy="mask padding in averages, attention and losses, or pad all records to one length.",
+                    )
 
     def after(self) -> None:
         """Compare what the batch left behind.

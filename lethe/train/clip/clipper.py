@@ -214,8 +214,10 @@ class Clipper:
                     look = look or self._look(batch, counted, collated)
                     try:
                         if look is not None:
+                            look.refuse_padded(self.precision)
                             look.refuse_mixed(self.precision)
-                    except InputError:
+                            look.after()
+                    except LetheError:
                         self._again(tried)
                         raise
         if reason and way.name != FAST:
@@ -269,7 +271,7 @@ class Clipper:
         try:
             return Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
         except FAILURES as error:
-            if isinstance(error, LetheError):
+            if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
             raise InputError(
                 f"a record alone, as a batch of one, does not go through the model and the loss: {first_line(error)}",
@@ -299,6 +301,8 @@ class Clipper:
     def _isolated_sums(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
+        if look is not None:
+            look.refuse_padded(self.precision)
         own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
         groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
         told: Tensor | None = None

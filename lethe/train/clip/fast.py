@@ -92,6 +92,8 @@ class Recording:
         """
         if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
+        if output.is_nested:
+            raise NotImplementedError("nested tensors, whose rows are no records")
         turned, grouping = False, None
         if not turnable:
             grouping = self._several_each(len(output))

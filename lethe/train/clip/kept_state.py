@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lethe.train.core.tensors import local
+
 _TORCHS = frozenset(vars(nn.Module())) | {"forward"}
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DEEP = 6
@@ -18,7 +20,7 @@ _DEEP = 6
 def digests(model: nn.Module) -> dict[str, int]:
     """A number for each parameter and buffer that changes when a bit does."""
     named = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.numel() and not tensor.is_meta}
-    sums = [_bits(tensor.detach()).sum(dtype=torch.int64).cpu() for tensor in named.values()]
+    sums = [_bits(local(tensor.detach())).sum(dtype=torch.int64).cpu() for tensor in named.values()]
     return dict(zip(named, torch.stack(sums).tolist() if sums else [], strict=True))
 
 

@@ -18,11 +18,6 @@ LOSS = (
     "each record's loss is made of its own output and target in batches other than those that were checked, and what else enters it "
     "(weights, constants, tensors and numbers that the loss holds) is public, and no count, mean or rank of a batch"
 )
-BARE_LOSS = (
-    "each loss handed to engine.backward is made of its own record's output and target (their gradients were checked; what enters them "
-    "without a gradient, such as a mean, a rank or a count of the batch, was not, but for a count of its tokens: engine.losses looks at "
-    "that), and what else enters it is public"
-)
 OPTIMISER = (
     "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "
     "what is released: no learning rate is chosen by a training loss"
@@ -33,10 +28,10 @@ USERS = (
 )
 WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
 LOOP = (
-    "what the loop does between the loader and the model, and between the model and the losses, keeps records apart, and gives the model "
-    "each batch in its own step alone: none is kept, or replayed, for another"
+    "what the loop does to a batch between the loader and engine.backward keeps records apart, and each batch is used in its own step alone: "
+    "none is kept, or replayed, for another"
 )
-ORDER = "the losses handed to engine.backward stand in the order of the loader's rows: whose each of them is, is told by its place alone"
+ORDER = "the losses of a batch stand in the order of its rows: whose each of them is, is known by its row alone"
 UNCHECKED = "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
 ATTRIBUTES = (
     "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them "
@@ -45,17 +40,16 @@ ATTRIBUTES = (
 """In the place of MODEL and LOSS where isolation is enforced."""
 
 
-def of_loss(*, optimiser: bool, loop: bool = False, bare: bool = False, users: bool = False) -> tuple[str, ...]:
+def of_loss(*, optimiser: bool, loop: bool = False, users: bool = False) -> tuple[str, ...]:
     """The assumptions to declare of the loss, of the code around it, and of what a unit is.
 
     Args:
         optimiser: whether one of the caller's own takes the steps, all of which are released.
         loop: whether the loop is the caller's own.
-        bare: whether some of its losses did not come from engine.losses.
         users: whether they are the unit.
     """
     of_loop = (LOOP, *((ORDER,) if users else ())) if loop else ()
-    return (*((USERS,) if users else ()), BARE_LOSS if bare else LOSS, *of_loop, *((OPTIMISER,) if optimiser else ()))
+    return (*((USERS,) if users else ()), LOSS, *of_loop, *((OPTIMISER,) if optimiser else ()))
 
 
 def claims(*, data: Any, isolation: str, loss: tuple[str, ...]) -> tuple[HypothesisClaim, ...]:
@@ -64,7 +58,7 @@ def claims(*, data: Any, isolation: str, loss: tuple[str, ...]) -> tuple[Hypothe
     Args:
         data, isolation, loss: as for `declared_of`.
     """
-    named = {START: "start", MODEL: "model", LOSS: "loss", BARE_LOSS: "loss", LOOP: "loop", ORDER: "order", OPTIMISER: "optimiser"}
+    named = {START: "start", MODEL: "model", LOSS: "loss", LOOP: "loop", ORDER: "order", OPTIMISER: "optimiser"}
     named |= {USERS: "users", UNCHECKED: "checks", ATTRIBUTES: "model"}
     said = declared_of(data=data, isolation=isolation, loss=loss)
     return tuple(HypothesisClaim(named.get(statement, "data"), statement) for statement in said)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lethe.errors import InputError
@@ -41,18 +41,29 @@ def bare_module(model: Any) -> Any:
     return model.module
 
 
-@contextmanager
-def without_reducer(model: nn.Module | None) -> Generator[None]:
-    """Within: calls of a DistributedDataParallel are calls of the module inside; its reducer hears of none, and no buffer is sent.
+def bare_optimizer(optimizer: Any) -> Any:
+    """The optimiser within what accelerate wraps around it: that one takes the steps, and has the hooks that guard them."""
+    inner = getattr(optimizer, "optimizer", None)
+    wrapped = type(optimizer).__module__.partition(".")[0] == "accelerate" and isinstance(inner, torch.optim.Optimizer)
+    return inner if wrapped else optimizer
+
+
+def without_reducer(model: Any, losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+    """The function in which calls of a DistributedDataParallel are calls of the module inside: its reducer hears of none, and no buffer
+    is sent.
 
     Args:
-        model: any model; of others nothing is changed.
+        model: any model; of others the function is returned as it is.
+        losses: of a batch, which calls the model.
     """
-    if not isinstance(model, DistributedDataParallel) or "forward" in vars(model):
-        yield
-        return
-    vars(model)["forward"] = model.module.__call__
-    try:
-        yield
-    finally:
-        vars(model).pop("forward", None)
+    if not isinstance(model, DistributedDataParallel):
+        return losses
+
+    def bare(batch: Any) -> Tensor:
+        vars(model)["forward"] = model.module.__call__
+        try:
+            return losses(batch)
+        finally:
+            vars(model).pop("forward", None)
+
+    return bare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from lethe.documents.synonyms import did_you_mean
@@ -12,7 +12,7 @@ from lethe.errors import InputError, UnknownArgumentError, UnknownNameError
 _SHUFFLED = (
     "shuffled batches cost another epsilon than Poisson batches, and it is accounted for: run = lethe.plan(lethe.Run(records=..., "
     "batches=lethe.Shuffled(size=...), passes=..., step_size=..., clip_norm=..., release='all', neighbours='zero_out'), epsilon=..., "
-    "delta=...); PrivacyEngine(run).make_private(module=..., optimizer=..., data=...)"
+    "delta=...); PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...)"
 )
 _PRIVATE = "PrivacyEngine(run, physical_size=64): the loader then gives micro-batches, and engine.stepped says when one completed a step"
 _ANY_MODULE = (
@@ -20,9 +20,13 @@ _ANY_MODULE = (
     "mode does, is refused when training begins"
 )
 
+OF_LOSSES = (
+    "losses=lambda batch: criterion(model(batch[0]), batch[1]), of a criterion with reduction='none', and engine.backward(batch) in the "
+    "loop: it computes the losses by itself"
+)
 OF_USERS = (
     'state the unit in a run: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.Poisson(size=...), ...), epsilon=..., '
-    "delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., data=..., users=ids)"
+    "delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=..., users=ids)"
 )
 
 ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -34,12 +38,9 @@ ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "wrap_model": ((False,), "leave it out: nothing is wrapped"),
     "rand_on_empty": ((False,), "leave it out: an empty batch comes as one row that does not count, and takes its noisy step"),
     "noise_generator": ((None,), "PrivacyEngine(run, noise_generator=...): for tests, since whoever has it knows the noise"),
-    "criterion": ((), "losses = engine.losses(criterion, model(inputs), targets), with reduction='none', then engine.backward(losses)"),
-    "batch_size": ((), "give the loader, or run.batches = lethe.Poisson(size=...)"),
-    "sample_rate": ((), "run.batches = lethe.Poisson(size=sample_rate * records)"),
+    "criterion": ((), OF_LOSSES),
     "delta": ((), "target_delta here; delta of lethe.certify and engine.get_epsilon"),
     "noise_multiplier": ((), "leave it out: it is found for target_epsilon; make_private(noise_multiplier=...) takes one"),
-    "alphas": ((), "leave it out: every theorem is tried, and the smallest epsilon that is proved counts"),
     **dict.fromkeys(("users", "records_per_user"), ((None,), OF_USERS)),
 }
 """Argument of Opacus' make_private -> the values whose meaning is kept, and what to write for others."""
@@ -62,7 +63,7 @@ NAMES: Mapping[str, str] = {
     "GradSampleModule": _ANY_MODULE,
     "ModuleValidator": _ANY_MODULE,
     "BatchMemoryManager": _PRIVATE,
-    "DPOptimizer": "engine.make_private(module=..., optimizer=..., data=...) guards the optimiser that you have, and returns it",
+    "DPOptimizer": "engine.make_private(module=..., optimizer=..., losses=...) guards the optimiser that you have, and returns it",
     "DPDataLoader": "engine.make_private(...) returns a loader of the run's batches; give it the data set",
     "get_noise_multiplier": "lethe.plan(run, epsilon=target_epsilon, delta=target_delta).noise_multiplier, with run = "
     "lethe.Run(records=..., batches=lethe.Poisson(size=sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all', "
@@ -74,19 +75,21 @@ NAMES: Mapping[str, str] = {
 """Name that Opacus exports -> what to write."""
 
 
-def refuse_arguments(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def refuse_arguments(given: Mapping[str, Any], known: Iterable[str]) -> None:
     """Refuse arguments of Opacus' make_private, or make_private_with_epsilon, that ask for another thing than what is done.
 
     Args:
         given: those that make_private does not name itself.
-        known: those that it does.
+        known: those that it does, but for those that every loop needs.
     Raises:
         InputError: a value with another meaning, with the line that means it here.
         UnknownArgumentError: no argument of that name.
     """
+    with_epsilon = "target" in known
+    known = ("module", "optimizer", "losses", "views", *known, *(("target_epsilon", "target_delta") if with_epsilon else ()))
     for word, value in given.items():
         if word not in ARGUMENTS:
-            method = "make_private_with_epsilon" if "target_epsilon" in known else "make_private"
+            method = "make_private_with_epsilon" if with_epsilon else "make_private"
             raise UnknownArgumentError(f"{word}: {method} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
         accepted, line = ARGUMENTS[word]
         if not any(value is one or (type(value) is type(one) and value == one) for one in accepted):
@@ -96,22 +99,13 @@ def refuse_arguments(given: Mapping[str, Any], known: tuple[str, ...]) -> None:
 
 
 def refuse_attribute(name: str) -> NoReturn:
-    """Answer a name that no engine has.
-
-    Raises:
-        UnknownNameError: with the line that does it here, where Opacus has such a name.
-    """
+    """Answer a name that no engine has by an UnknownNameError, with the line that does it here where Opacus has such a name."""
     raise UnknownNameError(f"PrivacyEngine has no {name!r}.", remedy=ATTRIBUTES.get(name))
 
 
 def refuse_name(module: str, name: str) -> NoReturn:
-    """Answer a name that `lethe.train` does not export.
-
-    Raises:
-        InputError: with the line that does it here, where Opacus exports such a name: `from lethe.train import ...` shows it too, which
-            would hide the message of an AttributeError.
-        AttributeError: any other name.
-    """
+    """Answer a name that `lethe.train` does not export: one of Opacus by an InputError, since `from lethe.train import ...` would hide the
+    message of an AttributeError."""
     if name in NAMES:
         raise InputError(f"{module} has no {name}, a name of Opacus.", remedy=NAMES[name])
     raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -1,170 +1,167 @@
-"""What make_private was given: a run and its data set, or what Opacus is given, of which a run is made."""
+"""What make_private was given: a run and its data set, or a DataLoader, as Opacus is given, of which a run is made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import warnings
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from lethe.calculus.domains import require_positive
 from lethe.certificates.counted_elsewhere import planned
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheWarning
+from lethe.run.batches import Poisson
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.callbacks.telling import Telling
-from lethe.train.engine.from_loader import facts_of, run_like_opacus
-from lethe.train.engine.opacus_names import OF_USERS, refuse_arguments
-from lethe.train.engine.state import LoopState
-from lethe.train.engine.step_guard import refuse_another_engine
-from lethe.train.network.options import NetworkOptions
-from lethe.train.network.preparation import PreparedNetwork, prepared_network
-from lethe.train.options import CommonOptions
+from lethe.train.data import as_source
+from lethe.train.data.sources.base import Source, require_whole
+from lethe.train.data.sources.map_style import length_of
+from lethe.train.data.sources.recognise import records_of
+from lethe.train.engine.opacus_names import OF_USERS
 
 
 class Opening(NamedTuple):
-    """How a loop begins.
-
-    Args:
-        run: that is carried out.
-        losses: of a batch, one a record.
-        data: its records.
-        dataset: that the user gave.
-        steps_per_epoch: of the DataLoader that was given; None: the data set was, and the loader gives all batches at once.
-        users, records_per_user, views: whose the records are, and how often each is read; see `lethe.train.fit`.
-    """
+    """How a loop begins: the run, its records, the data set that the user gave, and the length of an epoch; None: there are no epochs."""
 
     run: Run
-    losses: Any
     data: Any
     dataset: Any
-    steps_per_epoch: int | None
-    users: Any = None
-    records_per_user: int | None = None
-    views: int = 1
+    steps_per_epoch: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """The arguments of `make_private` and `make_private_with_epsilon`; see there. `length` is (epochs, steps)."""
+def of_run(
+    run: Run,
+    data: Any,
+    *,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float | None = None,
+    target: tuple[float, float] | None = None,
+    **of_loaders: Any,
+) -> Opening:
+    """The opening of an engine that has a run. The other arguments are None, or the run's own numbers.
 
-    losses: Any
-    data: Any = None
-    data_loader: Any = None
-    noise_multiplier: float | None = None
-    max_grad_norm: float | None = None
-    users: Any = None
-    records_per_user: int | None = None
-    views: int = 1
-    length: tuple[int | None, int | None] = (None, None)
-    target: tuple[float, float] | None = None
-    allow_large_delta: bool = False
-    others: Mapping[str, Any] = field(default_factory=dict)
-
-    def opening(self, run: Run | None, optimizer: Any, *, known: tuple[str, ...]) -> Opening:
-        """The run that is carried out, and its records.
-
-        Args:
-            run: of the engine; None: it is made of the DataLoader.
-            optimizer: the user's.
-            known: the arguments that the method takes by name.
-        Raises:
-            InputError: arguments that contradict one another or the run, or that ask for another thing.
-            CalibrationError: no noise meets the target.
-        """
-        refuse_arguments(self.others, known)
-        return self._made(bare_optimizer(optimizer)) if run is None else self._of_the_run(run)
-
-    def _of_the_run(self, run: Run) -> Opening:
-        if self.target is not None:
+    Raises:
+        InputError: arguments that contradict the run.
+    """
+    if target is not None:
+        raise InputError(
+            "make_private_with_epsilon: this engine has a run, whose noise is its own.",
+            remedy="PrivacyEngine(lethe.plan(run, epsilon=..., delta=...)).make_private(module=..., optimizer=..., losses=..., data=...), "
+            "or an engine without a run: PrivacyEngine().make_private_with_epsilon(...).",
+        )
+    for name, value in of_loaders.items():
+        if value is not None:
             raise InputError(
-                "make_private_with_epsilon: this engine has a run, whose noise is its own.",
-                remedy="PrivacyEngine(lethe.plan(run, epsilon=..., delta=...)).make_private(module=..., optimizer=..., data=...), or an "
-                "engine without a run: PrivacyEngine().make_private_with_epsilon(...).",
+                f"{name}: given, and the engine has a run, which says how records are drawn and for how long.",
+                source="the run in PrivacyEngine(run)",
+                remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
             )
-        for name, value in zip(("data_loader", "epochs", "steps"), (self.data_loader, *self.length), strict=True):
-            if value is not None:
-                raise InputError(
-                    f"{name}: given, and the engine has a run, which says how records are drawn and for how long.",
-                    source="the run in PrivacyEngine(run)",
-                    remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
-                )
-        _refuse_other_numbers(require_run(run, correlated=True).uncorrelated, self.noise_multiplier, self.max_grad_norm)
-        dataset = self.data.dataset if isinstance(self.data, DataLoader) else self.data
-        return Opening(run, self.losses, self.data, dataset, None, self.users, self.records_per_user, self.views)
-
-    def _made(self, optimizer: Any) -> Opening:
-        if self.data is not None or self.data_loader is None:
-            raise InputError(
-                "data_loader: this engine has no run, and needs a DataLoader that says how large batches are.",
-                remedy="give data_loader=..., or a run: PrivacyEngine(run).make_private(module=..., optimizer=..., data=...).",
-            )
-        if self.noise_multiplier is None and self.target is None:
-            raise InputError(
-                "noise_multiplier: none was given, and the engine has no run.",
-                remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
-            )
-        for name, value in (("users", self.users), ("records_per_user", self.records_per_user)):
-            if value is not None:
-                raise InputError(
-                    f"{name}: given, and the engine has no run: batch_size of a DataLoader counts records, where batches of users count "
-                    "users.",
-                    source="the unit of privacy, which is part of a run",
-                    remedy=OF_USERS,
-                )
-        facts = facts_of(self.data_loader)
-        epochs, steps = self.length
-        numbers = {"max_grad_norm": self.max_grad_norm, "noise_multiplier": self.noise_multiplier}
-        run = run_like_opacus(facts, optimizer, epochs=epochs, steps=steps, **numbers)
-        counted = run if self.target is None else planned(run, *self.target, allow_large_delta=self.allow_large_delta)
-        return Opening(counted, self.losses, facts.source, self.data_loader.dataset, facts.steps_per_epoch, views=self.views)
+    own = require_run(run, correlated=True).uncorrelated
+    same_noise = noise_multiplier is None or bool((own.noise_multipliers[own.noisy_steps] == noise_multiplier).all())
+    for name, value, same, said in (
+        ("noise_multiplier", noise_multiplier, same_noise, own.to_document().get("noise_multiplier")),
+        ("max_grad_norm", max_grad_norm, max_grad_norm in (None, own.clip_norm), own.clip_norm),
+    ):
+        if not same:
+            remedy = "leave it out: the run's is used, and certified."
+            raise InputError(f"{name}: got {value!r}; the run says {said!r}.", source="the run in PrivacyEngine(run)", remedy=remedy)
+    return Opening(run, data, data.dataset if isinstance(data, DataLoader) else data)
 
 
-def bare_optimizer(optimizer: Any) -> Any:
-    """The optimiser within what accelerate wraps around it: that one takes the steps, and has the hooks that guard them."""
-    inner = getattr(optimizer, "optimizer", None)
-    wrapped = type(optimizer).__module__.partition(".")[0] == "accelerate" and isinstance(inner, torch.optim.Optimizer)
-    return inner if wrapped else optimizer
-
-
-def begun(
-    module: nn.Module, optimizer: torch.optim.Optimizer, opening: Opening, common: CommonOptions, options: NetworkOptions, told: Telling
-) -> tuple[LoopState, PreparedNetwork]:
-    """The state of a loop that begins, whose callbacks are told of it, and the network as it was checked.
+def of_loader(
+    loader: Any,
+    optimizer: Any,
+    *,
+    noise_multiplier: float | None = None,
+    max_grad_norm: float | None = None,
+    target: tuple[float, float] | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    allow_large_delta: bool = False,
+    **of_runs: Any,
+) -> Opening:
+    r"""The opening of an engine without a run: that which Opacus' `make_private` stands for, Poisson batches of the loader's size, every
+    iterate released, records added or removed, $T = $ epochs x len(loader) steps.
 
     Args:
-        module, optimizer: the user's.
-        opening: the run and its records.
-        common, options: of the engine.
-        told: of callbacks.
+        loader: a DataLoader; its data set, collate function, batch size, length and workers are used. It is not iterated.
+        optimizer: whose learning rate is noted as step size; it does not enter the accounting of every iterate.
+        noise_multiplier, max_grad_norm, target, epochs, steps, allow_large_delta: as of the engine.
+        of_runs: arguments for engines with a run, each None.
     Raises:
-        InputError, HypothesisError, LetheError: as `prepared_network`; the checkpoints are closed then.
+        InputError: a loader that no design stands for, arguments that are missing or out of range.
+        CalibrationError: no noise meets the target.
     """
-    optimizer = bare_optimizer(optimizer)
-    refuse_another_engine(optimizer)
-    read = {"users": opening.users, "records_per_user": opening.records_per_user, "views": opening.views}
-    options = replace(options, optimizer=optimizer, **read)
-    ready = prepared_network(module, lambda source: opening.losses, opening.data, opening.run, common, options, own_loop=True)
-    try:
-        return LoopState(ready, optimizer, told), ready
-    except BaseException as error:
-        ready.kept.close()
-        told.failed(type(error).__name__)
-        raise
+    if loader is None or of_runs.pop("data", None) is not None:
+        raise InputError(
+            "data_loader: this engine has no run, and needs a DataLoader that says how large batches are.",
+            remedy="give data_loader=..., or a run: PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...).",
+        )
+    if noise_multiplier is None and target is None:
+        raise InputError(
+            "noise_multiplier: none was given, and the engine has no run.",
+            remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
+        )
+    for name, value in of_runs.items():
+        if value is not None:
+            raise InputError(
+                f"{name}: given, and the engine has no run: batch_size of a DataLoader counts records, where batches of users count users.",
+                source="the unit of privacy, which is part of a run",
+                remedy=OF_USERS,
+            )
+    source = _source_of(loader)
+    if (epochs is None) == (steps is None):
+        raise InputError(
+            f"epochs: got {epochs!r}, steps: {steps!r}; it needs one of them: how long training lasts, at most.",
+            source="noise, and what is spent, follow from the number of steps; a loop may end earlier, and is certified for all of them",
+            remedy="write epochs=10, or steps=...",
+        )
+    if max_grad_norm is None:
+        raise InputError("max_grad_norm: none was given; it needs the norm that each record's gradient is clipped to.")
+    require_positive("max_grad_norm", max_grad_norm)
+    rate = optimizer.param_groups[0]["lr"] if isinstance(optimizer, torch.optim.Optimizer) else 1.0
+    run = Run(
+        records=len(source),
+        batches=Poisson(size=min(loader.batch_size, len(source))),
+        steps=require_whole("steps", steps, 1) if epochs is None else require_whole("epochs", epochs, 1) * len(loader),
+        step_size=float(rate) if isinstance(rate, float | int) and 0 < rate < float("inf") else 1.0,
+        clip_norm=max_grad_norm,
+        noise_multiplier=noise_multiplier,
+        release="all",
+        neighbours="add_or_remove",
+    )
+    counted = run if target is None else planned(run, *target, allow_large_delta=allow_large_delta)
+    return Opening(counted, source, loader.dataset, len(loader))
 
 
-def _refuse_other_numbers(run: Run, noise_multiplier: float | None, max_grad_norm: float | None) -> None:
-    if noise_multiplier is not None and not bool((run.noise_multipliers[run.noisy_steps] == noise_multiplier).all()):
+def _source_of(loader: Any) -> Source:
+    """The records of a DataLoader. What only makes reading faster is ignored; `generator` and `worker_init_fn` with a warning."""
+    if not isinstance(loader, DataLoader):
+        needed = "a torch.utils.data.DataLoader"
+        raise InputError(f"data_loader: got {type(loader).__name__}; it needs {needed}.", remedy="give the data set as data=...")
+    if isinstance(loader.dataset, IterableDataset):
+        as_source(loader.dataset)  # refuses it
+    records, sampler = length_of(loader.dataset), loader.sampler
+    ordinary = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == records
+    )
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler or not ordinary:
+        drawn = loader.batch_sampler if loader.batch_size is None and loader.batch_sampler is not None else sampler
         raise InputError(
-            f"noise_multiplier: got {noise_multiplier!r}; the run says {run.to_document()['noise_multiplier']!r}.",
-            source="run.noise_multiplier",
-            remedy="leave it out: the run's is used, and certified.",
+            f"data_loader: it draws by {type(drawn).__name__}, for which no batch design stands.",
+            source="which records meet which step is the batch design of the run, and part of the guarantee",
+            remedy="give the DataLoader as it was before accelerator.prepare; the private one that you get for it may be prepared."
+            if type(loader).__module__.startswith("accelerate")
+            else "give DataLoader(dataset, batch_size=..., shuffle=True), or a Run with its batches and the data set as data=...",
         )
-    if max_grad_norm is not None and max_grad_norm != run.clip_norm:
+    for name in ("generator", "worker_init_fn"):
+        if getattr(loader, name) is not None:
+            ignored = f"data_loader.{name} is ignored: batches are drawn from fresh entropy, and workers start as they are."
+            warnings.warn(LetheWarning(ignored), stacklevel=5)
+    if not len(loader):
         raise InputError(
-            f"max_grad_norm: got {max_grad_norm!r}; the run says {run.clip_norm!r}.",
-            source="run.clip_norm",
-            remedy="leave it out: the run's is used, and certified.",
+            f"data_loader: it has no batch: {records} records, batch_size={loader.batch_size}, drop_last={loader.drop_last}.",
+            remedy="give records, and a batch_size below their number, or leave drop_last out: a Poisson batch has no last one.",
         )
+    return records_of(loader)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.certificates.counted_elsewhere import epsilon_of
-from lethe.certificates.training_record import TrainingRecord
+from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -21,24 +22,25 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.clip.isolated import Losses
-from lethe.train.core.declared import claims
+from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.vouching import network_record
-from lethe.train.distributed.data_parallel import bare_module, without_reducer
+from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
-from lethe.train.engine.opacus_names import refuse_attribute
-from lethe.train.engine.opening import Asked, Opening, bare_optimizer, begun
-from lethe.train.engine.private_loader import EpochLoader, PrivateLoader
-from lethe.train.engine.progress import LoopProgress
+from lethe.train.engine.opacus_names import OF_LOSSES, refuse_arguments, refuse_attribute
+from lethe.train.engine.opening import Opening, of_loader, of_run
+from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
+from lethe.train.engine.step_guard import refuse_another_engine
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.preparation import PreparedNetwork
+from lethe.train.network.preparation import prepared_network
 from lethe.train.options import CommonOptions
 
 M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+_MADE = {"resumed", "_average", "_batch", "_broken", "_clipper", "_counted", "_held", "_guard", "_placement", "_stream"}
 
 
-class PrivacyEngine(LoopProgress):
+class PrivacyEngine(LoopState):
     r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
         engine = PrivacyEngine(run, physical_size=64)
@@ -58,9 +60,9 @@ class PrivacyEngine(LoopProgress):
     that are gone; a step beyond the run; trained parameters that anything but `optimizer.step()` writes to. What the optimiser's step, its
     own hooks included, and gradient clipping make of noisy gradients is their own affair.
 
-    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch, and `backward` on the last
-    micro-batch adds up, noises and shares, as `fit` does. What the engine refuses in one process ends the loop in all. The model may be a
-    `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record` and `recorded_run` together.
+    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch. What is refused in one
+    ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record`
+    and `recorded_run` together.
 
     The function of the losses is compared with single records in some batches, as in `fit`. `declared` says, statement by statement, what
     the certificate rests on and nobody checked: what the loop does to a batch before `backward`; where training begins (the model's weights
@@ -71,8 +73,8 @@ class PrivacyEngine(LoopProgress):
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
-            `fit`; the moving average is `engine.averaged`.
+        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as
+            for `fit`; the moving average is `engine.averaged`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
         callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
@@ -118,7 +120,6 @@ class PrivacyEngine(LoopProgress):
             checkpoints=checkpoints,
         )
         self._model: nn.Module | None = None
-        self._source: Any = None
 
     @in_other_words
     def make_private(
@@ -126,7 +127,7 @@ class PrivacyEngine(LoopProgress):
         *,
         module: M,
         optimizer: OptimizerT,
-        losses: Losses,
+        losses: Losses | None = None,
         data: Any = None,
         data_loader: Any = None,
         noise_multiplier: float | None = None,
@@ -160,10 +161,9 @@ class PrivacyEngine(LoopProgress):
             InputError: anything that cannot be used, a number that is not the run's, or a second call.
             HypothesisError: the run asks for more than such training can be certified for.
         """
-        numbers: dict[str, Any] = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
-        grouped: dict[str, Any] = {"users": users, "records_per_user": records_per_user, "views": views}
-        asked = Asked(losses=losses, data=data, data_loader=data_loader, length=(epochs, steps), others=others, **numbers, **grouped)
-        return self._opened(module, optimizer, asked, "data", "data_loader", "noise_multiplier", *grouped)
+        given = {"data": data, "data_loader": data_loader, "noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
+        given |= {"users": users, "records_per_user": records_per_user, "epochs": epochs, "steps": steps}
+        return self._opened(module, optimizer, losses, views, given, others)
 
     @in_other_words
     def make_private_with_epsilon(
@@ -171,7 +171,7 @@ class PrivacyEngine(LoopProgress):
         *,
         module: M,
         optimizer: OptimizerT,
-        losses: Losses,
+        losses: Losses | None = None,
         data_loader: Any,
         target_epsilon: float,
         target_delta: float,
@@ -187,36 +187,52 @@ class PrivacyEngine(LoopProgress):
 
         Args, Raises: as `make_private`; a CalibrationError where no noise meets the target. allow_large_delta is as of `lethe.plan`.
         """
-        target = (target_epsilon, target_delta)
-        made = {"target": target, "max_grad_norm": max_grad_norm, "length": (epochs, steps), "allow_large_delta": allow_large_delta}
-        asked = Asked(losses=losses, data_loader=data_loader, views=views, others=others, **made)
-        return self._opened(module, optimizer, asked, "data_loader", "target_epsilon", "target_delta", "views", "allow_large_delta")
+        given = {"target": (target_epsilon, target_delta), "allow_large_delta": allow_large_delta, "data_loader": data_loader}
+        given |= {"max_grad_norm": max_grad_norm, "epochs": epochs, "steps": steps}
+        return self._opened(module, optimizer, losses, views, given, others)
 
-    def _opened(self, module: M, optimizer: OptimizerT, asked: Asked, *words: str) -> tuple[M, OptimizerT, PrivateLoader]:
-        if self._loop is not None:
+    def _opened(
+        self, module: M, optimizer: OptimizerT, losses: Losses | None, views: int, given: dict[str, Any], others: dict[str, Any]
+    ) -> tuple[M, OptimizerT, PrivateLoader]:
+        if self._model is not None:
             raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
-        known = ("module", "optimizer", "losses", *words, "max_grad_norm", "epochs", "steps")
         self._workers.refuse_another_group()
         with self._workers.watched():
-            opening = asked.opening(self._run, optimizer, known=known)
-            self._loop, ready = self._paid(bare_module(module), optimizer, opening)
-            self._run, self._model, self._source = ready.asked, module, ready.source
+            refuse_arguments(others, given)
+            if losses is None:
+                raise InputError("losses: none was given; it needs the function of a batch to one loss a record.", remedy=OF_LOSSES)
+            stepping, run = bare_optimizer(optimizer), self._run
+            grouped = {"users": given.pop("users", None), "records_per_user": given.pop("records_per_user", None)}
+            allowed = given.pop("allow_large_delta", False)
+            if run is None:
+                opening = of_loader(given.pop("data_loader"), stepping, **given, **grouped, allow_large_delta=allowed)
+            else:
+                opening = of_run(run, given.pop("data", None), **given)
+            options = replace(self._options, optimizer=stepping, views=views, **grouped)
+            self._start(bare_module(module), stepping, without_reducer(module, losses), opening, options)
+            self._model = module
             self._workers.end()
-        records = self._loop, ready.source, opening.dataset
-        if opening.steps_per_epoch is None:
-            return module, optimizer, PrivateLoader(*records)
-        saved = () if self._options.checkpoints is None else Checkpoints.of(self._options.checkpoints).also.values()
-        return module, optimizer, EpochLoader(*records, opening.steps_per_epoch, bare_optimizer(optimizer), saved)
+        saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
+        return module, optimizer, PrivateLoader(self, self.run, self._source, *opening[2:], stepping, saved)
 
-    def _paid(self, module: nn.Module, optimizer: torch.optim.Optimizer, opening: Opening) -> tuple[LoopState, PreparedNetwork]:
-        if self._payer is None:
-            return begun(module, optimizer, opening, self._common, self._options, self._told)
+    def _start(self, module: nn.Module, optimizer: Any, losses: Losses, opening: Opening, options: NetworkOptions) -> None:
+        """Reserve what the run costs, check all that can be checked before the first batch, and begin."""
         try:
-            self._payer.before(opening.run)
-            return begun(module, optimizer, opening, self._common, self._options, self._told)
+            if self._payer is not None:
+                self._payer.before(opening.run)
+            refuse_another_engine(optimizer)
+            ready = prepared_network(module, lambda _: losses, opening.data, opening.run, self._common, options, own_loop=True)
+            try:
+                self._begin(ready, optimizer, self._told)
+            except BaseException as error:
+                ready.kept.close()
+                self._told.failed(type(error).__name__)
+                raise
         except BaseException as error:
-            self._payer.broken_off(type(error).__name__)
+            if self._payer is not None:
+                self._payer.broken_off(type(error).__name__)
             raise
+        self._run = ready.asked
 
     @property
     def run(self) -> Run:
@@ -225,29 +241,13 @@ class PrivacyEngine(LoopProgress):
             raise InputError("run: this engine has none yet.", remedy="call engine.make_private first, or give one: PrivacyEngine(run).")
         return self._run
 
-    def backward(self, batch: Any) -> Tensor:
-        """Compute the losses, clip and add up; when the logical batch is complete, noise, and write the gradients.
-
-        Args:
-            batch: the loader's present micro-batch, padding included. What was done to it since must keep each row its own record's.
-        Returns:
-            The losses, detached, shape (rows,): private, and no part of what is certified.
-        Raises:
-            InputError: it has other rows, the losses are not one a record or depend on other records, or other gradients lie in the
-                parameters.
-            HypothesisError: the model keeps what it saw.
-            LetheError: noise too small to survive rounding.
-        """
-        with without_reducer(self._model):
-            return self._begun.backward(batch)
-
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
         r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
         it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
-        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step of the run the
-        *planned* run is returned: all its iterates are covered, hence also those that came before any moment.
+        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step the *planned*
+        run is returned: all its iterates are covered.
 
         Args:
             steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
@@ -257,14 +257,13 @@ class PrivacyEngine(LoopProgress):
 
         Raises:
             InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
-            HypothesisError: no step was taken, no Run describes what was, or it is not the beginning of the plan; or the parameters are
-                not those that the last step left, or the model keeps what it saw.
+            HypothesisError: no step was taken, or they are not the beginning of the plan; or something else moved the parameters.
             LetheError: the parameters overflowed, or noise was too small to survive rounding.
             StoppedElsewhere: another process had an error, or is gone.
         """
-        if self._told or self._begun.placement.sharded:  # the former are told of the record; of shards all processes do the same
+        if self._placement.sharded or self._told:  # of shards all processes do the same; callbacks are told of the record
             return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
-        return self._begun.recorded_run(steps_fixed_in_advance)
+        return self._stated(steps_fixed_in_advance)
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
         """The training record: the recorded run, and the parameters and buffers that the model has now.
@@ -273,17 +272,15 @@ class PrivacyEngine(LoopProgress):
 
         Args, Raises: as `recorded_run`.
         """
-        run = self._begun.placement.read(self._begun.recorded_run, steps_fixed_in_advance)
-        loss = self._begun.declared_of_loss
-        said = claims(data=self._source, isolation=self._options.isolation, loss=loss)
-        record = network_record(run, bare_module(self._model), said, self.averaged, isolation=self._options.isolation)
+        run = self._placement.read(self._stated, steps_fixed_in_advance)
+        record = network_record(run, bare_module(self._model), self._claims(), self.averaged, isolation=self._options.isolation)
         self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
         return record
 
     @property
     def averaged(self) -> dict[str, Tensor] | None:
         """The model's state dict with the moving average of the iterates so far, for `load_state_dict`; None without `ema`, or steps."""
-        average = self._begun.average
+        average = self._average
         return average.of(bare_module(self._model)) if average is not None and average.begun else None
 
     def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
@@ -296,24 +293,22 @@ class PrivacyEngine(LoopProgress):
             InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.
             HypothesisError: something else than a step moved the parameters.
         """
-        run = self._begun.begun_run()
+        run = self._spent()
         # Before the first step too, so that a delta that cannot be used is refused.
         spent = epsilon_of(self.run if run is None else run, delta, allow_large_delta=allow_large_delta)
         return 0.0 if run is None else spent
 
-    def save(self) -> None:
-        """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The assumptions of the certificate that nobody checked, one statement each."""
+        return tuple(claim.detail for claim in self._claims())
 
-        Raises:
-            InputError: there are no checkpoints, a step is under way, or the last one had no noise.
-            LetheError: the file cannot be written.
-        """
-        self._begun.save()
-
-    def close(self) -> None:
-        """End reading ahead, unlock the checkpoints, and take the guard off: the optimiser is an ordinary one, and nothing is recorded."""
-        self._begun.close()
+    def _claims(self) -> tuple[HypothesisClaim, ...]:
+        said = of_loss(optimiser=True, loop=True, users=self.run.unit == "user")
+        return claims(data=self._source, isolation=self._clipper.isolation, loss=said)
 
     def __getattr__(self, name: str) -> Any:
-        """What Opacus' engine has besides: an error with the line that does it here."""
+        """What `make_private` makes, before it did, or what Opacus' engine has besides: an error with the line that does it here."""
+        if name in _MADE:
+            raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., ...) first.")
         refuse_attribute(name)

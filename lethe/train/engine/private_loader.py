@@ -1,4 +1,4 @@
-"""The batches of a run, for a user's loop: all in one, pass by pass, or epoch by epoch."""
+"""The batches of a run, for a user's loop: all in one, or epoch by epoch."""
 
 from __future__ import annotations
 
@@ -8,99 +8,85 @@ from typing import Any
 
 import torch
 
+from lethe.errors import InputError, LetheWarning
+from lethe.run.run import Run
 from lethe.train.data.sources.base import Source
-from lethe.train.engine.refusals import no_more_epochs, nothing_left, scheduled_anew
 from lethe.train.engine.state import LoopState
 
 
 class PrivateLoader:
     """The batches of a run, on the model's device: tuples of tensors, or dicts where records have fields.
 
-    Iterating once gives all batches that are left, in micro-batches if there is a physical size. Its length is the number of the run's
-    steps; how many micro-batches those are depends on the secret draw.
+    Iterating once gives all batches that are left; of a run whose epochs are those of a user's DataLoader an epoch, as with Opacus. Its
+    length is the number of logical batches of that; with a physical size there are more micro-batches, how many is left to chance.
 
     Args:
-        state: of the loop.
-        source: of the records.
-        dataset: that was given.
+        state, run, source, dataset, optimizer: of the loop.
+        steps_per_epoch: of the user's DataLoader; None: there is none.
+        saved: what else is in the checkpoints, such as a scheduler.
 
     Attributes:
         dataset: that was given, if its length is the number of records; else, of a pair of arrays for instance, the source that reads it.
     """
 
-    __slots__ = ("_state", "dataset")
+    __slots__ = ("_epoch", "_optimizer", "_run", "_saved", "_state", "dataset")
 
-    def __init__(self, state: LoopState, source: Source, dataset: Any) -> None:
-        self._state = state
+    def __init__(
+        self,
+        state: LoopState,
+        run: Run,
+        source: Source,
+        dataset: Any,
+        steps_per_epoch: int | None,
+        optimizer: torch.optim.Optimizer,
+        saved: Collection[Any],
+    ) -> None:
+        self._state, self._run, self._epoch, self._optimizer, self._saved = state, run, steps_per_epoch, optimizer, saved
         self.dataset = dataset if isinstance(dataset, Sized) and len(dataset) == len(source) else source
 
     @property
     def batch_size(self) -> int:
         """Records (of users: users) of a logical batch: their expected number where it is random."""
-        return self._state.batch_size
+        return self._run.batch_size
 
     def __len__(self) -> int:
-        return self._state.total_steps
+        return self._epoch or self._run.total_steps
 
     def __iter__(self) -> Iterator[Any]:
-        return self._delivered(self._state.left)
-
-    def passes(self) -> Iterator[Iterator[Any]]:
-        """The batches pass by pass, for loops over epochs: `for epoch in loader.passes(): for inputs, targets in epoch: ...`."""
-        while self._state.left:
-            yield self._delivered(self._state.left_in_pass)
-
-    def _delivered(self, steps: int) -> Iterator[Any]:
-        return self._state.deliver(steps)
-
-
-class EpochLoader(PrivateLoader):
-    """The batches of a run whose epochs are those of a user's DataLoader: iterating once gives an epoch, as with Opacus.
-
-    Its length is the number of logical batches of an epoch; with a physical size there are more micro-batches than that, how many is left
-    to chance.
-
-    Args:
-        state, source, dataset: as of a PrivateLoader.
-        steps_per_epoch: how many logical batches an epoch has.
-        optimizer: of the loop.
-        saved: what else is in its checkpoints, such as a scheduler.
-    """
-
-    __slots__ = ("_optimizer", "_saved", "_steps_per_epoch")
-
-    def __init__(
-        self,
-        state: LoopState,
-        source: Source,
-        dataset: Any,
-        steps_per_epoch: int,
-        optimizer: torch.optim.Optimizer,
-        saved: Collection[Any],
-    ) -> None:
-        super().__init__(state, source, dataset)
-        self._steps_per_epoch, self._optimizer, self._saved = steps_per_epoch, optimizer, saved
-
-    def __len__(self) -> int:
-        return self._steps_per_epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        state = self._state
+        state, steps = self._state, self._run.total_steps
+        if self._epoch is None:
+            return state.deliver(state.left)
         if not state.left and not state.resumed:
-            raise no_more_epochs(state.total_steps)
+            raise InputError(
+                f"loader: the batches of all {steps} steps were delivered; another epoch would cost more privacy than was planned.",
+                source="epochs= or steps= of make_private",
+                remedy="plan as many epochs as you need from the beginning. To train on from here is another training, with another "
+                "engine: the two certificates add up.",
+            )
         if not state.left:
-            warnings.warn(nothing_left(state.resumed, state.total_steps), stacklevel=2)
+            _warn(
+                f"loader: no batch is left for this epoch: {state.resumed} of the run's {steps} steps were taken before training was "
+                "resumed. for epoch in loader.passes() gives the epochs that are left, and engine.resumed says how many steps were taken."
+            )
             return iter(())
-        if 0 < state.resumed == state.drawn and self._scheduled_anew():
-            warnings.warn(scheduled_anew(state.resumed), stacklevel=2)
-        return self._delivered(min(self._steps_per_epoch - state.drawn % self._steps_per_epoch, state.left))
-
-    def _scheduled_anew(self) -> bool:
-        """Whether a scheduler sets the learning rate that no checkpoint has."""
         scheduled = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
-        return scheduled and not any(getattr(part, "optimizer", None) is self._optimizer for part in self._saved)
+        saved = any(getattr(part, "optimizer", None) is self._optimizer for part in self._saved)
+        if 0 < state.resumed == state.drawn and scheduled and not saved:
+            _warn(
+                f"scheduler: training goes on after step {state.resumed}, and the learning rate's scheduler begins again, since it was not "
+                'saved; give PrivacyEngine(checkpoints=Checkpoints(folder=..., also={"scheduler": scheduler})).'
+            )
+        return state.deliver(self._left_of(self._epoch))
 
     def passes(self) -> Iterator[Iterator[Any]]:
-        """The batches epoch by epoch."""
+        """The batches pass by pass, or epoch by epoch: `for epoch in loader.passes(): for batch in epoch: ...`."""
         while self._state.left:
-            yield iter(self)
+            yield iter(self) if self._epoch else self._state.deliver(self._left_of(self._run.steps_per_pass))
+
+    def _left_of(self, steps: int) -> int:
+        """Steps of the present epoch (of the next one where an epoch is over) whose batches were not used yet."""
+        return min(steps - self._state.drawn % steps, self._state.left)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(LetheWarning(message), stacklevel=3)

@@ -17,18 +17,15 @@ from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip.batch import records_of
-from lethe.train.core.declared import declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
 from lethe.train.data.sources.fields import attending, fields_of
-from lethe.train.engine.refusals import all_delivered, left_out, not_taken, torn
 from lethe.train.engine.step_guard import StepGuard
-from lethe.train.engine.steps_taken import StepsTaken
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
-from lethe.train.network.noise.shared import kept_noise
+from lethe.train.network.noise.shared import any_length, executed_with, kept_noise
 from lethe.train.network.preparation import PreparedNetwork
 from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums
@@ -37,49 +34,54 @@ from lethe.train.network.steps import NoisySums
 class LoopState:
     """Takes the micro-batches of a run one by one from the stream to the optimiser; see `PrivacyEngine`.
 
-    Args:
-        ready: the network, of which no gradient was computed yet. What goes wrong in one of several processes ends the run in all; the
-            training is taken up again from its checkpoints, if there are any.
-        optimizer: is guarded from here on.
-        callbacks: are told of each step that was taken.
+    Attributes:
+        resumed: the steps that were done when training was resumed from a checkpoint; 0 if it began here.
+        report: what happened to the data, private; None before `recorded_run`.
     """
 
-    def __init__(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling) -> None:
-        run, clipper, named, stream, kept = ready.run, ready.clipper, ready.named, ready.stream, ready.kept
-        self._run, self._clipper, self._stream, self._workers = run, clipper, stream, ready.workers
-        self.placement = ready.placement
-        self._noisy = NoisySums(run, ready.noise)
-        self._parameters = list(named.values())
-        self._device, self.total_steps, self.batch_size = self._parameters[0].device, run.total_steps, run.batch_size
-        self._fields = fields_of(ready.source)
-        self._taken = StepsTaken(run, Recorder(run, seeded=ready.seeded), ready.noise)
-        self._kept = kept
-        self._held = HeldParameters(named, "optimizer.step()", ready.placement)
-        recorder = self._taken.recorder
-        parts: dict[str, Any] = {"held": self._held, "untouched": MovedState(clipper.model), **kept_noise(ready.noise)}
-        training = Training(named=named, clipper=clipper, optimizer=optimizer, stream=stream, recorder=recorder, **parts)
-        self.resumed = kept.begin(training)
-        self._taken.resume(self.resumed)
+    resumed: int
+    report: Report | None = None
+
+    def _begin(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling) -> None:
+        """The loop begins, or goes on from its checkpoints; from here on the optimiser is guarded, and callbacks are told of its steps."""
+        self._planned, self._noise, self._placement, self._average = ready.run, ready.noise, ready.placement, ready.average
+        self._clipper, self._stream, self._workers, self._kept = ready.clipper, ready.stream, ready.workers, ready.kept
+        self._source, self._noisy = ready.source, NoisySums(ready.run, ready.noise)
+        self._parameters = list(ready.named.values())
+        self._device, self._fields = self._parameters[0].device, fields_of(ready.source)
+        self._recorder = Recorder(ready.run, seeded=ready.seeded)
+        self._held = HeldParameters(ready.named, "optimizer.step()", ready.placement)
+        self.resumed = self._kept.begin(
+            Training(
+                named=ready.named,
+                clipper=ready.clipper,
+                optimizer=optimizer,
+                stream=ready.stream,
+                recorder=self._recorder,
+                held=self._held,
+                untouched=MovedState(ready.clipper.model),
+                **kept_noise(ready.noise),
+            )
+        )
         self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks, self.average = callbacks, ready.average
-        callbacks.begin(ready.asked, seeded=recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, named, run, self._held, self._taking, self._stepped, done=self.resumed)
+        self._callbacks = callbacks
+        callbacks.begin(ready.asked, seeded=self._recorder.seeded, done=self.resumed)
+        self._guard = StepGuard(optimizer, ready.named, ready.run.total_steps, self._held, self._stepped, done=self.resumed)
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
         self._counted: Tensor | None = None
         self._used = self._broken = False
-        self.report: Report | None = None
 
     @property
     def steps(self) -> int:
         """Steps taken, including those before training was resumed."""
-        return self._taken.count
+        return self._guard.step - self._guard.pending
 
     @property
     def left(self) -> int:
         """Steps of the run whose batches were not delivered yet, or not used."""
-        return self._run.total_steps - self.drawn
+        return self._planned.total_steps - self.drawn
 
     @property
     def drawn(self) -> int:
@@ -87,48 +89,45 @@ class LoopState:
         return self._stream.steps_done - (self._batch is not None and self._batch.last and not self._used)
 
     @property
-    def complete(self) -> bool:
-        """Whether the present micro-batch was used and is the last of its logical batch."""
+    def batch_complete(self) -> bool:
+        """Whether `backward` has completed a logical batch, so that optimizer.step() moves the model."""
         return self._batch is not None and self._batch.last and self._used
-
-    def _taking(self) -> None:
-        self._taken.take()
-
-    def _stepped(self) -> None:
-        if self.average is not None:
-            self.average.add()
-        self._callbacks.step(self._taken.recorder)
 
     @property
     def stepped(self) -> bool:
-        """Whether the optimiser has taken the step that the present micro-batch completes."""
-        return self.complete and not self._guard.pending and self.steps == self._stream.steps_done
-
-    @property
-    def left_in_pass(self) -> int:
-        """Steps of the present pass (of the next one where a pass is over) whose batches were not delivered yet."""
-        per_pass = self._run.steps_per_pass
-        return per_pass - self.drawn % per_pass
+        """Whether the optimiser has just taken a logical step, and not left a half batch alone: `if engine.stepped: scheduler.step()`."""
+        return self.batch_complete and not self._guard.pending and self.steps == self._stream.steps_done
 
     @property
     def counted(self) -> Tensor:
-        """Which rows of the present micro-batch are records; a copy, since how many are padding tells of the records that are not there."""
+        """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
         if self._counted is None:
             raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
-        return self._counted.clone()
+        return self._counted.clone()  # written into, it would tell how many records are not there
+
+    def _stepped(self) -> None:
+        if self._average is not None:
+            self._average.add()
+        self._callbacks.step(self._recorder)
 
     def deliver(self, steps: int) -> Iterator[Any]:
         """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
         interrupted, is delivered again: its records have met nothing."""
-        with self._told():
+        with self._together():
             yield from self._deliver(steps)
 
     def _deliver(self, steps: int) -> Iterator[Any]:
         self._refuse_not_taken()
-        if not self.left and self._batch is None and self.resumed:
-            return  # it was killed after its last step
+        if self._batch is None:
+            self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
         if not self.left:
-            raise all_delivered(self._run)
+            if self._batch is None and self.resumed:
+                return  # it was killed after its last step
+            raise InputError(
+                f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
+                source="run.steps or run.passes",
+                remedy="for a loop over epochs write: for epoch in loader.passes().",
+            )
         self._stream.close()
         if self._batch is not None and not self._used:
             self._stream.put_back()
@@ -144,31 +143,41 @@ class LoopState:
                     return  # another iterator has taken over
                 self._refuse_not_taken()
                 if not self._used:
-                    self._guard.refuse_strangers()
-                    raise left_out(batch.step)
+                    raise InputError(
+                        f"loader: a batch of step {batch.step} was left out: there was no engine.backward for it.",
+                        source="which records meet which step is part of the guarantee",
+                        remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
+                    )
                 if batch.last:
                     self._kept.after(batch.step)
-                if batch.last and batch.step == stop:
-                    return
+                    if batch.step == stop:
+                        return
         finally:
             if self._iteration is iteration:
                 self._stream.close()
-                self.placement.let_go(refuse=False)
-
-    @property
-    def declared_of_loss(self) -> tuple[str, ...]:
-        """What of them is about the losses, the loop, the optimiser, and what a unit is."""
-        return of_loss(optimiser=True, loop=True, users=self._run.unit == "user")
-
-    @property
-    def declared(self) -> tuple[str, ...]:
-        """The assumptions of the certificate that nobody checked."""
-        return declared_of(data=self._stream.source, isolation=self._clipper.isolation, loss=self.declared_of_loss)
+                self._placement.let_go(refuse=False)
 
     def backward(self, batch: Any) -> Tensor:
-        """Clip and add; after the last micro-batch of a step add noise and hand the gradients over."""
-        with self._told():
-            loaded = self._present("backward")
+        """Compute the losses, clip and add up; when the logical batch is complete, noise, and write the gradients.
+
+        Args:
+            batch: the loader's present micro-batch, padding included. What was done to it since must keep each row its own record's.
+        Returns:
+            The losses, detached, shape (rows,): private, and no part of what is certified.
+        Raises:
+            InputError: it has other rows, the losses are not one a record or depend on other records, or other gradients lie in the
+                parameters.
+            HypothesisError: the model keeps what it saw.
+            LetheError: noise too small to survive rounding.
+        """
+        with self._together():
+            self._refuse_broken()
+            if (loaded := self._batch) is None or self._used:
+                raise InputError(
+                    f"backward: {'no batch has been taken from the loader' if loaded is None else 'the present batch was used already'}.",
+                    source="a record may count once a step",
+                    remedy="call backward once for each micro-batch of the loader.",
+                )
             self._guard.clear()
             self._held.refuse_changes(f"before step {self.steps + 1}")
             if (rows := records_of(batch)) != len(self.counted):
@@ -177,25 +186,20 @@ class LoopState:
                     source="which records meet which step is part of the guarantee",
                     remedy="give the batch as the loader gave it; what is done to single records, such as augmentation, keeps its rows.",
                 )
-            self.placement.gather()
-            whole = bool(self.counted.all())
-            as_given = _leaves(batch) == _leaves(self._delivered)
+            self._placement.gather()
+            as_given = list(map(id, tree_leaves(batch))) == list(map(id, tree_leaves(self._delivered)))
             collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
             units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
+            counted = None if bool(self.counted.all()) else self.counted
             try:
                 with self._guard.computing():
-                    losses = self._clipper.add(batch, counted=None if whole else self.counted, units=units, collated=collated)
-            except InputError:  # found before anything was added
-                raise
-            except BaseException:
-                self._broken = True
-                raise
-            self._used = True
-            try:
+                    losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
+                self._used = True
                 self._callbacks.add_losses(losses, self._counted)
                 self._complete(loaded)
-            except BaseException:
-                self._broken = True
+            except BaseException as error:
+                # Before anything is added an error of the batch, or of the losses, leaves it to be used again.
+                self._broken = self._used or not isinstance(error, InputError)
                 raise
             return losses
 
@@ -211,62 +215,69 @@ class LoopState:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
         self._held.refuse_changes(f"in the forward pass or the loss of step {batch.step}")
         if not batch.last:
-            self.placement.collect(self._clipper.take)
-            self._guard.wait()
+            self._placement.collect(self._clipper.take)
+            self._guard.partial = True
             return
         sums = self._clipper.take()
-        self.placement.refuse_others(sums)
-        self.placement.let_go()
+        self._placement.refuse_others(sums)
+        self._placement.let_go()
         self._workers.refuse_another_group()
-        noisy = self.placement.add_up(sums)
+        noisy = self._placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        self._taken.draw(batch.step, self._noisy(batch.step, list(noisy.values())), batch.whole)
+        executed, run = self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), self._planned
+        numbers = {"step_size": executed.step_size, "noise_std": executed.noise_std, "divisor": run.batch_size}
+        self._recorder.note(**numbers, clip_norm=run.clip_norm, batch=batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
-        warn_early(self._clipper, self._run, self._device, self._stream, step=batch.step - self.resumed)
+        warn_early(self._clipper, run, self._device, self._stream, step=batch.step - self.resumed)
 
-    def recorded_run(self, steps_fixed_in_advance: bool) -> Run:
+    def _stated(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
+        if not isinstance(steps_fixed_in_advance, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"steps_fixed_in_advance: got {steps_fixed_in_advance!r}; it needs True or False.")
         if self._guard.pending:
-            raise InputError(
-                f"recorded_run: the gradient of step {self.steps + 1} was written and not used.", remedy="call optimizer.step() first."
-            )
+            raise InputError(f"recorded_run: the gradient of step {self.steps + 1} was not used.", remedy="call optimizer.step() first.")
         self._held.refuse_changes(f"after step {self.steps}")
-        recorded = self._taken.stated(steps_fixed_in_advance)
-        self.report = reported(self._clipper, self._run, steps=self.steps)
+        recorded = self._executed(whole=not steps_fixed_in_advance and self.steps < self._planned.total_steps)
+        self.report = reported(self._clipper, self._planned, steps=self.steps)
         refuse_overflow(map(local, self._parameters), recorded)
-        if self.steps >= self._run.total_steps:
+        if self.steps >= self._planned.total_steps:
             self._kept.finish()
         return recorded
 
-    def begun_run(self) -> Run | None:
-        """The run of all noise drawn so far, that of a step not yet taken included; None: none was.
-
-        Raises:
-            HypothesisError: something else than a step moved the parameters.
-        """
+    def _spent(self) -> Run | None:
+        """The run of all noise drawn so far, that of a step not yet taken included; None: none was. Of noise that a matrix correlates,
+        which is for the whole run alone, the whole plan."""
         self._held.refuse_changes(f"after step {self.steps}")
-        return self._taken.begun()
+        whole = self._recorder.steps < self._planned.total_steps and not any_length(self._noise)
+        return self._executed(whole=whole) if self._recorder.steps else None
+
+    def _executed(self, *, whole: bool) -> Run:
+        """The run that was recorded, or the whole plan that it begins."""
+        recorded = (self._recorder.beginning_of if whole else self._recorder.run)(self._planned, enforced=False)
+        return executed_with(self._noise, recorded, steps=self._recorder.steps)
 
     def save(self) -> None:
-        """Save the training between two steps."""
+        """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.
+
+        Raises:
+            InputError: there are no checkpoints, a step is under way, or the last one had no noise.
+            LetheError: the file cannot be written.
+        """
         self._refuse_broken()
-        begun = self._batch is not None and not (self._used and self._batch.last)
-        if begun or self._guard.pending:
-            raise InputError(
-                f"save: step {self.steps + 1} is under way; half a step is in no checkpoint.",
-                remedy="call it after optimizer.step(), before the loader is asked for the next batch.",
-            )
+        if self._guard.pending or (self._batch is not None and not self.batch_complete):
+            remedy = "call it after optimizer.step(), before the loader is asked for the next batch."
+            raise InputError(f"save: step {self.steps + 1} is under way; half a step is in no checkpoint.", remedy=remedy)
         self._kept.save(self.steps)
 
     def close(self) -> None:
-        """End reading ahead, unlock the checkpoints and take the guard off."""
+        """End reading ahead, unlock the checkpoints, and take the guard off: the optimiser is an ordinary one, and nothing is recorded."""
         self._stream.close()
         self._kept.close()
         self._guard.close()
-        self.placement.let_go(refuse=False)
+        self._placement.let_go(refuse=False)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _together(self) -> Iterator[None]:
         """Within: an error ends the run in all processes; a process alone may try again."""
         if not self._workers.several:
             yield
@@ -274,47 +285,33 @@ class LoopState:
         self._refuse_broken()
         self._workers.refuse_another_group()
         try:
-            with self._workers.watched(awaited=lambda: self._taken.drawn < self._run.total_steps):
+            with self._workers.watched(awaited=lambda: self._recorder.steps < self._planned.total_steps):
                 yield
-        except GeneratorExit:
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                self._broken = True
+                self._placement.let_go(refuse=False)
             raise
-        except BaseException:
-            self._broken = True
-            self.placement.let_go(refuse=False)
-            raise
-
-    def _present(self, what: str) -> LoadedBatch:
-        """The micro-batch that is to be used now."""
-        self._refuse_broken()
-        if self._batch is None or self._used:
-            got = "no batch has been taken from the loader" if self._batch is None else "the present batch was used already"
-            raise InputError(
-                f"{what}: {got}.",
-                source="a record may count once a step",
-                remedy="record and call backward once for each micro-batch of the loader.",
-            )
-        return self._batch
 
     def _refuse_not_taken(self) -> None:
         self._refuse_broken()
         if self._guard.pending:
-            raise not_taken(self.steps)
+            raise InputError(
+                f"loader: step {self.steps + 1} was not taken.",
+                source="a loop that left optimizer.step() out, or accelerate, which skips it within accelerator.accumulate(model)",
+                remedy="call optimizer.step() after every engine.backward(batch); in the place of accumulate, physical_size= of the engine "
+                "says how many records are on the device at once.",
+            )
 
     def _refuse_broken(self) -> None:
         if self._broken:
-            raise torn(self.steps)
+            remedy = "certify what was done before with recorded_run, or begin again with another engine."
+            raise InputError(f"the loop was interrupted within step {self.steps + 1}: some records may have been counted.", remedy=remedy)
 
 
 def _with_a_row(batch: LoadedBatch) -> tuple[Sequence[Tensor], Tensor]:
     """The tensors, one row of zeros where there is none (many models take no empty batch), and which rows are records."""
     rows = len(batch.tensors[0])
-    if batch.counted is not None:
-        return batch.tensors, batch.counted
-    if rows:
-        return batch.tensors, torch.ones(rows, dtype=torch.bool)
+    if batch.counted is not None or rows:
+        return batch.tensors, torch.ones(rows, dtype=torch.bool) if batch.counted is None else batch.counted
     return tuple(tensor.new_zeros((1, *tensor.shape[1:])) for tensor in batch.tensors), torch.zeros(1, dtype=torch.bool)
-
-
-def _leaves(batch: Any) -> list[int]:
-    """Which tensors a batch is made of."""
-    return [id(leaf) for leaf in tree_leaves(batch)]
