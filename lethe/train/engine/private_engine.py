@@ -71,7 +71,7 @@ class PrivacyEngine(LoopProgress):
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
+        clip_groups, method, physical_size, ema, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
             `fit`; the moving average is `engine.averaged`.
         checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
             (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
@@ -90,7 +90,6 @@ class PrivacyEngine(LoopProgress):
         method: str | None = None,
         physical_size: int | None = None,
         ema: float | None = None,
-        prefetch: int = 2,
         gradient_memory: int | None = None,
         seed: int | None = None,
         batch_generator: torch.Generator | None = None,
@@ -111,7 +110,6 @@ class PrivacyEngine(LoopProgress):
             method=method,
             physical_size=physical_size,
             ema=ema,
-            prefetch=prefetch,
             gradient_memory=gradient_memory,
             secure=secure,
             isolation=isolation,
