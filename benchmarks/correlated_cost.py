@@ -54,7 +54,7 @@ def stepping(make: Callable[[], nn.Module], run: lethe.Run) -> Iterator[float]:
     torch.manual_seed(0)
     model = make()
     data = torch.randn(RECORDS, 1, SIDE, SIDE), torch.randint(CLASSES, (RECORDS,))
-    engine = PrivacyEngine(run, isolation="declared", prefetch=0)
+    engine = PrivacyEngine(run, isolation="declared")
     criterion = nn.CrossEntropyLoss(reduction="none")
     own = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = lambda batch: criterion(model(batch[0]), batch[1])

@@ -60,7 +60,6 @@ def fit(
     records_per_user: int | None = None,
     views: int = 1,
     ema: float | None = None,
-    prefetch: int = 2,
     gradient_memory: int | None = None,
     secure: bool = False,
     isolation: str = "checked",
@@ -139,7 +138,6 @@ def fit(
         ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
             $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
             run.release = all.
-        prefetch: batches read ahead.
         gradient_memory: how many bytes the gradients of single records may take at a time, beside what training without privacy takes; 0:
             none is kept, each is formed twice, which is slower. None: 8 MiB (on a GPU
             64), and as much as the backward pass has freed by then.
@@ -196,7 +194,6 @@ def fit(
         records_per_user=records_per_user,
         views=views,
         ema=ema,
-        prefetch=prefetch,
         gradient_memory=gradient_memory,
         secure=secure,
         isolation=isolation,

@@ -65,7 +65,13 @@ def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
     optimizer = None if momentum is None else torch.optim.SGD(model.parameters(), lr=0.2, momentum=momentum)
     features, targets = data()
     fitted = fit(
-        model, nothing, (features.double(), targets), run, noise_generator=np.random.default_rng(3), optimizer=optimizer, isolation="declared"
+        model,
+        nothing,
+        (features.double(), targets),
+        run,
+        noise_generator=np.random.default_rng(3),
+        optimizer=optimizer,
+        isolation="declared",
     )
     drawing, steps = NetworkNoise(np.random.default_rng(3)), []
     for _ in range(6):

@@ -197,7 +197,7 @@ def test_a_policy_cannot_change_the_iterate() -> None:
 def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget: float, where: str) -> None:
     run = budgeted_run(budget, where, neighbours=neighbours)
     try:
-        result = fitted(run, lambda observed: multipliers[observed.step - 1], prefetch=0)
+        result = fitted(run, lambda observed: multipliers[observed.step - 1])
     except BudgetExceededError:
         assert 0.5 * (run.touch_factor / multipliers[0]) ** 2 > budget
         return

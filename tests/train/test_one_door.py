@@ -122,7 +122,6 @@ OTHERS: dict[str, Any] = {
     "views": 2,
     "ema": 0.9,
     "physical_size": 4,
-    "prefetch": 0,
     "gradient_memory": 0,
     "secure": True,
     "isolation": "declared",

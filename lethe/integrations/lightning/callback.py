@@ -22,17 +22,16 @@ from lethe.integrations.lightning.processes import without_reducer
 from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_trainer
 from lethe.integrations.lightning.step_losses import StepLosses
 from lethe.integrations.lightning.steps import PrivateSteps
+from lethe.integrations.logical_batches import LogicalBatches
 from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
-from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import fields_of
-from lethe.train.data.sources.loaders import refuse_own_batches
-from lethe.train.data.sources.recognise import records_of
+from lethe.train.data.sources.recognise import records_of, refuse_own_batches
 from lethe.train.data.user_ids import ids_of
 
 _ELSEWHERE = {

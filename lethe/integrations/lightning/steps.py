@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lethe.integrations.lightning.patches import Patches, step_after_its_closure
 from lethe.integrations.lightning.step_losses import StepLosses
+from lethe.integrations.logical_batches import LogicalBatch
 from lethe.integrations.recorded_training import MeanLoss
 from lethe.train import PrivacyEngine
-from lethe.train.data.logical_batches import LogicalBatch
 
 
 class PrivateSteps:

@@ -17,6 +17,7 @@ from transformers.trainer_utils import TrainOutput
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
+from lethe.integrations.logical_batches import LogicalBatch, LogicalBatches
 from lethe.integrations.recorded_training import MeanLoss, Planned
 from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
 from lethe.integrations.transformers.planning import planned
@@ -24,7 +25,6 @@ from lethe.integrations.transformers.resuming import checkpoints_of
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine
 from lethe.train.core.tensors import is_shard
-from lethe.train.data.logical_batches import LogicalBatch, LogicalBatches
 
 # What the training records themselves make: losses, and how much there was to do in a step of a secret number of records.
 PRIVATE = ("loss", "train_loss", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second")

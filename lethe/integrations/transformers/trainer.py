@@ -13,6 +13,7 @@ import torch
 from transformers.trainer_utils import TrainOutput
 
 from lethe.errors import InputError, require_finite
+from lethe.integrations.logical_batches import LogicalBatches
 from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.integrations.transformers.arguments import (
     TRAINING,
@@ -32,7 +33,6 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data.logical_batches import LogicalBatches
 from lethe.train.data.user_ids import ids_of
 
 _DATASET = 3  # the place of train_dataset among the arguments of a Trainer

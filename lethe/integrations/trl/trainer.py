@@ -11,11 +11,11 @@ from torch import nn
 from trl.trainer.sft_trainer import SFTTrainer
 
 from lethe.errors import InputError
+from lethe.integrations.logical_batches import LogicalBatches
 from lethe.integrations.transformers.arguments import Known, refuse_arguments, refuse_evaluated
 from lethe.integrations.transformers.losses import RecordLosses
 from lethe.integrations.transformers.trainer import PrivateTrainer
 from lethe.integrations.trl.arguments import SFT
-from lethe.train.data.logical_batches import LogicalBatches
 
 _HALF = (torch.float16, torch.bfloat16)
 

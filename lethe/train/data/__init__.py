@@ -5,11 +5,10 @@ Run alone, since that is part of the privacy guarantee.
 """
 
 from lethe.train.data.batches import BatchStream, LoadedBatch
-from lethe.train.data.micro_batches import shard
+from lethe.train.data.draws import shard
 from lethe.train.data.sources.arrays import TensorSource
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.map_style import MapStyleSource
-from lethe.train.data.sources.mapped import MappedSource
 from lethe.train.data.sources.pad_to import PadTo
 from lethe.train.data.sources.parquet import ParquetSource
 from lethe.train.data.sources.recognise import as_source
@@ -18,7 +17,6 @@ __all__ = [
     "BatchStream",
     "LoadedBatch",
     "MapStyleSource",
-    "MappedSource",
     "PadTo",
     "ParquetSource",
     "Source",

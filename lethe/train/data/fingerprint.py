@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -14,144 +13,105 @@ import torch
 from lethe.errors import InputError
 from lethe.train.core.tensors import contents
 from lethe.train.data.sources.arrays import TensorSource
-from lethe.train.data.sources.base import Layout, Source, fetched
-from lethe.train.data.sources.mapped import MappedSource
+from lethe.train.data.sources.base import Source, fetched
 
 _SAMPLES = 32
-_KEY_BYTES = 32
-
-# Files are read whole up to so many bytes, some two seconds; arrays in memory always, in pieces.
-_READ = 2**30
+_READ = 2**32  # bytes: so much of arrays and of .npy files is read whole, in some seconds
 _PIECE = 2**24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
-    """A fingerprint of a data source, by which a checkpoint recognises it.
+def fingerprint(source: Source, key: str | None = None) -> dict[str, Any]:
+    """What tells a data source from others, as plain data.
 
-    The number of records and the layout of one are public. `whole` are keyed hashes (BLAKE2b) of all records, one for each tensor of a
-    record, where they are arrays in memory, or .npy files of 1 GiB at most; `samples` are the same of at most 32 records, at evenly spaced
-    places, of any source. They are derived from private data and must stay with the checkpoint: the key lies beside them, so whoever holds
-    both can test a guess at those records. The key is fresh for every stream, so two checkpoints do not tell whether their data are the
-    same.
+    `samples` are keyed hashes (BLAKE2b) of at most 32 records, at evenly spaced places, one for each tensor of a record. They are derived
+    from private data and must stay with the checkpoint: the key lies beside them, so whoever holds both can test a guess at those records.
+    The key (hexadecimal) is fresh for every stream, so two checkpoints do not tell whether their data are the same.
 
-    Each of these 32 is read twice. A tensor that is another the second time (random augmentation) has an empty hash, and is not compared;
-    the others are, such as the targets beside augmented inputs. Of these, records in another order show only where their targets differ.
+    Each of these records is read twice, the second time from the last to the first. A tensor that is another then is random (augmentation):
+    it has an empty hash, and is not compared.
 
-    Args:
-        records: n.
-        shapes: of one record's tensors.
-        dtypes: their names.
-        key: hexadecimal.
-        samples: hexadecimal; empty for a tensor that the source gives differently each time.
-        whole: hexadecimal; empty where not all records were read.
+    Raises:
+        InputError: a record has more tensors than another, or is another when another was read before it.
     """
+    key = os.urandom(32).hex() if key is None else key
+    places = sorted({(len(source) - 1) * place // (_SAMPLES - 1) for place in range(_SAMPLES)})
+    with torch.random.fork_rng(devices=[]):
+        first = fetched(source, slice(0, 1))
+        there, back = (_hashes(source, order, key, len(first)) for order in (places, places[::-1]))
+        if there != back:
+            _refuse_neighbours(source, places, key, len(first))
+    parts = [["".join(found[place][part] for place in places) for found in (there, back)] for part in range(len(first))]
+    return {
+        "records": len(source),
+        "shapes": [list(tensor.shape[1:]) for tensor in first],
+        "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in first],
+        "key": key,
+        "samples": [_hash(one.encode(), key) if one == other else "" for one, other in parts],
+    }
 
-    records: int
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    key: str
-    samples: tuple[str, ...]
-    whole: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, source: Source, layout: Layout, key: str | None = None) -> Fingerprint:
-        """The fingerprint of a source, of some of its records; `with_whole` adds the hashes of all.
+def whole(source: Source, key: str) -> list[str]:
+    """A hash of all records for each of a record's tensors, of arrays and .npy files of at most 4 GiB; of other sources none."""
+    first = fetched(source, slice(0, 1))
+    row = sum(prod(tensor.shape[1:]) * tensor.dtype.itemsize for tensor in first)
+    if not isinstance(source, TensorSource) or row * len(source) > _READ:
+        return []
+    size = max(1, _PIECE // max(1, row))
+    digests = [hashlib.blake2b(key=bytes.fromhex(key), digest_size=32) for _ in first]
+    for start in range(0, len(source), size):
+        for digest, tensor in zip(digests, source.fetch(slice(start, start + size)), strict=True):
+            digest.update(contents(tensor))
+    return [digest.hexdigest() for digest in digests]
 
-        Args:
-            source: the data.
-            layout: of one record.
-            key: hexadecimal; None: a fresh one.
-        Raises:
-            InputError: a record has more tensors than another.
-        """
-        key = os.urandom(_KEY_BYTES).hex() if key is None else key
-        with torch.random.fork_rng(devices=[]):
-            first, second = (_samples(source, key, len(layout.shapes)) for _ in range(2))
-        return cls(
-            records=len(source),
-            shapes=layout.shapes,
-            dtypes=tuple(str(dtype).removeprefix("torch.") for dtype in layout.dtypes),
-            key=key,
-            samples=tuple(one if one == other else "" for one, other in zip(first, second, strict=True)),
+
+def refuse_others(document: Any, mine: dict[str, Any]) -> None:
+    """Compare a checkpoint's fingerprint with that of these data, taken under the same key.
+
+    Raises:
+        InputError: the data are others, or the checkpoint holds no fingerprint.
+    """
+    lists = ("samples", "whole")
+    if set(document) != set(mine) or not all(isinstance(document[name], list) for name in lists):
+        raise InputError("state: its data source is not described as a batch stream describes it.", source="state['source']")
+    for name, what in (("records", "number of records"), ("shapes", "shapes"), ("dtypes", "types")):
+        if document[name] != mine[name]:
+            raise InputError(
+                f"data: the {what} of the checkpoint's data is {document[name]}; of these data it is {mine[name]}.",
+                remedy="take training up again with the data it began with.",
+            )
+    # Arrays may have moved to other sources, which are not read whole, and back; what is random has no hash.
+    pairs = [pair for name in lists for pair in zip(document[name], mine[name], strict=False)]
+    if any(there and here and there != here for there, here in pairs):
+        raise InputError(
+            "data: some records differ from those of the checkpoint, or stand in another order.",
+            remedy="take training up again with the data it began with; for other data, begin a new run.",
         )
 
-    def with_whole(self, source: Source) -> Fingerprint:
-        """A copy with the hashes of all records of this very source, if it is one of those that are read whole."""
-        return self if self.whole else replace(self, whole=_whole(source, self.key))
 
-    def to_document(self) -> dict[str, Any]:
-        """Plain data, for a checkpoint."""
-        shapes = [list(shape) for shape in self.shapes]
-        return {
-            "records": self.records,
-            "shapes": shapes,
-            "dtypes": list(self.dtypes),
-            "key": self.key,
-            "samples": list(self.samples),
-            "whole": list(self.whole),
-        }
-
-    def refuse_others(self, document: Any) -> None:
-        """Compare with a checkpoint's document, which must have been taken under the same key.
-
-        Raises:
-            InputError: the data are others, or the document is not one.
-        """
-        mine = self.to_document()
-        if not isinstance(document, dict) or set(document) != set(mine):
-            raise InputError("state: its data source is not described as a batch stream describes it.", source="state['source']")
-        for name, what in (("records", "number of records"), ("shapes", "shapes"), ("dtypes", "types")):
-            if document[name] != mine[name]:
-                raise InputError(
-                    f"data: the {what} of the checkpoint's data is {document[name]}; of these data it is {mine[name]}.",
-                    source="state['source']",
-                    remedy="take training up again with the data it began with.",
-                )
-        samples, whole, parts = document["samples"], document["whole"], len(self.samples)
-        if not isinstance(samples, list) or len(samples) != parts or not isinstance(whole, list) or len(whole) not in (0, parts):
-            raise InputError("state: the hashes of its data source are damaged.", source="state['source']['samples'], ['whole']")
-        # Data in memory may have moved to files that are not read whole, and back.
-        pairs = [*zip(samples, self.samples, strict=True), *zip(whole, self.whole, strict=False)]
-        if any(there and here and there != here for there, here in pairs):
-            raise InputError(
-                "data: some records differ from those of the checkpoint, or stand in another order.",
-                source="state['source']",
-                remedy="take training up again with the data it began with; for other data, begin a new run.",
-            )
-
-
-def _samples(source: Source, key: str, parts: int) -> tuple[str, ...]:
-    """A hash of some records for each of a record's `parts` tensors."""
-    last = len(source) - 1
-    places = sorted({last * place // (_SAMPLES - 1) for place in range(_SAMPLES)})
-    # Slices, since a source that reads in order need not load much for them.
-    records = [fetched(source, slice(place, place + 1)) for place in places]
-    for place, tensors in zip(places, records, strict=True):
+def _hashes(source: Source, places: Sequence[int], key: str, parts: int) -> dict[int, list[str]]:
+    """Of the tensors of some records, read in the order of the places."""
+    found: dict[int, list[str]] = {}
+    for place in places:
+        tensors = fetched(source, slice(place, place + 1))
         if len(tensors) != parts:
-            raise InputError(
-                f"data: record {place} is of {len(tensors)} tensors; the first is of {parts}.", remedy="give all records the same parts."
-            )
-    return tuple(_hashed((tensors[part] for tensors in records), key) for part in range(parts))
+            raise InputError(f"data: record {place} is of {len(tensors)} tensors; the first is of {parts}.")
+        found[place] = [_hash(repr((tuple(tensor.shape), tensor.dtype)).encode() + contents(tensor), key) for tensor in tensors]
+    return found
 
 
-def _whole(source: Source, key: str) -> tuple[str, ...]:
-    """A hash of all records for each of a record's tensors; none where reading them all could take long."""
-    layout = Layout.of(source)
-    row = sum(prod(shape) * dtype.itemsize for shape, dtype in zip(layout.shapes, layout.dtypes, strict=True))
-    if not isinstance(source, TensorSource) and not (isinstance(source, MappedSource) and row * len(source) <= _READ):
-        return ()
-    digests = [hashlib.blake2b(repr(dtype).encode(), key=bytes.fromhex(key), digest_size=32) for dtype in layout.dtypes]
-    size = max(1, _PIECE // max(1, row))
-    for first in range(0, len(source), size):
-        for digest, tensor in zip(digests, fetched(source, slice(first, min(first + size, len(source)))), strict=True):
-            digest.update(contents(tensor))
-    return tuple(digest.hexdigest() for digest in digests)
+def _hash(text: bytes, key: str) -> str:
+    return hashlib.blake2b(text, key=bytes.fromhex(key), digest_size=32).hexdigest()
 
 
-def _hashed(tensors: Iterable[torch.Tensor], key: str) -> str:
-    digest = hashlib.blake2b(key=bytes.fromhex(key), digest_size=32)
-    for tensor in tensors:
-        digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
-        digest.update(contents(tensor))
-    return digest.hexdigest()
+def _refuse_neighbours(source: Source, places: Sequence[int], key: str, parts: int) -> None:
+    """Refuse records that are always the same after the same record, and others after another: what is random is not the same."""
+    few = places[:: max(1, len(places) // 8)]
+    rounds = 2 + 16 // len(few)
+    read = [_hashes(source, order, key, parts) for order in [few, few[::-1]] * rounds]
+    seen = [[found[place] for place in few[1:]] for found in read]  # the first one has had yet another before it
+    if seen[0] != seen[1] and seen == seen[:2] * rounds:
+        raise InputError(
+            "data: a record is another when another record was read before it.",
+            source="the check of the data: some records, read in two orders in turn",
+            remedy="make record i of record i alone: keep nothing of the record before in the data set.",
+        )

@@ -11,11 +11,7 @@ from torch.utils.data import DataLoader
 
 from lethe.errors import InputError
 from lethe.train.data.sources.base import Source
-
-_REMEDY = (
-    "give one id for each record, all whole numbers or all texts; of other ids make texts yourself, one and the same for all records of "
-    "a user; leave records without a user out, or give each an id of its own."
-)
+from lethe.train.data.sources.map_style import MapStyleSource
 
 
 class Owners(NamedTuple):
@@ -42,21 +38,46 @@ def owners_of(ids: Any) -> Owners:
 
 
 def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
-    """The ids as an array of whole numbers or of texts, shape (n,).
+    """The ids, those of `owners_of`, as an array of whole numbers or of texts, shape (n,)."""
+    if isinstance(ids, torch.Tensor):
+        ids = ids.detach().cpu().numpy()
+    if isinstance(ids, np.ma.MaskedArray | str | bytes | dict | set) or not hasattr(type(ids), "__iter__"):
+        raise _wrong(f"{ids!r}, and no table with such a column" if isinstance(ids, str) else type(ids).__name__)
+    if isinstance(ids, np.ndarray) and ids.ndim != 1:
+        raise _wrong(f"ids of shape {ids.shape}")
+    if len(ids) == 0:
+        raise _wrong("none")
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iuU":
+        ids = _of_one_type(list(ids.tolist() if isinstance(ids, np.ndarray) else ids))
+    if ids.dtype.kind == "U" and bool((ids == "").any()):
+        raise _wrong(f"an id that is an empty text, at record {int((ids == '').argmax())}")
+    return ids
 
-    Args:
-        ids: as of `owners_of`.
-    Raises:
-        InputError: as there.
-    """
-    listed = _listed(ids)
-    if len(listed) == 0:
-        raise InputError("users: got none; it needs an id for each record.", remedy=_REMEDY)
-    if listed.dtype.kind not in "iuU":
-        listed = _of_one_type(listed)
-    if listed.dtype.kind == "U" and bool((listed == "").any()):
-        raise InputError(f"users: the id of record {int((listed == '').argmax())} is an empty text.", source="users", remedy=_REMEDY)
-    return listed
+
+def _of_one_type(ids: list[Any]) -> np.ndarray[Any, Any]:
+    """By itself NumPy would make texts of numbers that stand among texts."""
+    kinds = [int if isinstance(one, int | np.integer) and not isinstance(one, bool) else type(one) for one in ids]
+    for record, (one, kind) in enumerate(zip(ids, kinds, strict=True)):
+        if kind is not int and not isinstance(one, str):
+            missing = kind.__name__ in ("NoneType", "NAType", "NaTType") or (kind is float and one != one)
+            raise _wrong(f"{'a missing id' if missing else f'a {kind.__name__}'}, at record {record}")
+        if (kind is int) != (kinds[0] is int):
+            raise _wrong("whole numbers and texts: 1 and '1' would be two users")
+        if kind is not int and "\0" in one:
+            raise _wrong("a text with a zero character")
+    try:
+        return np.array(ids, dtype=np.int64 if kinds[0] is int else np.str_)
+    except OverflowError as error:
+        raise _wrong("numbers that do not fit into 64 bits") from error
+
+
+def _wrong(got: str) -> InputError:
+    return InputError(
+        f"users: got {got}; it needs an id for each record, a whole number or a text.",
+        source="users",
+        remedy="give users=table['patient'], and the records without it: all whole numbers or all texts. Of other ids make texts yourself, "
+        "the same for all records of a user; leave records without a user out, or give each an id of its own.",
+    )
 
 
 def ids_of(users: Any, data: Any, source: Source | None = None) -> Any:
@@ -64,84 +85,30 @@ def ids_of(users: Any, data: Any, source: Source | None = None) -> Any:
 
     Args:
         users: the ids, the name of a column, or None, which is returned.
-        data: as they were given; of a DataLoader its data set has the column.
-        source: made of it: one with a method `column`, such as a ParquetSource; None: there is none yet.
+        data: a mapping of columns, a data set with columns, such as a `datasets.Dataset`, or records that are mappings; or its DataLoader.
+        source: made of it, one with a method `column`, such as a ParquetSource; None: there is none yet.
     Raises:
         InputError: the data have no columns with names, or not this one.
     """
     if not isinstance(users, str):
         return users
-    if callable(found := getattr(source, "column", None)):
-        return found(users)
-    return _in_column(data.dataset if isinstance(data, DataLoader) else data, users)
-
-
-def _in_column(data: Any, column: str) -> Any:
-    if isinstance(data, Mapping):
-        names: Any = list(map(str, cast(Mapping[Any, Any], data)))
-    else:
-        names = getattr(data, "column_names", None)
-    if isinstance(names, list | tuple) and column in names:
-        return data[column] if isinstance(data, Mapping) else list(data[column])
-    if isinstance(data, list):
-        records = cast(list[Any], data)
-        if records and all(isinstance(record, Mapping) and column in record for record in records):
-            return [record[column] for record in records]
+    if callable(read := getattr(source, "column", None)):
+        return read(users)
+    data = data.dataset if isinstance(data, DataLoader | MapStyleSource) else data
+    names: Any = list(cast(Mapping[Any, Any], data)) if isinstance(data, Mapping) else getattr(data, "column_names", None)
+    if isinstance(names, list | tuple) and users in names:
+        plain: Any = getattr(data, "with_format", None)
+        columns: Any = plain(None) if callable(plain) else data
+        return list(columns[users])
+    numbered = names is None and not isinstance(data, tuple) and hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
+    records: list[Any] = [data[place] for place in range(len(data))] if numbered and isinstance(data[0], Mapping) else []
+    if records and all(isinstance(record, Mapping) and users in record for record in records):
+        entries = [record[users] for record in records]
+        return [entry.item() if isinstance(entry, torch.Tensor | np.ndarray) and entry.ndim == 0 else entry for entry in entries]
+    names = list(records[0]) if records else names
+    has = ", ".join(map(str, names)) if isinstance(names, list | tuple) else "no columns with names"
     raise InputError(
-        f"users: {column!r} names a column, and these data, a {type(data).__name__}, {_has(names)}.",
+        f"users: {users!r} names a column, and these data, a {type(data).__name__}, have {has}.",
         source="users",
         remedy="give the ids themselves: one for each record, in the order of the records.",
     )
-
-
-def _has(names: object) -> str:
-    return f"have {', '.join(map(str, names))}" if isinstance(names, list | tuple) else "have no columns with names"
-
-
-def _listed(ids: Any) -> np.ndarray[Any, Any]:
-    if isinstance(ids, torch.Tensor):
-        ids = ids.detach().cpu().numpy()
-    if isinstance(ids, str):
-        what = f"users: got {ids!r}, and no table to find such a column in; it needs an id for each record."
-        raise InputError(what, remedy=f"give the column, users=table[{ids!r}], and the records without it.")
-    if isinstance(ids, np.ma.MaskedArray | bytes | dict | set):
-        raise InputError(f"users: got {type(ids).__name__}; it needs an id for each record.", remedy=_REMEDY)
-    if not isinstance(ids, np.ndarray):
-        try:
-            told = list(ids)
-        except TypeError as error:
-            raise InputError(f"users: got {type(ids).__name__}; it needs an id for each record.", remedy=_REMEDY) from error
-        # By itself NumPy would make texts of numbers that stand among texts.
-        ids = np.empty(len(told), dtype=object)
-        ids[:] = told if all(np.ndim(one) == 0 for one in told) else [None] * len(told)
-    if ids.ndim != 1:
-        raise InputError(f"users: got ids of shape {ids.shape}; it needs shape (records,).", remedy=_REMEDY)
-    return ids
-
-
-def _of_one_type(listed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    told = listed.tolist()
-    kinds = {_kind(one) for one in told}
-    if kinds == {int}:
-        low, high = min(told), max(told)
-        if not -(2**63) <= low <= high < 2**63:
-            raise InputError(f"users: ids run from {low} to {high}; whole numbers need to fit into 64 bits.", remedy="give texts.")
-        return np.array(told, dtype=np.int64)
-    if kinds == {str}:
-        return np.array(told, dtype=np.str_) if not any("\0" in one for one in told) else _refused("a text with a zero character")
-    wrong = next((one for one in told if _kind(one) is None), None)
-    if None in kinds:
-        record = next(place for place, one in enumerate(told) if _kind(one) is None)
-        missing = wrong is None or (isinstance(wrong, float) and wrong != wrong) or type(wrong).__name__ in ("NAType", "NaTType")
-        return _refused(f"{'a missing id' if missing else f'{wrong!r}, a {type(wrong).__name__}'}, at record {record}")
-    return _refused("whole numbers and texts: 1 and '1' would be two users")
-
-
-def _kind(one: object) -> type | None:
-    if isinstance(one, bool | np.bool_):
-        return None
-    return int if isinstance(one, int | np.integer) else str if isinstance(one, str) else None
-
-
-def _refused(got: str) -> np.ndarray[Any, Any]:
-    raise InputError(f"users: got {got}; ids are whole numbers, or texts.", source="users", remedy=_REMEDY)

@@ -15,8 +15,7 @@ from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import Source
-from lethe.train.data.fingerprint import Fingerprint
-from lethe.train.data.sources.base import Layout
+from lethe.train.data.fingerprint import fingerprint, whole
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 
@@ -36,7 +35,7 @@ def refuse_other_start(
     """Refuse processes that would not train the same model, by the same run, on the same data.
 
     Of the data the number of records, their shapes and types, and hashes of all records, or of at most 32 where that would take long, are
-    compared (`Fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
+    compared (`fingerprint`), under a key that is made for this comparison; of the latter, others may differ unseen, and so may tensors
     that are augmented at random. Of the model everything is compared: parameters, frozen ones too, and buffers, bit for bit; of
     what lies in shards, of which each process has others, the shapes.
 
@@ -61,18 +60,18 @@ def refuse_other_start(
             source="ledger, or the block lethe.ledger.spending, that is not in all processes",
             remedy="give it to all processes, or to process 0.",
         )
-    found = Fingerprint.of(source, Layout.of(source), key).with_whole(source)
-    unread = [""] * len(found.shapes)
+    found = fingerprint(source, key)
+    of_all = whole(source, key) or [""] * len(found["shapes"])
     workers.refuse_disagreement(
         {
             "run": json.dumps(run.to_document(), sort_keys=True, default=str),
             "model": _model_hash(model),
             "optimizer": "None" if optimizer is None else _settings(optimizer),
             **{name: repr(value) for name, value in options.items()},
-            "data (number of records)": str(found.records),
-            "data (shapes and types of a record)": repr((found.shapes, found.dtypes)),
-            **{f"data (contents of some records, tensor {place})": sample for place, sample in enumerate(found.samples)},
-            **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(found.whole or unread)},
+            "data (number of records)": str(found["records"]),
+            "data (shapes and types of a record)": repr((found["shapes"], found["dtypes"])),
+            **{f"data (contents of some records, tensor {place})": sample for place, sample in enumerate(found["samples"])},
+            **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(of_all)},
         }
     )
 

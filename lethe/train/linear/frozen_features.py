@@ -16,7 +16,7 @@ from lethe.train.core.samplers import refuse_other_records
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, fetched, require_whole
 from lethe.train.data.sources.fields import refuse_fields
-from lethe.train.data.sources.reader import Padded
+from lethe.train.data.sources.map_style import Padded
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 

@@ -24,7 +24,6 @@ class NetworkOptions:
     proximal_groups: Sequence[ProximalGroup] | None = None
     method: str | None = None
     physical_size: int | None = None
-    prefetch: int = 2
     gradient_memory: int | None = None
     users: Any = None
     records_per_user: int | None = None

@@ -115,8 +115,8 @@ def prepared_network(
         batches, noise = placed_sources(asked, own, placement, workers, seed=common.seed, start=kept.starts)
         grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
         members = members_of(run, data, source, **grouped, seed=common.seed)
-        reading = {"physical_size": options.physical_size, "prefetch": options.prefetch}
-        stream = BatchStream(run, source, batches, **reading, rank=workers.rank, world_size=workers.world_size, members=members)
+        sharing = {"rank": workers.rank, "world_size": workers.world_size}
+        stream = BatchStream(run, source, batches, physical_size=options.physical_size, members=members, **sharing)
         compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded}
         compared["users"] = None if members is None else members.digest()
         compared["fields"] = fields_of(source)

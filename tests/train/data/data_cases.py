@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,10 +62,6 @@ def by_step(batches: Iterator[LoadedBatch] | list[LoadedBatch]) -> dict[int, lis
         targets = batch.tensors[1] if batch.counted is None else batch.tensors[1][batch.counted]
         steps.setdefault(batch.step, []).extend((targets - 1).tolist())
     return steps
-
-
-def extra_threads() -> int:
-    return sum(thread.name == "lethe-prefetch" for thread in threading.enumerate())
 
 
 class Listed(Dataset[Any]):

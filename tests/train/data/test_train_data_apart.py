@@ -1,4 +1,4 @@
-"""Collate functions and `__getitems__`: refused where a row is made of other records than its own, left alone where it is not."""
+"""Collate functions and data sets: refused where a row is made of other records than its own, left alone where it is not."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from data_cases import make_run
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
 
-import lethe
 from lethe.errors import InputError
 from lethe.train.data import BatchStream, MapStyleSource
-from lethe.train.data.sources.apart import CollateCheck
-from lethe.train.data.sources.padding import Padding
 
 Records = list[tuple[Tensor, Tensor]]
-FOUND = r"of more than that record|cannot be found out"
+FOUND = "of more than that record"
 
 
 class Sequences:
@@ -40,8 +38,8 @@ class Sequences:
 class ByLists(Sequences):
     """Reads several records at once, by a function of them."""
 
-    def __init__(self, function: Callable[[Any], Any], **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
         self.function = function
 
     def __getitems__(self, indices: list[int]) -> Any:
@@ -62,28 +60,8 @@ def mixed_up(records: Records) -> tuple[Tensor, Tensor]:
     return share * features(records) + (1 - share) * features(records).roll(1, 0), classes(records)
 
 
-def mixed_evenly(records: Records) -> tuple[Tensor, Tensor]:
-    return features(records) / 2 + features(records).roll(1, 0) / 2, classes(records)
-
-
 def centred(records: Records) -> tuple[Tensor, Tensor]:
     return features(records) - features(records).mean(0), classes(records)
-
-
-def slightly_centred(records: Records) -> tuple[Tensor, Tensor]:
-    return features(records) - 1e-6 * features(records).mean(0), classes(records)
-
-
-def first_again(records: Records) -> tuple[Tensor, Tensor]:
-    return default_collate([records[0], records[0], *records[2:]]) if len(records) > 2 else default_collate(records)
-
-
-def reversed_order(records: Records) -> tuple[Tensor, Tensor]:
-    return default_collate(records[::-1])
-
-
-def of_their_number(records: Records) -> tuple[Tensor, Tensor]:
-    return features(records) / len(records), classes(records)
 
 
 def filled_with_the_mean(records: Records) -> tuple[Tensor, Tensor]:
@@ -110,30 +88,28 @@ class WithTheLast:
 
 MIXING: dict[str, Callable[[Records], Any]] = {
     "MixUp": mixed_up,
-    "mixed evenly": mixed_evenly,
+    "mixed evenly": lambda records: (features(records) / 2 + features(records).roll(1, 0) / 2, classes(records)),
     "centred": centred,
-    "slightly centred": slightly_centred,
-    "a record twice": first_again,
-    "another order": reversed_order,
-    "by their number": of_their_number,
+    "slightly centred": lambda records: (features(records) - 1e-6 * features(records).mean(0), classes(records)),
+    "a record twice": lambda records: default_collate([records[0], *records[:-1]]),
+    "another order": lambda records: default_collate(records[::-1]),
+    "by their number": lambda records: (features(records) / len(records), classes(records)),
     "with the last batch": WithTheLast(),
+    "random": lambda records: (features(records) + torch.rand(len(records), 1), classes(records)),
 }
-
-
-def refused(source: MapStyleSource, rows: int = 8) -> bool:
-    with pytest.raises(InputError, match=FOUND):
-        source.fetch(slice(0, rows))
-    return True
 
 
 @pytest.mark.parametrize("name", MIXING)
 def test_a_collate_function_that_mixes_records_is_refused(name: str) -> None:
-    assert refused(MapStyleSource(Sequences(), collate=MIXING[name]))
+    with pytest.raises(InputError, match=FOUND):
+        MapStyleSource(Sequences(), collate=MIXING[name]).fetch(slice(0, 8))
 
 
 @pytest.mark.parametrize("collate", [filled_with_the_mean, cut_to_the_shortest])
 def test_padding_made_of_the_records_is_refused(collate: Callable[[Records], Any]) -> None:
-    assert refused(MapStyleSource(Sequences(lengths=True), collate=collate))
+    source = MapStyleSource(Sequences(lengths=True), collate=collate)
+    with pytest.raises(InputError, match=FOUND):
+        [source.fetch(slice(first, first + 8)) for first in (0, 8)]  # one batch's mean may be a number
 
 
 @pytest.mark.parametrize("name", [name for name in MIXING if name != "with the last batch"])
@@ -141,7 +117,26 @@ def test_a_data_set_whose_getitems_mixes_records_is_refused(name: str) -> None:
     def split(records: Records) -> Any:
         return list(zip(*MIXING[name](records), strict=True))
 
-    assert refused(MapStyleSource(ByLists(split)))
+    with pytest.raises(InputError, match=FOUND):
+        MapStyleSource(ByLists(split)).fetch(slice(0, 8))
+
+
+def test_the_first_padded_batch_is_looked_at_and_then_some() -> None:
+    sizes: list[int] = []
+
+    def collate(records: Records) -> tuple[Tensor, Tensor]:
+        sizes.append(len(records))
+        return pad_sequence([row for row, _ in records], batch_first=True), classes(records)
+
+    data = Sequences()
+    data.rows[20:] = [(torch.ones(5), torch.tensor(0)), *data.rows[21:]]
+    source, looked = MapStyleSource(data, collate=collate), []
+    for first in (0, 4, 8, 12, 16, 20):  # all are alike but the last
+        sizes.clear()
+        alone = source.fetch(slice(first, first + 4)).alone
+        looked.append(sizes.count(1))
+    assert looked == [4, 3, 0, 3, 0, 4]
+    assert {row for row in alone if row} == set(alone)
 
 
 def tokens(records: Records) -> tuple[Tensor, ...]:
@@ -159,12 +154,6 @@ def normed(records: Records) -> tuple[Tensor, Tensor]:
     return rows / rows.norm(dim=1, keepdim=True), classes(records)
 
 
-def taken_apart(records: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
-    """Some libraries' collators take labels out of the records that they are given."""
-    labels = torch.stack([record.pop() for record in records])
-    return torch.stack([record[0] for record in records]), labels
-
-
 def nothing_known(records: Records) -> tuple[Tensor, Tensor]:
     return torch.where(features(records) > 1.5, torch.nan, features(records)), classes(records)
 
@@ -179,101 +168,96 @@ def test_an_honest_collate_function_passes(name: str) -> None:
         assert len(source.fetch(slice(first, first + 7))[0]) == 7
 
 
-def test_a_collate_function_that_takes_its_records_apart_passes() -> None:
-    class Lists(Sequences):
-        def __getitem__(self, index: int) -> Any:
-            return list(self.rows[index])
-
-    source = MapStyleSource(Lists(), collate=taken_apart)
-    assert len(source.fetch(slice(0, 6))[1]) == 6
-
-
 def test_padded_records_come_alone_as_well() -> None:
     batch = MapStyleSource(Sequences(lengths=True), collate=tokens).fetch(slice(0, 8))
-    alone: dict[int, Any] = batch.alone  # pyright: ignore[reportAttributeAccessIssue]
-    assert alone
-    for record, (rows, mask, sizes, kind) in alone.items():
+    assert batch.alone
+    for record, (rows, mask, sizes, kind) in batch.alone.items():
         assert rows.shape[1] == int(sizes[0]) == int(batch[1][record].sum())
         assert bool(mask.all())
         assert torch.equal(rows[0], batch[0][record, : rows.shape[1]])
         assert kind[0] == batch[3][record]
 
 
-def test_random_numbers_are_to_be_declared_and_are_named() -> None:
-    def noisy(records: Records) -> tuple[Tensor, Tensor]:
-        return features(records) + torch.rand(len(records), 1), classes(records)
-
-    with pytest.raises(InputError, match="cannot be found out: it makes another batch") as caught:
-        MapStyleSource(Sequences(), collate=noisy).fetch(slice(0, 4))
-    assert "declared_apart=True" in str(caught.value)
-    source = MapStyleSource(Sequences(), collate=noisy, declared_apart=True)
+def test_what_is_not_looked_at_is_declared_by_name() -> None:
+    source = MapStyleSource(Sequences(), collate=MIXING["random"], declared_apart=True)
     assert len(source.fetch(slice(0, 4))[0]) == 4
-    assert "declared_apart=True: not looked at" in source.declared[0]
-    assert "collate make" in source.declared[0]
-    assert "not looked at" not in MapStyleSource(Sequences()).declared[0]
-    assert "record i of Sequences" in MapStyleSource(Sequences()).declared[0]
+    assert "collate make each row of its own record alone (declared_apart=True: not looked at)" in source.declared[0]
+    assert MapStyleSource(Sequences()).declared[0].startswith("record i of Sequences is made of record i alone")
+    assert "checked" not in MapStyleSource(Sequences()).declared[0]
+    assert "in batches other than those that were checked" in MapStyleSource(Sequences(), collate=default_collate).declared[0]
+    assert "ByLists.__getitems__ make each row" in MapStyleSource(ByLists(list)).declared[0]
     with pytest.raises(InputError, match="needs True or False"):
         MapStyleSource(Sequences(), declared_apart=1)  # pyright: ignore[reportArgumentType]
-
-
-def test_random_augmentation_of_one_record_passes() -> None:
-    class Noisy(Sequences):
-        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-            return self.rows[index][0] + torch.rand(3), self.rows[index][1]
-
-    for collate in (None, normed):
-        source = MapStyleSource(Noisy(), collate=collate)
-        assert len(source.fetch(slice(0, 9))[0]) == 9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_it_is_found_while_a_run_reads_and_in_worker_processes(workers: int) -> None:
-    run = lethe.Run(records=24, batches=lethe.Cyclic(size=8), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all")
-    stream = BatchStream(run, MapStyleSource(Sequences(), collate=centred, workers=workers))
-    with pytest.raises(InputError, match="of more than that record"):
+    stream = BatchStream(make_run("cyclic", 24, 8, passes=1), MapStyleSource(Sequences(), collate=centred, workers=workers))
+    with pytest.raises(InputError, match=FOUND):
         list(stream)
 
 
-def often(source: MapStyleSource) -> None:
-    for _ in range(100):
-        source.fetch(slice(0, 8))
+class Following(Sequences):
+    """Each record has something of the one that was read before it."""
+
+    def __init__(self, *, records: int, noise: float = 0.0) -> None:
+        super().__init__(records)
+        self.before, self.noise = torch.zeros(3), noise
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        before, self.before = self.before, self.rows[index][0]
+        return self.rows[index][0] + 0.1 * before + self.noise * torch.rand(1).round(), self.rows[index][1]
 
 
-class Late:
-    """Begins to mix at a batch of its own choice."""
-
-    def __init__(self, begin: int) -> None:
-        self.begin, self.seen = begin, 0
-
-    def __call__(self, records: Records) -> tuple[Tensor, Tensor]:
-        self.seen += len(records) == 8
-        return (centred if self.seen >= self.begin else default_collate)(records)
+@pytest.mark.parametrize("records", [2, 3, 24, 100])
+def test_a_data_set_that_remembers_the_record_before_is_refused(records: int) -> None:
+    run = make_run("cyclic", records, 1)
+    with pytest.raises(InputError, match="another when another record was read before it"):
+        BatchStream(run, Following(records=records))
+    BatchStream(run, Following(records=records, noise=1.0))  # random augmentation is no memory
 
 
-def test_what_begins_late_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.data.sources.apart._ODDS", 2)
-    source = MapStyleSource(Sequences(), collate=Late(40))
-    with pytest.raises(InputError, match=FOUND):
-        often(source)
+ROWS = torch.arange(24.0).reshape(6, 4)
 
 
-def test_which_batches_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.core.comparison.chance.randrange", lambda count: count - 1, raising=False)
-    apart, same = CollateCheck("collate"), (torch.zeros(8, 3),)
-    assert [number for number in range(1, 40) if apart.due(same)] == [1, 2, 3, 4, 8, 16, 32]
-    assert apart.due((torch.zeros(8, 4),))  # a new length
-    assert not apart.due((torch.zeros(8, 4),))
-    assert not apart.due((torch.zeros(1, 5),))
+class Reusing:
+    """Returns what `returned` makes of one array, which is filled anew for each record."""
+
+    def __init__(self, returned: Callable[[Tensor, int], Any]) -> None:
+        self._held, self._returned, self.read = torch.zeros(4), returned, list[int]()
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: int) -> Any:
+        self.read.append(index)
+        self._held.copy_(ROWS[index])
+        return self._returned(self._held, index)
 
 
-def test_padding_is_one_number_in_all_batches() -> None:
-    padding, row = Padding(), torch.tensor([1.0, 2.0])
-    assert padding.agree(row, torch.tensor([1.0, 2.0, 7.0]), 0)
-    assert padding.agree(row, torch.tensor([7.0, 7.0, 1.0, 2.0]), 0)
-    assert not padding.agree(row, torch.tensor([1.0, 2.0, 8.0]), 0)
-    assert padding.agree(row, torch.tensor([1.0, 2.0, 8.0]), 1)
-    assert not padding.agree(row, torch.tensor([1.0, 2.0, 8.0, 9.0]), 2)
-    assert not padding.agree(row, torch.tensor([1.0, 2.5, 8.0]), 1)
-    assert padding.agree(torch.ones(2, 2), torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 0.0]]), 3)
-    assert not padding.agree(row, torch.tensor([[1.0, 2.0]]), 4)
+HELD = torch.zeros(2, 4)
+RETURNED: dict[str, Callable[[Tensor, int], Any]] = {
+    "tensor": lambda held, index: (held, index),
+    "array": lambda held, index: (held.numpy(), index),
+    "view": lambda held, index: (held[:3], index),
+    "nested": lambda held, index: [[held, held[1:]], index],
+    "two in turn": lambda held, index: (HELD[index % 2].copy_(held), index),
+    "its own": lambda held, index: (held.clone(), index),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_an_array_that_is_filled_anew_gives_each_record_its_own_row(name: str) -> None:
+    def collate(records: list[Any]) -> tuple[Tensor, Tensor]:
+        parts = [record[0][0] if isinstance(record[0], list) else record[0] for record in records]
+        return torch.stack([torch.as_tensor(part) for part in parts]), torch.tensor([record[1] for record in records])
+
+    dataset = Reusing(RETURNED[name])
+    source = MapStyleSource(dataset, collate=collate)
+    for wanted in (slice(0, 5), torch.tensor([3, 1, 4])):
+        dataset.read.clear()
+        rows, indices = source.fetch(wanted)
+        assert torch.equal(rows, ROWS[indices][:, : rows.shape[1]])
+        assert indices.tolist() == (list(range(5)) if isinstance(wanted, slice) else wanted.tolist())
+        assert dataset.read == indices.tolist() * (2 if isinstance(wanted, slice) and name != "its own" else 1)

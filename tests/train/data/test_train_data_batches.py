@@ -1,11 +1,11 @@
-"""Loaded batches hold exactly the records that draw_batches draws: whatever the physical size, the reading ahead and the source."""
+"""Loaded batches hold exactly the records that draw_batches draws: whatever the physical size, the workers and the source."""
 
 import multiprocessing
 from typing import Any
 
 import pytest
 import torch
-from data_cases import VARIABLE, Listed, by_step, extra_threads, listed, make_run, numbered, oracle, runs, seeded
+from data_cases import Listed, by_step, listed, make_run, numbered, oracle, runs, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,9 +19,9 @@ def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchSt
 
 
 @pytest.mark.slow
-@given(run=runs(), physical=st.none() | st.integers(1, 30), prefetch=st.sampled_from([0, 0, 0, 1, 3]), seed=st.integers(0, 99))
-def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, prefetch: int, seed: int) -> None:
-    batches = list(stream(run, seed, physical_size=physical, prefetch=prefetch))
+@given(run=runs(), physical=st.none() | st.integers(1, 30), seed=st.integers(0, 99))
+def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, seed: int) -> None:
+    batches = list(stream(run, seed, physical_size=physical))
     wanted = oracle(run, seed)
     steps = by_step(batches)
     assert [steps[step] for step in range(1, run.total_steps + 1)] == wanted
@@ -38,7 +38,7 @@ def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical:
 def test_masks_padding_and_the_number_of_micro_batches(run: Run, physical: int, seed: int) -> None:
     features, _ = numbered(run.records)
     found: dict[int, int] = {}
-    for batch in stream(run, seed, physical_size=physical, prefetch=0):
+    for batch in stream(run, seed, physical_size=physical):
         found[batch.step] = found.get(batch.step, 0) + 1
         rows = listed(batch.indices)
         assert batch.tensors[0].shape == (physical, 2)
@@ -95,16 +95,14 @@ def test_worker_processes_end_with_an_early_stop_and_pass_on_errors(monkeypatch:
     assert set(multiprocessing.active_children()) <= before
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefetch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)
     run = make_run("cyclic", records=12, size=3, passes=1)
     dataset = Listed(12, fails_at=8)  # not one of the records that a stream looks at when it is made
-    batches = stream(run, data=dataset, prefetch=prefetch)
+    batches = stream(run, data=dataset)
     got: list[LoadedBatch] = []
     with pytest.raises(OSError, match="record 8"):
         got.extend(batches)
-    assert extra_threads() == 0
     assert batches.steps_done == 2
     dataset.fails_at = None
     got.extend(batches)
@@ -115,7 +113,7 @@ def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(prefe
 @pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 4), stops=st.lists(st.integers(1, 6), max_size=5), seed=st.integers(0, 9))
 def test_iteration_goes_on_where_it_stopped(run: Run, physical: int | None, stops: list[int], seed: int) -> None:
-    batches, got = stream(run, seed, physical_size=physical, prefetch=1), []
+    batches, got = stream(run, seed, physical_size=physical), []
     for stop in stops:
         for count, batch in enumerate(batches, start=1):
             got.append(batch)
@@ -126,7 +124,6 @@ def test_iteration_goes_on_where_it_stopped(run: Run, physical: int | None, stop
     assert [(batch.step, listed(batch.indices), batch.last) for batch in got] == [
         (batch.step, listed(batch.indices), batch.last) for batch in uncut
     ]
-    assert extra_threads() == 0
     assert list(batches) == []
 
 
@@ -134,65 +131,13 @@ def test_two_iterations_at_once_are_refused_until_one_is_closed() -> None:
     batches = stream(make_run("poisson"))
     first = iter(batches)
     next(first)
-    assert extra_threads() == 1
     for forbidden in (lambda: iter(batches), lambda: batches.load_state_dict({})):
         with pytest.raises(InputError, match="close"):
             forbidden()
     batches.close()
-    assert extra_threads() == 0
     assert next(iter(batches)).step == 2
     batches.close()
     batches.close()
-
-
-@pytest.mark.parametrize("design", ["full", "cyclic"])
-def test_public_orders_stay_slices_and_draw_nothing(design: str) -> None:
-    run, generator = make_run(design), seeded(3)
-    before = generator.get_state()
-    for batch in BatchStream(run, numbered(23), generator, physical_size=2, prefetch=0):
-        assert isinstance(batch.indices, slice)
-    assert torch.equal(before, generator.get_state())
-
-
-@pytest.mark.parametrize("design", VARIABLE)
-def test_truncation_keeps_a_part_of_what_was_drawn_and_only_where_too_much_was(design: str) -> None:
-    run, whole = (make_run(design, records=40, size=6, cap=cap, passes=4) for cap in (7, None))
-    # records are dropped with further draws, so only the batches up to the first cut can be compared
-    cut, drawn = [listed(batch.whole) for batch in stream(run)], oracle(whole)
-    assert cut == oracle(run)
-    assert max(map(len, cut)) == 7 < max(map(len, drawn))
-    first = next(step for step, batch in enumerate(drawn) if len(batch) > 7)
-    assert cut[:first] == drawn[:first]
-    assert len(cut[first]) == 7
-    assert set(cut[first]) < set(drawn[first])
-    if design == "balls_in_bins":
-        assert all(set(ours) <= set(theirs) for ours, theirs in zip(cut, drawn, strict=True))
-        assert cut == cut[: run.steps_per_pass] * 4  # the same records are dropped in every pass
-
-
-@pytest.mark.slow
-def test_truncation_drops_uniformly() -> None:
-    """40 of 40 records drawn, 10 kept, 2000 times: each is kept 500 times, standard deviation 19; seven of them."""
-    run = make_run("poisson", records=40, size=40, cap=10, steps=2000)
-    kept = torch.zeros(40)
-    for batch in stream(run, prefetch=0):
-        kept[batch.indices] += 1
-    assert kept.sum() == 20_000
-    assert ((kept - 500).abs() < 7 * 19.4).all()
-
-
-@pytest.mark.parametrize("design", VARIABLE)
-def test_a_cap_that_is_never_reached_changes_nothing(design: str) -> None:
-    assert by_step(stream(make_run(design, cap=23))) == dict(enumerate(oracle(make_run(design)), start=1))
-
-
-@pytest.mark.parametrize("design", VARIABLE)
-def test_batches_cut_to_the_physical_size_come_in_one_piece(design: str) -> None:
-    run = make_run(design, records=40, size=6, cap=7, passes=4)
-    batches = list(stream(run, physical_size=7))
-    assert [batch.step for batch in batches] == list(range(1, run.total_steps + 1))
-    assert {len(batch.tensors[0]) for batch in batches} == {7}
-    assert len(list(stream(run, physical_size=6))) > run.total_steps
 
 
 @pytest.mark.parametrize(
@@ -202,8 +147,6 @@ def test_batches_cut_to_the_physical_size_come_in_one_piece(design: str) -> None
         {"physical_size": True},
         {"physical_size": 2.0},
         {"physical_size": float("nan")},
-        {"prefetch": -1},
-        {"prefetch": None},
         {"rank": 1},
         {"rank": -1, "world_size": 2},
         {"world_size": 0},
@@ -214,12 +157,6 @@ def test_batches_cut_to_the_physical_size_come_in_one_piece(design: str) -> None
 def test_bad_arguments_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         stream(make_run("poisson"), **changes)
-
-
-@pytest.mark.parametrize("generator", [0, "seed", object()])
-def test_a_generator_that_is_none_is_refused(generator: Any) -> None:
-    with pytest.raises(InputError, match="generator"):
-        BatchStream(make_run(), numbered(23), generator)
 
 
 def test_a_run_and_a_source_that_are_none_are_refused() -> None:
@@ -235,15 +172,3 @@ def test_a_run_and_a_source_that_are_none_are_refused() -> None:
 
     with pytest.raises(InputError, match="1 rows, one for each record"):
         BatchStream(make_run(), Lying())
-
-
-def test_without_a_generator_every_stream_is_another() -> None:
-    run = make_run("poisson", records=60, size=20)
-    first, second = (by_step(BatchStream(run, numbered(60))) for _ in range(2))
-    assert first != second
-
-
-@pytest.mark.parametrize("physical_size", [2**31, 10**400])
-def test_rows_beyond_any_memory_are_refused(physical_size: int) -> None:
-    with pytest.raises(InputError, match="physical_size: got more than"):
-        BatchStream(make_run("poisson"), numbered(23), seeded(2), physical_size=physical_size)

@@ -8,31 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor
 
-import lethe
 from lethe.errors import InputError
-from lethe.train import fit
-from lethe.train.core.comparison import chance
-from lethe.train.data import MapStyleSource, PadTo
+from lethe.train.data import PadTo
 
 RECORDS = 24
-
-
-class Sentences:
-    """Words 1..6 of many lengths, and a class; the first records are all of one length."""
-
-    def __init__(self, alike: int = 0) -> None:
-        self.alike = alike
-
-    def __len__(self) -> int:
-        return RECORDS
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        length = 9 if index < self.alike else 1 + 2 * (index % 5)
-        return torch.from_numpy(np.random.default_rng(index).integers(1, 7, size=length)), torch.tensor(index % 3)
 
 
 def tensors_of(pad: PadTo, records: list[Any]) -> tuple[Tensor, ...]:
@@ -40,55 +21,6 @@ def tensors_of(pad: PadTo, records: list[Any]) -> tuple[Tensor, ...]:
     padded = pad(records)
     assert isinstance(padded, tuple)
     return padded
-
-
-class Mean(nn.Module):
-    """A mean of the words' vectors that counts the padding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.table, self.head = nn.Embedding(7, 5), nn.Linear(5, 3)
-
-    def forward(self, words: Tensor) -> Tensor:
-        return self.head(self.table(words).mean(1))
-
-
-def longest(records: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    return pad_sequence([words for words, _ in records], batch_first=True), torch.stack([kind for _, kind in records])
-
-
-def run() -> lethe.Run:
-    fields: dict[str, Any] = {"records": RECORDS, "batches": lethe.Cyclic(size=4), "passes": 1, "step_size": 0.1, "clip_norm": 1.0}
-    return lethe.Run(**fields, noise_multiplier=1.0, release="all")
-
-
-def entropies(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def trained(collate: Any, alike: int = 0) -> list[int]:
-    done: list[int] = []
-    fit(Mean(), entropies, MapStyleSource(Sentences(alike), collate=collate), run(), progress=lambda step, steps: done.append(step))
-    return done
-
-
-@pytest.mark.slow
-def test_a_mean_over_the_padding_is_trained_where_all_are_padded_to_one_length() -> None:
-    assert trained(PadTo(length=9)) == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.slow
-def test_padding_to_the_longest_is_refused_in_the_first_batch_that_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Number 5, of a shape that was there before, at which nothing else looks."""
-    monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
-    done: list[int] = []
-    sentences = Sentences(alike=17)
-    with pytest.raises(InputError, match="depends on how far its batch is padded"):
-        fit(
-            Mean(), entropies, MapStyleSource(sentences, collate=longest), run(), progress=lambda step, steps: done.append(step)
-        )  # records 17 and 18 have 5 and 7 words, 19 has 9
-    assert done == [1, 2, 3, 4]
 
 
 def test_rows_are_what_the_records_say() -> None:
@@ -117,8 +49,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "truncate": (lambda: PadTo(length=2, truncate=1), "truncate"),  # pyright: ignore[reportArgumentType]
     "too long": (lambda: PadTo(length=1)([torch.tensor([1, 2])]), "at most 1"),
     "no records": (lambda: PadTo(length=1)([]), "records"),
-    "words": (lambda: PadTo(length=1)([("a",)]), "no tensor"),
-    "other keys": (lambda: PadTo(length=1, keys=("a",))([{"b": [1]}]), "no entry"),
+    "words": (lambda: PadTo(length=1)([("a",)]), "no list of numbers"),
+    "other keys": (lambda: PadTo(length=1, keys=("a",))([{"b": [1]}]), "has not the entries"),
     "another mask": (lambda: PadTo(length=4)([{"input_ids": [1, 2], "attention_mask": [1]}]), "disagree in length"),
     "keys of a tuple": (lambda: PadTo(length=1, keys=("a",))([([1],)]), "only mappings"),
 }

@@ -8,12 +8,10 @@ import pytest
 import torch
 from data_cases import VARIABLE, Listed, listed, make_run, numbered, seeded
 from helpers import DESIGNS
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.data import BatchStream, MappedSource
+from lethe.train.data import BatchStream, TensorSource
 
 
 def steps_of(stream: BatchStream) -> list[tuple[int, list[int]]]:
@@ -40,34 +38,18 @@ def some_runs() -> list[Run]:
 @pytest.mark.sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("run", some_runs())
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_resuming_after_every_step(run: Run, prefetch: int) -> None:
+def test_resuming_after_every_step(run: Run) -> None:
     data = numbered(run.records)
     uncut = steps_of(BatchStream(run, data, seeded(5)))
     assert len(uncut) == 11
     for step in range(12):
-        state = cut_after(BatchStream(run, data, seeded(5), prefetch=prefetch, physical_size=2), step)
+        state = cut_after(BatchStream(run, data, seeded(5), physical_size=2), step)
         if run.batches.design in ("shuffled", "poisson", "without_replacement"):
             assert 0 <= step - state["anchor_step"] <= run.steps_per_pass  # a pass at most is drawn again
-        again = BatchStream(run, data, seeded(99), prefetch=prefetch, physical_size=3)
+        again = BatchStream(run, data, seeded(99), physical_size=3)
         again.load_state_dict(state)
         assert again.steps_done == step
         assert steps_of(again) == uncut[step:]
-
-
-@pytest.mark.nightly(by_day="test_resuming_after_every_step")
-@pytest.mark.slow
-@given(cuts=st.lists(st.integers(0, 11), max_size=4).map(sorted), place=st.integers(0, len(some_runs()) - 1))
-def test_resuming_again_and_again(cuts: list[int], place: int) -> None:
-    run = some_runs()[place]
-    data = numbered(run.records)
-    uncut = steps_of(BatchStream(run, data, seeded(5), prefetch=0))
-    stream = BatchStream(run, data, seeded(5), prefetch=0)
-    for cut in cuts:
-        state = cut_after(stream, cut) if cut > stream.steps_done else stream.state_dict()
-        stream = BatchStream(run, data, prefetch=0)
-        stream.load_state_dict(state)
-    assert steps_of(stream) == uncut[stream.steps_done - 11 if stream.steps_done < 11 else 11 :] or stream.steps_done == 11
 
 
 def test_a_half_delivered_step_has_no_state() -> None:
@@ -81,22 +63,13 @@ def test_a_half_delivered_step_has_no_state() -> None:
             stream.state_dict()
 
 
-def test_loading_moves_a_stream_back_and_forth() -> None:
-    run = make_run("shuffled")
-    stream = BatchStream(run, numbered(23), seeded(1))
-    start = stream.state_dict()
-    everything = steps_of(stream)
-    stream.load_state_dict(start)
-    assert steps_of(stream) == everything
-
-
 def test_the_data_may_move_to_the_disk(tmp_path: Any) -> None:
     features, targets = numbered(23)
     np.save(tmp_path / "a.npy", features)
     np.save(tmp_path / "b.npy", targets)
     run = make_run("poisson")
     state = cut_after(BatchStream(run, (features, targets), seeded(2)), 4)
-    moved = BatchStream(run, MappedSource(tmp_path))
+    moved = BatchStream(run, TensorSource(tmp_path))
     moved.load_state_dict(state)
     assert steps_of(moved) == steps_of(BatchStream(run, (features, targets), seeded(2)))[4:]
 
@@ -174,30 +147,6 @@ def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
     assert len(first["samples"]) == len(second["samples"]) == 2
     assert len(first["whole"]) == len(second["whole"]) == 2
     assert not {*first["samples"], *first["whole"]} & {*second["samples"], *second["whole"]}
-    assert set(first) == {"records", "shapes", "dtypes", "key", "samples", "whole"}
-
-
-def test_a_record_between_the_sampled_ones_counts_on_the_disk_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 2)
-    run, (features, targets) = make_run("poisson"), numbered(23)
-    state = cut_after(BatchStream(run, (features, targets), seeded(2)), 4)
-    features[7, 0] += 1
-    for name, part in (("a", features), ("b", targets)):
-        np.save(tmp_path / f"{name}.npy", part)
-    for data in ((features, targets), MappedSource(tmp_path)):
-        with pytest.raises(InputError, match="some records differ"):
-            BatchStream(run, data).load_state_dict(state)
-    monkeypatch.setattr("lethe.train.data.fingerprint._READ", 100)
-    large = BatchStream(run, MappedSource(tmp_path))
-    assert large.state_dict()["source"]["whole"] == []
-    large.load_state_dict(state)  # of large files only the first and the last record are read here
-
-
-def test_the_pieces_that_are_hashed_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run("poisson")
-    state = cut_after(BatchStream(run, numbered(23), seeded(2)), 4)
-    monkeypatch.setattr("lethe.train.data.fingerprint._PIECE", 50)
-    BatchStream(run, numbered(23)).load_state_dict(state)
 
 
 class Augmented(Listed):

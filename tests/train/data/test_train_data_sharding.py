@@ -1,10 +1,12 @@
-"""Several processes: every record in exactly one of them, and as many micro-batches in all."""
+"""Several processes: every record in exactly one of them, and as many micro-batches in all; and steps that are skipped."""
 
 from itertools import chain
+from typing import Any
 
 import pytest
 import torch
-from data_cases import by_step, listed, numbered, oracle, runs, seeded
+from data_cases import by_step, listed, make_run, numbered, oracle, runs, seeded
+from helpers import DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +28,7 @@ def test_shards_partition_and_are_balanced(size: int, world: int, first: int) ->
 @given(run=runs(), world=st.integers(1, 4), physical=st.none() | st.integers(1, 4), seed=st.integers(0, 99))
 def test_the_processes_together_load_every_record_once(run: Run, world: int, physical: int | None, seed: int) -> None:
     ranks = [
-        list(BatchStream(run, numbered(run.records), seeded(seed), physical_size=physical, rank=rank, world_size=world, prefetch=0))
+        list(BatchStream(run, numbered(run.records), seeded(seed), physical_size=physical, rank=rank, world_size=world))
         for rank in range(world)
     ]
     assert len({len(batches) for batches in ranks}) == 1
@@ -36,7 +38,41 @@ def test_the_processes_together_load_every_record_once(run: Run, world: int, phy
         assert list(chain.from_iterable(by_step(batches)[step] for batches in ranks)) == drawn
 
 
-@pytest.mark.parametrize(("rank", "world"), [(2, 2), (-1, 2), (0, 0), (True, 2), (0.0, 2), ("0", 1)])
-def test_ranks_out_of_range_are_refused(rank: object, world: object) -> None:
-    with pytest.raises(InputError):
-        shard(slice(0, 4), rank, world)  # type: ignore[arg-type]
+def steps_of(stream: BatchStream, count: int | None = None) -> list[tuple[int, list[int]]]:
+    """The next so many steps, or all of them."""
+    steps: list[tuple[int, list[int]]] = []
+    for batch in stream:
+        if len(steps) == count:
+            break
+        if batch.last:
+            steps.append((batch.step, listed(batch.whole)))
+            if len(steps) == count:
+                break
+    stream.close()
+    return steps
+
+
+@pytest.mark.nightly(by_day="test_resuming_after_every_step")
+@pytest.mark.slow
+@given(design=st.sampled_from(DESIGNS), before=st.integers(0, 5), skipped=st.integers(0, 6))
+def test_what_follows_is_what_would_have_followed(design: str, before: int, skipped: int) -> None:
+    run = make_run(design, steps=11)
+    whole = steps_of(BatchStream(run, numbered(run.records), seeded(5)))
+    stream = BatchStream(run, numbered(run.records), seeded(5))
+    first = steps_of(stream, before) if before else []
+    assert [listed(batch) for batch in stream.skip(skipped)] == [records for _, records in whole[before : before + skipped]]
+    assert stream.steps_done == before + skipped
+    state = stream.state_dict()
+    assert first + steps_of(stream) == whole[:before] + whole[before + skipped :]
+    again = BatchStream(run, numbered(run.records), seeded(99))
+    again.load_state_dict(state)
+    assert steps_of(again) == whole[before + skipped :]
+
+
+@pytest.mark.parametrize(("steps", "message"), [(-1, "steps: got -1"), (True, "steps: got True"), (12, "11 steps are left")])
+def test_refusals(steps: Any, message: str) -> None:
+    run = make_run("poisson", steps=11)
+    stream = BatchStream(run, numbered(run.records), seeded(5))
+    with pytest.raises(InputError, match=message):
+        stream.skip(steps)
+    assert stream.steps_done == 0

@@ -35,22 +35,11 @@ def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
     assert owners.users == 3
 
 
-@pytest.mark.slow
-def test_series_of_pandas_are_ids() -> None:
-    pandas = pytest.importorskip("pandas")
-    assert owners_of(pandas.Series([4, 4, 2])).places.tolist() == [1, 1, 0]
-    assert owners_of(pandas.Series(["x", "y", "x"], dtype="string")).places.tolist() == [0, 1, 0]
-    with pytest.raises(InputError, match="missing id, at record 1"):
-        owners_of(pandas.Series([4, None, 2], dtype="Int64"))
-    with pytest.raises(InputError, match=r"4\.0, a float"):  # pandas makes these of whole numbers with one missing
-        owners_of(pandas.Series([4, None, 2]))
-
-
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
         ([1, "1"], "whole numbers and texts"),
-        ([1, 1.0], r"1\.0, a float, at record 1"),
+        ([1, 1.0], "a float, at record 1"),
         ([1.0, 2.0], "a float"),
         (np.array([1.0, 2.0]), "a float"),
         (torch.tensor([1.0, 2.0]), "a float"),
@@ -58,12 +47,12 @@ def test_series_of_pandas_are_ids() -> None:
         (["a", None], "missing id, at record 1"),
         (np.array(["NaT", "2020-01-01"], dtype="datetime64[D]"), "missing id, at record 0"),
         (["a", float("nan")], "missing id"),
-        (["a", ""], "record 1 is an empty text"),
-        (np.array(["", "a"]), "record 0 is an empty text"),
-        ([True, False], "True, a bool"),
-        (np.array([True, False]), "True, a bool"),
+        (["a", ""], "an empty text, at record 1"),
+        (np.array(["", "a"]), "an empty text, at record 0"),
+        ([True, False], "a bool, at record 0"),
+        (np.array([True, False]), "a bool, at record 0"),
         ([b"a", b"b"], "a bytes"),
-        ([(1, 2), (1, 2)], "missing id"),
+        ([(1, 2), (1, 2)], "a tuple, at record 0"),
         (np.zeros((2, 1), dtype=int), "shape"),
         (np.ma.masked_array([1, 2], mask=[False, True]), "MaskedArray"),
         ([2**63, 1], "64 bits"),
@@ -71,17 +60,13 @@ def test_series_of_pandas_are_ids() -> None:
         ([], "got none"),
         (3, "got int"),
         (None, "got NoneType"),
-        ("abc", r"(?s)got 'abc', and no table.*users=table\['abc'\]"),
+        ("abc", "got 'abc', and no table"),
         ({"a": 1}, "got dict"),
     ],
 )
 def test_ids_that_do_not_tell_users_apart_are_refused(ids: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         owners_of(ids)
-
-
-def test_letters_and_blanks_make_other_users() -> None:
-    assert owners_of(["a", "A", "a "]).users == 3
 
 
 def test_ids_come_from_a_column(tmp_path: Path) -> None:
@@ -91,17 +76,8 @@ def test_ids_come_from_a_column(tmp_path: Path) -> None:
         parquet.write_table(arrow.table({"x": [1.0] * len(names), "who": names}), tmp_path / f"{number}.parquet")
     source = ParquetSource(tmp_path, ["x"])
     assert ids_of("who", source, source) == ["b", "a", "b"]
-    with pytest.raises(InputError, match="no column 'whom'"):
+    with pytest.raises(InputError, match="got 'whom'"):
         ids_of("whom", source, source)
-
-
-@pytest.mark.slow
-def test_ids_come_from_a_data_set_with_columns() -> None:
-    datasets = pytest.importorskip("datasets")
-    data = datasets.Dataset.from_dict({"x": [1, 2], "who": ["b", "a"]})
-    assert ids_of("who", data, data) == ["b", "a"]
-    with pytest.raises(InputError, match="have x, who"):
-        ids_of("whom", data, data)
 
 
 def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> None:
@@ -111,20 +87,6 @@ def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> N
     with pytest.raises(InputError, match="'who' names a column"):
         ids_of("who", [*records, {"x": 3.0}])
     assert ids_of(None, records) is None
-
-
-def test_data_without_columns_have_no_such_name() -> None:
-    with pytest.raises(InputError, match="no columns with names"):
-        ids_of("who", (torch.zeros(2),), (torch.zeros(2),))
-
-
-def test_another_users_records_leave_everybodys_place() -> None:
-    """In the order of their first records, a user without an early record would move all others by one place."""
-    before = owners_of(["b", "a", "b", "c"])
-    after = owners_of(["a", "b", "c", "b", "b"])
-    names = ["a", "b", "c"]
-    for owners, listed in ((before, ["b", "a", "b", "c"]), (after, ["a", "b", "c", "b", "b"])):
-        assert [names[place] for place in owners.places.tolist()] == listed
 
 
 def _members(**options: Any) -> Members:
@@ -169,19 +131,3 @@ def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
     assert [chosen(5, slice(1, 2), step) for step in steps] != [chosen(6, slice(1, 2), step) for step in steps]
     assert len({tuple(chosen(5, slice(1, 2), step)) for step in steps}) == 6  # all pairs of four
     assert [chosen(None, slice(1, 2), step) for step in steps] != [chosen(None, slice(1, 2), step) for step in steps]
-
-
-def test_views_are_read_side_by_side() -> None:
-    rows = _members(most=1, views=3).rows_of(slice(0, 2), 1)
-    assert isinstance(rows.records, torch.Tensor)
-    assert rows.places is not None
-    assert rows.places.tolist() == [0, 0, 0, 1, 1, 1]
-    assert len(set(rows.records[:3].tolist())) == len(set(rows.records[3:].tolist())) == 1
-
-
-@pytest.mark.parametrize("most", [0, -1, 1.0, True, "2"])
-def test_numbers_of_records_that_are_none_are_refused(most: Any) -> None:
-    with pytest.raises(InputError, match="records_per_user"):
-        _members(most=most)
-    with pytest.raises(InputError, match="views"):
-        _members(views=most)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +13,15 @@ from lethe.errors import InputError
 from lethe.train.data.sources.base import Source, Tensors
 
 _MASK = "attention_mask"
+AS_LONG = (_MASK, "token_type_ids", "position_ids", "special_tokens_mask")
+"""Entries of a tokeniser's record that are as long as its input_ids."""
 
 
 class Fields:
     """Names of a record's parts, in alphabetical order: those of the first batch, which all others must have.
 
     Args:
-        what: makes the batches, for errors: "collate".
-        remedy: for a batch that is empty.
+        what, remedy: for errors: what makes the batches, and what to do where one is empty.
     """
 
     def __init__(self, what: str, remedy: str = "give every record its parts: {'input_ids': ..., 'labels': ...}.") -> None:
@@ -28,95 +29,72 @@ class Fields:
         self.names: tuple[str, ...] = ()
 
     def in_order(self, batch: Mapping[Any, Any], rows: int) -> Tensors:
-        """The tensors of a batch in the order of `names`; entries that are None are left out.
+        """The tensors of a batch of so many rows in the order of `names`; entries that are None are left out.
 
-        Args:
-            batch: name -> a tensor with a row for each record.
-            rows: how many records there are.
         Raises:
             InputError: other names than before, or something else than such tensors.
         """
-        given = {_text(key, self._what): value for key, value in batch.items() if value is not None}
+        given = {key: value for key, value in batch.items() if value is not None}
         if not given:
             raise InputError(f"{self._what}: made an empty batch.", remedy=self._remedy)
         for key, value in given.items():
+            if not isinstance(key, str):
+                raise InputError(f"{self._what}: a batch has the key {key!r}; keys are names of the model's arguments.")
             if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != rows:
                 got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                packed = isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
                 raise InputError(
                     f"{self._what}: {key} is {got}; it needs a tensor with {rows} rows, one for each record.",
-                    source="packing: several records in one row, whose gradients cannot be told apart" if packed else None,
-                    remedy="give each record a row of its own, padded: no packing=True, no DataCollatorWithFlattening."
-                    if packed
-                    else "leave columns that are no numbers out, and let each record have its own row.",
+                    source="text; or packing: several records in one row, whose gradients cannot be told apart",
+                    remedy="leave columns that are no numbers out, and give each record a row of its own, padded: no packing=True, no "
+                    "DataCollatorWithFlattening.",
                 )
         require_one_width(given, self._what)
         names = tuple(sorted(given))
         if names != (self.names or names):
-            raise InputError(
-                f"{self._what}: made a batch of {', '.join(names)}; the first was of {', '.join(self.names)}.",
-                remedy="give every record the same parts.",
-            )
+            raise InputError(f"{self._what}: made a batch of {', '.join(names)}; the first was of {', '.join(self.names)}.")
         self.names = names
         return tuple(given[name] for name in names)
 
 
 def stacked(records: Sequence[Any], leave_out: Collection[str] = ()) -> dict[str, Tensor]:
-    """Records that are mappings, as one tensor for each field: numbers as `torch.tensor` reads them, rows one below the other.
+    """Records that are mappings, as one tensor for each field that is not left out: numbers as `torch.tensor` reads them.
 
-    Args:
-        records: each from names to tensors, arrays, numbers or lists of numbers.
-        leave_out: fields that are not read.
     Raises:
         InputError: a field that cannot become a tensor, or whose tensors differ in shape or type; or records with other fields.
     """
-    keys = [key for key in records[0] if key not in leave_out]
+    names = [name for name in records[0] if name not in leave_out]
     for place, record in enumerate(records):
-        if not isinstance(record, Mapping) or {key for key in cast(Mapping[Any, Any], record) if key not in leave_out} != set(keys):
-            got = f"has {', '.join(map(str, record)) or 'no fields'}" if isinstance(record, Mapping) else f"is {type(record).__name__}"
-            raise InputError(
-                f"data: record {place} of a batch {got}; the first one has {', '.join(map(str, keys))}.",
-                remedy="give every record the same parts.",
-            )
-    return {key: _column(str(key), [record[key] for record in records]) for key in keys}
+        has = [name for name in record if name not in leave_out] if isinstance(record, Mapping) else [type(record).__name__]
+        if set(has) != set(names):
+            listed = ", ".join(map(str, names))
+            raise InputError(f"data: record {place} of a batch is of {', '.join(map(str, has))}; the first one is of {listed}.")
+    return {name: column(str(name), [record[name] for record in records]) for name in names}
 
 
-def as_rows(name: str, values: Any) -> Tensor | np.ndarray[Any, Any]:
-    """A field of all records: as it is if it is a tensor or an array, else what its entries are stacked to.
+def column(name: str, entries: Sequence[Any]) -> Tensor:
+    """The entries of a field, one below the other.
 
-    Args:
-        name: of the field.
-        values: one row for each record.
     Raises:
-        InputError: no such rows.
+        InputError: they are no numbers, or differ in shape or type.
     """
-    if isinstance(values, Tensor | np.ndarray):
-        return values
-    if not isinstance(values, list | tuple):
+    try:
+        rows = [torch.as_tensor(entry) for entry in entries]
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
-            f"data: field {name} is {type(values).__name__}; it needs a tensor or an array, with one row for each record.",
-            remedy="of a DatasetDict, or another mapping of data sets, give one: data['train']."
-            if hasattr(type(values), "__getitem__")
-            else None,
-        )
-    return _column(name, list(values)) if values else torch.zeros(0)
-
-
-def named(fields: object, parts: int) -> tuple[str, ...] | None:
-    """Names that were given to the parts of a source; None: none were.
-
-    Args:
-        fields: as they were given.
-        parts: how many there are to name.
-    Raises:
-        InputError: not one text for each part, or a name twice.
-    """
-    if fields is None:
-        return None
-    names = tuple(cast(Sequence[Any], fields)) if isinstance(fields, list | tuple) else ()
-    if len(names) != parts or len(set(names)) != parts or not all(isinstance(name, str) for name in names):
-        raise InputError(f"fields: got {fields!r}; it needs {parts} names, one for each part and none twice.")
-    return names
+            f"data: field {name} cannot become a tensor: its first entry is {type(entries[0]).__name__}.",
+            source="texts, missing values, or lists with parts of different kinds",
+            remedy=f"take it out: dataset.remove_columns([{name!r}]), or MapStyleSource(dataset, leave_out=[{name!r}]); or make numbers of "
+            "it beforehand.",
+        ) from error
+    kinds = [f"{row.dtype} of shape {tuple(row.shape)}" for row in rows]
+    for place, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"data: field {name} is {kind} in record {place} of a batch, and {kinds[0]} in the first.",
+                remedy="pad all to one length: MapStyleSource(dataset, collate=PadTo(length=..., by_name=True)), or give a DataLoader with "
+                "the collate_fn that pads.",
+            )
+    return torch.stack(rows) if rows else torch.zeros(0)
 
 
 def fields_of(source: Source) -> tuple[str, ...] | None:
@@ -126,11 +104,7 @@ def fields_of(source: Source) -> tuple[str, ...] | None:
 
 
 def refuse_fields(source: Source, what: str) -> Source:
-    """The source, if its records are (inputs, ..., target).
-
-    Raises:
-        InputError: their parts have names, and `what` goes by their places.
-    """
+    """The source, if its records are (inputs, ..., target); if their parts have names, an InputError: `what` goes by their places."""
     if (found := fields_of(source)) is not None:
         raise InputError(
             f"data: a record is a mapping with the keys {', '.join(found)}; {what} takes (features, target).",
@@ -139,74 +113,20 @@ def refuse_fields(source: Source, what: str) -> Source:
     return source
 
 
-AS_LONG = (_MASK, "token_type_ids", "position_ids", "special_tokens_mask")
-"""Entries of a tokeniser's record that are as long as its input_ids."""
-
-
-def require_one_width(batch: Mapping[str, Any], what: str) -> None:
-    """Refuse tokens whose mask, types or positions are of another length.
-
-    Args:
-        batch: name -> tensor.
-        what: made it, for the error.
-    Raises:
-        InputError: they disagree.
-    """
+def require_one_width(batch: Mapping[str, Tensor | np.ndarray[Any, Any]], what: str) -> None:
+    """Refuse tokens whose mask, types or positions are of another length."""
     tokens = batch.get("input_ids")
     if tokens is None or tokens.ndim != 2:
         return
     for key in AS_LONG:
         if key in batch and batch[key].ndim >= 2 and batch[key].shape[-1] != tokens.shape[1]:
-            raise InputError(
-                f"{what}: {key} has shape {tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}: they disagree in length.",
-                source="the data, the collate function, or the tokenizer's output",
-                remedy="pad all parts of a record alike.",
-            )
+            shapes = f"{tuple(batch[key].shape)}, and input_ids {tuple(tokens.shape)}"
+            raise InputError(f"{what}: {key} has shape {shapes}: they disagree in length.", remedy="pad all parts of a record alike.")
 
 
 def attending(batch: dict[str, Tensor], counted: Tensor) -> dict[str, Tensor]:
-    """The batch, in which rows of zeros that are no records attend: a row that attends to nothing is NaN in some kinds of attention.
-
-    Args:
-        batch: name -> tensor; its attention_mask is written to.
-        counted: shape (rows,), False for rows that are no records.
-    """
+    """The batch, in which rows of zeros that are no records (`counted` False) attend: in some kinds of attention a row without is NaN."""
     mask = batch.get(_MASK)
     if mask is not None and not bool(counted.all()):
         mask[~counted] = torch.ones((), dtype=mask.dtype, device=mask.device)
     return batch
-
-
-def _text(key: Any, what: str) -> str:
-    if not isinstance(key, str):
-        raise InputError(f"{what}: a batch has the key {key!r}; keys are names of the model's arguments.")
-    return key
-
-
-def _column(name: str, entries: list[Any]) -> Tensor:
-    rows = [_tensor(name, entry) for entry in entries]
-    first = rows[0]
-    for place, row in enumerate(rows):
-        if row.shape != first.shape:
-            raise InputError(
-                f"data: field {name} has shape {tuple(row.shape)} in record {place} of a batch, and {tuple(first.shape)} in the first.",
-                source="records that are stacked as they are",
-                remedy="pad all to one length: MapStyleSource(dataset, collate=PadTo(length=..., by_name=True)), or give a DataLoader with "
-                "the collate_fn that pads.",
-            )
-        if row.dtype != first.dtype:
-            raise InputError(f"data: field {name} is {row.dtype} in record {place} of a batch, and {first.dtype} in the first.")
-    return torch.stack(rows)
-
-
-def _tensor(name: str, entry: Any) -> Tensor:
-    try:
-        return torch.as_tensor(entry)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        ragged = isinstance(entry, list | tuple) and not any(isinstance(one, str | None) for one in entry)
-        raise InputError(
-            f"data: field {name} cannot become a tensor: it is {type(entry).__name__}{' with parts of different kinds' if ragged else ''}.",
-            source="a record that is a mapping",
-            remedy=f"take it out: dataset.remove_columns([{name!r}]), or MapStyleSource(dataset, leave_out=[{name!r}]); or make numbers of "
-            "it beforehand.",
-        ) from error

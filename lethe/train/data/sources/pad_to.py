@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,7 @@ class PadTo:
         source = MapStyleSource(dataset, collate=PadTo(length=128, values={"labels": -100}))
 
     A batch that is padded to its longest record lets that record change how far all the others are padded, and so their gradients wherever
-    the padding enters: in a mean over places, in a normalisation. Padded to one length, a record's row is a function of the record alone,
-    padding included; `fit` and `PrivacyEngine` take it as it is.
+    the padding enters: in a mean over places, in a normalisation. Padded to one length, a record's row is a function of the record alone.
 
     Args:
         length: of every padded entry, >= 1; public.
@@ -51,69 +50,44 @@ class PadTo:
 
     def __post_init__(self) -> None:
         require_whole("length", self.length, 1)
-        if self.side not in ("right", "left"):
-            raise InputError(f"side: got {self.side!r}; it needs 'right' or 'left'.")
-        if self.keys is not None:
-            object.__setattr__(self, "keys", tuple(self.keys))
-        for name in ("truncate", "by_name"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name}: got {getattr(self, name)!r}; it needs True or False.")
+        for name, allowed in (("side", ("right", "left")), ("truncate", (True, False)), ("by_name", (True, False))):
+            if not any(type(getattr(self, name)) is type(one) and getattr(self, name) == one for one in allowed):
+                raise InputError(f"{name}: got {getattr(self, name)!r}; it needs {allowed[0]!r} or {allowed[1]!r}.")
 
     def __call__(self, records: Sequence[Any]) -> Tensors | dict[str, Tensor]:
         """The batch: one tensor for each entry, shape (B, length, ...) or, of entries without a length, (B,)."""
-        if not records:
-            raise InputError("records: got none; a batch needs one at least.")
-        keys = self._keys(records[0])
-        columns = [[_entry(record, key) for record in records] for key in keys]
-        _require_alike(dict(zip(keys, columns, strict=True)))
-        made = tuple(self._column(key, column) for key, column in zip(keys, columns, strict=True))
-        if not self.by_name:
-            return made
-        if not isinstance(records[0], Mapping):
-            raise InputError(f"by_name: True, and a record is {type(records[0]).__name__}; only mappings have names.")
-        return dict(zip(map(str, keys), made, strict=True))
+        first = records[0] if records else ()
+        if not isinstance(first, Mapping) and (self.keys is not None or self.by_name):
+            raise InputError(f"keys, by_name: a record is {type(first).__name__}; only mappings have names.")
+        if not isinstance(first, Mapping | tuple | list):
+            records, first = [(record,) for record in records], (first,)
+        made: dict[Any, list[Tensor]] = {key: [] for key in self.keys or (first if isinstance(first, Mapping) else range(len(first)))}
+        for place, record in enumerate(records):
+            try:
+                row = {key: torch.as_tensor(record[key]) for key in made}
+            except (LookupError, TypeError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"data: record {place} of a batch has not the entries {', '.join(map(repr, made))}, or one is no tensor and no list of "
+                    f"numbers: {type(error).__name__}."
+                ) from error
+            for key in AS_LONG:
+                if key in row and "input_ids" in row and row[key].shape[:1] != row["input_ids"].shape[:1]:
+                    raise InputError(
+                        f"data: {key} and input_ids of record {place} of a batch disagree in length.", remedy="cut them alike."
+                    )
+            for key, tensor in row.items():
+                made[key].append(self._padded(key, tensor) if tensor.dim() else tensor)
+        if not made or not records:
+            raise InputError("records: got none, or without entries; a batch needs one at least.")
+        stacked = {str(key): torch.stack(rows) for key, rows in made.items()}
+        return stacked if self.by_name else tuple(stacked.values())
 
-    def _keys(self, record: Any) -> tuple[Any, ...]:
-        if isinstance(record, Mapping):
-            return tuple(record) if self.keys is None else self.keys
-        if self.keys is not None:
-            raise InputError(f"keys: got {self.keys!r}, and a record is {type(record).__name__}; only mappings have keys.")
-        return tuple(range(len(record))) if isinstance(record, tuple | list) else (None,)
-
-    def _column(self, key: Any, entries: list[Any]) -> Tensor:
-        try:
-            tensors = [torch.as_tensor(entry) for entry in entries]
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"data: entry {key!r} of a record is no tensor and no list of numbers: {error}.") from error
-        value = self.values.get(key, self.value)
-        return torch.stack([self._padded(key, tensor, value) if tensor.dim() else tensor for tensor in tensors])
-
-    def _padded(self, key: Any, tensor: Tensor, value: float) -> Tensor:
+    def _padded(self, key: Any, tensor: Tensor) -> Tensor:
         if len(tensor) > self.length and not self.truncate:
             raise InputError(
                 f"data: entry {key!r} of a record has {len(tensor)} places; it needs at most {self.length}.",
-                source="PadTo.length",
-                remedy="choose a larger length, by what is publicly known of the records; or truncate=True.",
+                remedy="choose a larger PadTo.length, by what is publicly known of the records; or truncate=True.",
             )
         kept = tensor[: self.length] if self.side == "right" else tensor[-self.length :]
-        padding = tensor.new_full((self.length - len(kept), *tensor.shape[1:]), value)
+        padding = tensor.new_full((self.length - len(kept), *tensor.shape[1:]), self.values.get(key, self.value))
         return torch.cat([kept, padding] if self.side == "right" else [padding, kept])
-
-
-def _require_alike(columns: Mapping[Any, list[Any]]) -> None:
-    """Refuse a record whose tokens and mask, types or positions are of several lengths, which padding would hide."""
-    for key in (key for key in AS_LONG if key in columns and "input_ids" in columns):
-        for tokens, others in zip(columns["input_ids"], columns[key], strict=True):
-            if isinstance(tokens, Sized) and isinstance(others, Sized) and len(tokens) != len(others):
-                raise InputError(
-                    f"data: of a record, {key} has {len(others)} places, and input_ids {len(tokens)}: they disagree in length.",
-                    source="the data, or the tokenizer's output",
-                    remedy="pad and cut all parts of a record alike.",
-                )
-
-
-def _entry(record: Any, key: Any) -> Any:
-    try:
-        return record if key is None else record[key]
-    except (KeyError, IndexError, TypeError) as error:
-        raise InputError(f"data: a record has no entry {key!r}, which the first of its batch has.") from error

@@ -1,14 +1,10 @@
-"""Parquet files: read in order with bounded memory, or by row groups when records are asked for out of order."""
+"""Parquet files, read with pyarrow by row groups."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,29 +13,16 @@ import torch
 from lethe.documents.strict import as_path
 from lethe.errors import InputError, MissingExtraError
 from lethe.train.core.samplers import Batch
-from lethe.train.data.sources.base import Tensors, require_batch, require_whole
-from lethe.train.data.sources.parquet_columns import chosen_columns
+from lethe.train.data.sources.base import Tensors, require_whole
 
-# Records read at a time when fewer are asked for: the way to a record inside a row group is then not one by one.
-_LEAST_CHUNK = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """One row group: its file, its place in the file, its first record and the number of its records."""
-
-    file: int
-    place: int
-    first: int
-    rows: int
+Array = np.ndarray[Any, Any]
 
 
 class ParquetSource:
-    """Records that are the rows of Parquet files, read with pyarrow.
+    """Records that are the rows of Parquet files; in memory are some row groups and a batch.
 
-    Consecutive slices, as cyclic and full batches ask for, stream through each file once a pass; in memory are about two batches. Records
-    asked for out of order come from whole row groups, of which `cached_groups` are kept: batches drawn at random touch nearly every row
-    group of a file, so each step may read all of it. For random designs on data larger than memory, .npy files are the better store.
+    Write row groups that fit into memory (`row_group_size`). Batches drawn at random touch nearly every row group of a file, so each step
+    may read all of it: for random designs on data larger than memory, .npy files are the better store.
 
     Args:
         paths: a .parquet file, a folder of them (in alphabetical order), or a list of files.
@@ -51,8 +34,6 @@ class ParquetSource:
         MissingExtraError: pyarrow is not installed.
     """
 
-    __slots__ = ("_cache", "_cached_groups", "_columns", "_cursor", "_files", "_firsts", "_groups", "_records")
-
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -61,19 +42,30 @@ class ParquetSource:
         cached_groups: int = 2,
     ) -> None:
         self._cached_groups = require_whole("cached_groups", cached_groups, 1)
-        listed = _listed(paths)
-        self._files = [_opened(path) for path in listed]
-        self._columns = chosen_columns(columns, [file.schema_arrow for file in self._files], [path.name for path in listed])
-        self._groups = list(_groups(self._files))
-        self._records = sum(group.rows for group in self._groups)
-        if self._records == 0:
+        self._files = _opened(paths)
+        listed = columns if isinstance(columns, list | tuple) else []
+        self._parts: list[tuple[str, ...]] = [
+            (part,) if isinstance(part, str) else tuple(part) if isinstance(part, list | tuple) else () for part in listed
+        ]
+        if not self._parts or not all(part and all(isinstance(name, str) for name in part) for part in self._parts):
+            raise InputError(
+                f"columns: got {columns!r}; it needs a list with a column's name, or a list of names, for each tensor.",
+                remedy='such as columns=[["height", "weight"], "label"].',
+            )
+        self._names = list(dict.fromkeys(name for part in self._parts for name in part))
+        schemas = {path: _only(self._names, path, file.schema_arrow) for path, file in self._files.items()}
+        (first, schema), *others = schemas.items()
+        if differing := [path for path, other in others if not other.equals(schema)]:
+            raise InputError(f"columns: those of {differing[0]} are of other types than those of {first}.")
+        self._arrays(schema.empty_table())  # refuses what holds no numbers
+        self._groups = [(file, group) for file in self._files.values() for group in range(file.metadata.num_row_groups)]
+        self._ends = np.cumsum([file.metadata.row_group(group).num_rows for file, group in self._groups], dtype=np.int64)
+        if not len(self):
             raise InputError("data: the Parquet files have no records; it needs at least one.")
-        self._firsts = [group.first for group in self._groups]
-        self._cache: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
-        self._cursor: _Cursor | None = None
+        self._cache: dict[int, Any] = {}
 
     def __len__(self) -> int:
-        return self._records
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def fetch(self, batch: Batch) -> Tensors:
         """The rows of a batch.
@@ -81,12 +73,12 @@ class ParquetSource:
         Raises:
             InputError: a value is missing, a list has another width, or the file can no longer be read.
         """
-        rows = require_batch(batch, self._records)
-        try:
-            arrays = self._in_order(rows) if isinstance(rows, slice) else self._anywhere(rows.numpy())
-        except (OSError, _arrow().ArrowException) as error:
-            raise InputError(f"data: the Parquet files can no longer be read: {error}.") from error
-        return tuple(torch.from_numpy(array) for array in arrays)
+        rows = np.array(range(len(self))[batch], dtype=np.int64) if isinstance(batch, slice) else batch.numpy()
+        groups = np.searchsorted(self._ends, rows, side="right")
+        places = rows - np.concatenate([[0], self._ends])[groups]
+        found = [self._group(group).take(places[groups == group]) for group in np.unique(groups).tolist()]
+        back = np.argsort(np.argsort(groups, kind="stable"))  # from the order of the groups to that of the batch
+        return tuple(map(torch.from_numpy, self._arrays(_arrow().concat_tables(found).take(back))))
 
     def column(self, name: str) -> list[Any]:
         """A whole column, such as ids of users, in the order of the records.
@@ -94,119 +86,65 @@ class ParquetSource:
         Raises:
             InputError: a file has no such column.
         """
-        for file in self._files:
-            if name not in file.schema_arrow.names:
-                raise InputError(f"data: no column {name!r}; the files have {', '.join(file.schema_arrow.names)}.")
-        return [value for file in self._files for value in file.read(columns=[name]).column(0).to_pylist()]
+        for path, file in self._files.items():
+            _only([name], path, file.schema_arrow)
+        return [value for file in self._files.values() for value in file.read(columns=[name]).column(0).to_pylist()]
 
-    def _in_order(self, rows: slice) -> list[np.ndarray[Any, Any]]:
-        if rows.stop == rows.start:
-            return self._columns.empty()
-        if not self._ahead(rows.start):
-            self._cursor = _Cursor(rows.start, self._chunks(rows.start, max(_LEAST_CHUNK, rows.stop - rows.start)))
-        assert self._cursor is not None  # made above, or ahead
-        try:
-            self._cursor.skip_to(rows.start)
-            return self._cursor.take(rows.stop - rows.start)
-        except BaseException:
-            self._cursor = None
-            raise
-
-    def _ahead(self, row: int) -> bool:
-        """Whether the cursor need only go on to reach a record: it is the next, or further on in the same row group."""
-        position = self._records if self._cursor is None else self._cursor.position
-        return position == row < self._records or (position < row and self._group_of(position) == self._group_of(row))
-
-    def _chunks(self, first: int, rows: int) -> Iterator[list[np.ndarray[Any, Any]]]:
-        """Arrays of at most `rows` records each, from record `first` to the last."""
-        start = self._group_of(first)
-        skipped = first - self._groups[start].first
-        for number, file in enumerate(self._files):
-            places = [group.place for group in self._groups[start:] if group.file == number]
-            if not places:
-                continue
-            for chunk in file.iter_batches(batch_size=rows, row_groups=places, columns=self._columns.names):
-                if skipped >= chunk.num_rows:
-                    skipped -= chunk.num_rows
-                    continue
-                yield self._columns.arrays(chunk.slice(skipped))
-                skipped = 0
-
-    def _anywhere(self, rows: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        if len(rows) == 0:
-            return self._columns.empty()
-        groups = np.searchsorted(np.asarray(self._firsts), rows, side="right") - 1
-        result: list[np.ndarray[Any, Any]] | None = None
-        for group in np.unique(groups).tolist():
-            arrays, here = self._group(group), groups == group
-            if result is None:
-                result = [np.empty((len(rows), *array.shape[1:]), dtype=array.dtype) for array in arrays]
-            for target, array in zip(result, arrays, strict=True):
-                target[here] = array[rows[here] - self._firsts[group]]
-        assert result is not None  # there is at least one row
-        return result
-
-    def _group(self, number: int) -> list[np.ndarray[Any, Any]]:
+    def _group(self, number: int) -> Any:
         if number not in self._cache:
+            file, group = self._groups[number]
             while len(self._cache) >= self._cached_groups:
-                self._cache.popitem(last=False)
-            group = self._groups[number]
-            self._cache[number] = self._columns.arrays(self._files[group.file].read_row_group(group.place, columns=self._columns.names))
-        self._cache.move_to_end(number)
+                del self._cache[next(iter(self._cache))]  # that was used the longest ago
+            try:
+                self._cache[number] = file.read_row_group(group, columns=self._names)
+            except (OSError, _arrow().ArrowException) as error:
+                raise InputError(f"data: the Parquet files can no longer be read: {error}.") from error
+        self._cache[number] = self._cache.pop(number)
         return self._cache[number]
 
-    def _group_of(self, row: int) -> int:
-        return bisect_right(self._firsts, row) - 1
+    def _arrays(self, table: Any) -> list[Array]:
+        values = {name: _values(name, table.column(name).combine_chunks()) for name in self._names}
+        if wrong := [name for part in self._parts for name in part if part[1:] and values[name].ndim > 1]:
+            raise InputError(f"columns: {wrong[0]!r} holds lists, which cannot stand side by side.", remedy="name it on its own.")
+        return [np.stack([values[name] for name in part], 1) if part[1:] else values[part[0]] for part in self._parts]
 
 
-class _Cursor:
-    """Takes consecutive records off a stream of chunks."""
-
-    __slots__ = ("_chunks", "_left", "position")
-
-    def __init__(self, position: int, chunks: Iterator[list[np.ndarray[Any, Any]]]) -> None:
-        self.position = position
-        self._chunks = chunks
-        self._left: list[np.ndarray[Any, Any]] | None = None
-
-    def take(self, rows: int) -> list[np.ndarray[Any, Any]]:
-        """The next `rows` records."""
-        return [np.concatenate(parts) for parts in zip(*self._pieces(rows), strict=True)]
-
-    def skip_to(self, position: int) -> None:
-        """Pass over the records before `position`."""
-        for _ in self._pieces(position - self.position):
-            pass
-
-    def _pieces(self, rows: int) -> Iterator[list[np.ndarray[Any, Any]]]:
-        while rows:
-            chunk = self._left if self._left is not None else next(self._chunks, None)
-            if chunk is None:
-                raise InputError(f"data: the Parquet files end {rows} records early.", remedy="keep them as they are while a run lasts.")
-            piece = [array[:rows] for array in chunk]
-            taken = len(piece[0])
-            self._left = [array[taken:] for array in chunk] if taken < len(chunk[0]) else None
-            self.position += taken
-            rows -= taken
-            yield piece
+def _only(names: list[str], path: str, schema: Any) -> Any:
+    """The schema of some columns, which the file must have once."""
+    for name in names:
+        if schema.names.count(name) != 1:
+            raise InputError(f"columns: got {name!r}; {path} has the columns {', '.join(schema.names)}.")
+    return _arrow().schema([(name, schema.field(name).type) for name in names])
 
 
-def _listed(paths: object) -> list[Path]:
-    many: list[Any] = list(paths) if isinstance(paths, Sequence) and not isinstance(paths, str | bytes) else [paths]
-    files = [as_path(path) for path in many]
+def _values(name: str, column: Any) -> Array:
+    """A column's numbers, shape (k,), or (k, width) of lists."""
+    listed = column.type.num_fields == 1
+    numbers = column.flatten() if listed else column
+    if column.null_count or numbers.null_count:
+        raise InputError(f"column {name!r}: a value is missing.", remedy="drop such rows, or fill them in without a look at other records.")
+    widths = importlib.import_module("pyarrow.compute").list_value_length(column).unique().to_pylist() if listed else []
+    if len(widths) > 1:
+        raise InputError(f"column {name!r} holds lists of {min(widths)} to {max(widths)} numbers; a batch needs lists of one width.")
+    values = np.array(numbers.to_numpy(zero_copy_only=False))
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"column {name!r} holds {column.type}, not numbers.", remedy="leave it out, or encode it first by a public rule.")
+    return values.reshape(len(column), *(widths or [0])) if listed else values
+
+
+def _opened(paths: Any) -> dict[str, Any]:
+    files = [as_path(path) for path in (paths if isinstance(paths, list | tuple) else [paths])]
     if len(files) == 1 and files[0].is_dir():
         files = sorted(files[0].glob("*.parquet"))
     if not files:
         raise InputError("data: got no Parquet file.", remedy="give a .parquet file, a folder of them, or a list of files.")
-    return files
-
-
-def _opened(path: Path) -> Any:
-    arrow = _arrow()
-    try:
-        return importlib.import_module("pyarrow.parquet").ParquetFile(path, memory_map=True)
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{path} cannot be read: {error}.", remedy="give a .parquet file.") from error
+    arrow, opened = _arrow(), {}
+    for path in files:
+        try:
+            opened[str(path)] = importlib.import_module("pyarrow.parquet").ParquetFile(path, memory_map=True)
+        except (OSError, arrow.ArrowException) as error:
+            raise InputError(f"{path} cannot be read: {error}.", remedy="give a .parquet file.") from error
+    return opened
 
 
 def _arrow() -> Any:
@@ -214,13 +152,3 @@ def _arrow() -> Any:
         return importlib.import_module("pyarrow")
     except ImportError as error:
         raise MissingExtraError("pyarrow is needed and not installed.", remedy='pip install "lethe-dp[train]"') from error
-
-
-def _groups(files: Sequence[Any]) -> Iterator[_Group]:
-    first = 0
-    for number, file in enumerate(files):
-        for place in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(place).num_rows
-            if rows:
-                yield _Group(file=number, place=place, first=first, rows=rows)
-                first += rows

@@ -54,8 +54,7 @@ class LogicalBatches:
     """
 
     def __init__(self, dataset: Sized, steps_per_epoch: int) -> None:
-        self.dataset = dataset
-        self.batch_size = None
+        self.dataset, self.batch_size = dataset, None
         self._steps_per_epoch = steps_per_epoch
         self._engine: Engine | None = None
         self._batches: Iterator[Any] = iter(())
@@ -87,11 +86,7 @@ class LogicalBatches:
         return {"given": self._given}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Nothing: `open` says where the run is.
-
-        Args:
-            state: of `state_dict`.
-        """
+        """Nothing: `open` says where the run is."""
 
     def drain(self) -> None:
         """After the last step: end the reading, so that what is saved at the end is saved."""
