@@ -110,20 +110,6 @@ def test_several_processes_train_as_one(processes: Processes) -> None:
         assert "fields: not the same in all processes" in str(refused)
 
 
-<<<<<<< HEAD
-def loop(data: Any, model: nn.Module, losses: Callable[[Any], Tensor], physical_size: int | None) -> Tensor:
-    engine = PrivacyEngine(make_network_run("poisson", noise_multiplier=1.0), seed=5, physical_size=physical_size)
-    own = torch.optim.Adam(model.parameters())
-    _, optimizer, batches = engine.make_private(module=model, optimizer=own, losses=losses, data=data)
-    for batch in batches:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    return flat(model)
-
-
-=======
->>>>>>> data
 @pytest.mark.nightly(by_day="test_mappings_train_as_tuples_do_bit_for_bit")
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
@@ -139,15 +125,9 @@ def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None
         return flat(model)
 
     network, named = make_network(), ByName()
-<<<<<<< HEAD
-    tuples = loop(make_data(), network, lambda batch: CROSS_ENTROPY(network(batch[0]), batch[1]), physical_size)
-    with pytest.warns(LetheWarning, match="ignored are batch_size=3, shuffle=True"):
-        mappings = loop(loader(), named, lambda batch: own_loss(named(batch["features"]), batch), physical_size)
-=======
     tuples = trained(network, lambda batch: CROSS_ENTROPY(network(batch[0]), batch[1]), make_data())
     with pytest.warns(LetheWarning, match="ignored are batch_size=3, shuffle=True"):
         mappings = trained(named, lambda batch: CROSS_ENTROPY(named(batch["features"]), batch["label"]), loader())
->>>>>>> data
     assert torch.equal(tuples, mappings)
 
 
@@ -159,46 +139,10 @@ def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physi
     run = make_network_run("poisson", noise_multiplier=1.0)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-<<<<<<< HEAD
-        fitted = fit(WithLoss(), None, by_name(), run, seed=5, physical_size=physical_size)
-    # Records are clipped to some 1e-11 less, a margin for sums in float64 (sum_error.py).
-    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-11, atol=1e-12)
-    assert fitted.report.gradients == ("fast" if physical_size == 1 else "vmap")  # alone the model's mean is the record's
-    assert [one.category for one in said] == ([] if physical_size == 1 else [RecordByRecordWarning])
-    by_record = fit(WithLoss("none"), None, by_name(), run, seed=5, physical_size=physical_size)
-    torch.testing.assert_close(flat(by_record.model), expected, rtol=1e-11, atol=1e-12)
-    assert by_record.checked == ("checked" if physical_size != 1 else fitted.checked)
-
-
-class Elsewhere(WithLoss):
-    """Its outputs hold another thing than a loss."""
-
-    def __init__(self, found: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.found = found
-
-    def forward(self, features: Tensor, label: Tensor | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return SimpleNamespace(loss=self.found(self.inner(features)))
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (lambda logits: None, "its outputs hold no loss: SimpleNamespace"),
-        (lambda logits: 1.0, "its outputs hold no loss"),
-        (lambda logits: logits, "the model's own has shape"),
-        (lambda logits: logits[:1, 0].expand(2), "the model's own has shape"),
-    ],
-)
-def test_outputs_without_a_loss_are_refused(found: Callable[[Tensor], Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit(Elsewhere(found), None, by_name(), make_network_run("cyclic", noise_multiplier=1.0))
-=======
         fitted = fit(WithLoss(reduction), None, by_name(), run, seed=5, physical_size=physical_size)
     torch.testing.assert_close(flat(fitted.model), of_tuples(run), rtol=1e-6, atol=1e-9)
     alone = reduction == "mean" and physical_size != 1
     assert [one.category for one in said if one.category is RecordByRecordWarning] == ([RecordByRecordWarning] if alone else [])
->>>>>>> data
 
 
 def anything(**given: Tensor) -> Tensor:

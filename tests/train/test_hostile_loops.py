@@ -142,7 +142,7 @@ def test_a_batch_that_is_kept_for_the_next_is_refused() -> None:
         kept.append(rows.detach().clone())
         return rows + kept[-2][:1] if len(kept) > 1 else rows
 
-    with pytest.raises(LetheError, match="keeps what it saw|depends on the other records"):
+    with pytest.raises(LetheError, match=r"keeps what it saw|depends on the other records"):
         in_a_loop(within)
 
 

@@ -112,7 +112,7 @@ def test_a_loss_that_begins_to_mix_later_is_found_in_a_later_look(train: Callabl
         batches[0] += len(targets) > 1
         return (centred if batches[0] > 5 else CROSS_ENTROPY)(outputs, targets)
 
-    with pytest.raises(LetheError, match="depends on the other records|keeps what it saw"):
+    with pytest.raises(LetheError, match=r"depends on the other records|keeps what it saw"):
         train(later)
 
 

@@ -43,49 +43,44 @@ _MADE = {"resumed", "_average", "_batch", "_broken", "_clipper", "_counted", "_h
 class PrivacyEngine(LoopState):
     r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
-            engine = PrivacyEngine(run, physical_size=64)
-            model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=dataset)
-            for batch in loader:
-                engine.backward(batch)
-                optimizer.step()
-                optimizer.zero_grad()
-            certificate = lethe.certify(engine.record(), delta=1e-5)
+        engine = PrivacyEngine(run, physical_size=64)
+        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=dataset)
+        for batch in loader:
+            engine.backward(batch)
+            optimizer.step()
+            optimizer.zero_grad()
+        certificate = lethe.certify(engine.record(), delta=1e-5)
 
-        `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
-        $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
-        nothing and may be called after each. An empty Poisson batch comes as one row of zeros that does not count (`counted`), and takes its
-        noisy step like any other.
+    `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
+    $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
+    nothing and may be called after each. An empty Poisson batch comes as one row of zeros that does not count (`counted`), and takes its
+    noisy step like any other.
 
-        Refused, with the reason: a step without `backward`, or beside `loss.backward()`; a batch that is left out or used twice; gradients
-        that are gone; a step beyond the run; trained parameters that anything but `optimizer.step()` writes to. What the optimiser's step, its
-        own hooks included, and gradient clipping make of noisy gradients is their own affair.
+    Refused, with the reason: a step without `backward`, or beside `loss.backward()`; a batch that is left out or used twice; gradients
+    that are gone; a step beyond the run; trained parameters that anything but `optimizer.step()` writes to. What the optimiser's step, its
+    own hooks included, and gradient clipping make of noisy gradients is their own affair.
 
-        In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch. What is refused in one
-        ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record`
-        and `recorded_run` together.
+    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch. What is refused in one
+    ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record`
+    and `recorded_run` together.
 
-        The function of the losses is compared with single records in some batches, as in `fit`. `declared` says, statement by statement, what
-        the certificate rests on and nobody checked: what the loop does to a batch before `backward`; where training begins (the model's weights
-        and the optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
+    The function of the losses is compared with single records in some batches, as in `fit`. `declared` says, statement by statement, what
+    the certificate rests on and nobody checked: what the loop does to a batch before `backward`; where training begins (the model's weights
+    and the optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
 
-        Not seen from here: an optimiser that looks at private data besides its gradients, or whose state somebody writes to; and what else a
-        loop computes from the data and tells (a training loss that is printed is not certified).
+    Not seen from here: an optimiser that looks at private data besides its gradients, or whose state somebody writes to; and what else a
+    loop computes from the data and tells (a training loss that is printed is not certified).
 
-        Args:
-            run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-    <<<<<<< HEAD
-            clip_groups, method, physical_size, ema, prefetch, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as
-                for `fit`; the moving average is `engine.averaged`.
-    =======
-            clip_groups, method, physical_size, ema, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
-                `fit`; the moving average is `engine.averaged`.
-    >>>>>>> data
-            checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
-                (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
-            callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
-            ledger: as for `fit`; reserved in `make_private`, and settled when the loop is asked for its record or its recorded run.
-        Raises:
-            InputError: see `make_private`, which checks everything.
+    Args:
+        run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
+        clip_groups, method, physical_size, ema, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
+            `fit`; the moving average is `engine.averaged`.
+        checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
+            (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
+        callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
+        ledger: as for `fit`; reserved in `make_private`, and settled when the loop is asked for its record or its recorded run.
+    Raises:
+        InputError: see `make_private`, which checks everything.
     """
 
     @in_other_words
