@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -57,7 +58,10 @@ def stepping(make: Callable[[], nn.Module], run: lethe.Run) -> Iterator[float]:
     engine = PrivacyEngine(run, isolation="declared")
     criterion = nn.CrossEntropyLoss(reduction="none")
     own = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = lambda batch: criterion(model(batch[0]), batch[1])
+
+    def losses(batch: Any) -> torch.Tensor:
+        return criterion(model(batch[0]), batch[1])
+
     model, optimizer, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=data)
     begun = time.process_time()
     for batch in loader:

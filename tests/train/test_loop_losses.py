@@ -1,4 +1,4 @@
-"""Losses in loops of one's own and in `fit`: counts of the batch, kept batches and switches are refused, and what is not seen is declared."""
+"""Losses in loops of one's own and in `fit`: counts of the batch, kept batches and switches are refused; the rest is declared."""
 
 from __future__ import annotations
 

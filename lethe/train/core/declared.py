@@ -28,8 +28,8 @@ USERS = (
 )
 WORKERS = "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
 LOOP = (
-    "what the loop does to a batch between the loader and engine.backward keeps records apart, and each batch is used in its own step alone: "
-    "none is kept, or replayed, for another"
+    "what the loop does to a batch between the loader and engine.backward keeps records apart, and each batch is used in its own step "
+    "alone: none is kept, or replayed, for another"
 )
 ORDER = "the losses of a batch stand in the order of its rows: whose each of them is, is known by its row alone"
 UNCHECKED = "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
