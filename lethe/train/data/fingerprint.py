@@ -106,12 +106,12 @@ def _hash(text: bytes, key: str) -> str:
 def _refuse_neighbours(source: Source, places: Sequence[int], key: str, parts: int) -> None:
     """Refuse records that are always the same after the same record, and others after another: what is random is not the same."""
     few = places[:: max(1, len(places) // 8)]
-    rounds = 2 + 16 // len(few)
-    read = [_hashes(source, order, key, parts) for order in [few, few[::-1]] * rounds]
-    seen = [[found[place] for place in few[1:]] for found in read]  # the first one has had yet another before it
-    if seen[0] != seen[1] and seen == seen[:2] * rounds:
+    turned = [number.bit_count() % 2 == 1 for number in range(8 + 16 // len(few))]  # what changes with each reading has no such rhythm
+    read = [_hashes(source, few[::-1] if back else few, key, parts) for back in turned]
+    seen = [[found[place] for place in few[1:-1]] for found in read]  # at the ends it is left to the order before what was read before
+    if seen[0] != seen[1] and seen == [seen[back] for back in turned]:
         raise InputError(
             "data: a record is another when another record was read before it.",
-            source="the check of the data: some records, read in two orders in turn",
+            source="the check of the data: some records, read in two orders",
             remedy="make record i of record i alone: keep nothing of the record before in the data set.",
         )
