@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from typing import Any
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
