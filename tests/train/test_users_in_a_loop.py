@@ -111,8 +111,8 @@ def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> 
         before = flat(loop.model)
         loop.whole()
         moved.append(flat(loop.model) - before)
-    assert float(moved[0].norm()) == pytest.approx(0.5 * 0.4, rel=1e-12)  # the record's gradient is longer than C
-    torch.testing.assert_close(moved[1], moved[0], rtol=1e-10, atol=1e-12)
+    assert float(moved[0].norm()) == pytest.approx(0.5 * 0.4, rel=1e-8)  # the record's gradient is longer than C
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-8, atol=1e-12)
     seldom = users_run(batches={"design": "poisson", "size": 1}, steps=30, noise_multiplier=0.0)
     loop = Loop(seldom, users=IDS, **SEEDED)
     empty = 0

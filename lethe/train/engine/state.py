@@ -51,6 +51,7 @@ class LoopState:
         self._device, self._fields = self._parameters[0].device, fields_of(ready.source)
         self._recorder = Recorder(ready.run, seeded=ready.seeded)
         self._held = HeldParameters(ready.named, "optimizer.step()", ready.placement)
+        noise: dict[str, Any] = kept_noise(ready.noise)
         self.resumed = self._kept.begin(
             Training(
                 named=ready.named,
@@ -60,7 +61,7 @@ class LoopState:
                 recorder=self._recorder,
                 held=self._held,
                 untouched=MovedState(ready.clipper.model),
-                **kept_noise(ready.noise),
+                **noise,
             )
         )
         self._held.keep()  # from now on a change of parameters is the user's

@@ -93,7 +93,8 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                heard, several, divisor, steps = told if told else None, workers.several, run.batch_size, run.total_steps
+                heard, divisor, steps = told if told else None, run.batch_size, run.total_steps
+                several = workers.several or placement.sharded
                 for step, records, found in steps_of(clipper, stream, device, held, budget, heard, placement=placement):
                     sums = placement.add_up(found) if several else found
                     del found
