@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("lightning")
 
-from lightning_modules import DELTA, RECORDS, Classifier, data, fitted, flat, network, run_of
+from lightning_modules import COLUMNS, DELTA, RECORDS, Classifier, data, fitted, flat, network, run_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,7 +28,9 @@ pytestmark = [
 
 
 class Augmented(Dataset[Any]):
-    """Each record is read as it is, and the other way round, in turns: any two reads one after the other are both views."""
+    """Each record is read as it is, and the other way round, in turns: any two reads one after the other are both views.
+
+    What is added is next to nothing, and random, as augmentation is."""
 
     def __init__(self) -> None:
         self.reads = [0] * RECORDS
@@ -39,7 +41,8 @@ class Augmented(Dataset[Any]):
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
         self.reads[place] += 1
-        return self.features[place].flip(0) if self.reads[place] % 2 else self.features[place], self.labels[place]
+        view = self.features[place].flip(0) if self.reads[place] % 2 else self.features[place]
+        return view + 1e-8 * torch.rand(COLUMNS), self.labels[place]
 
 
 class Plain(Classifier):

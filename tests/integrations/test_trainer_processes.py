@@ -124,7 +124,7 @@ def test_views_are_those_of_fit(tmp_path: Path) -> None:
     """As `fit(views=2)`: one gradient of the mean loss of both, clipped once."""
 
     class Augmented(torch.utils.data.Dataset[Any]):
-        """Reads of record i alternate between two texts."""
+        """Reads of record i alternate between two texts; a token that is not attended to is random, as augmentation is."""
 
         def __init__(self) -> None:
             self.reads = [0] * 24
@@ -135,7 +135,12 @@ def test_views_are_those_of_fit(tmp_path: Path) -> None:
 
         def __getitem__(self, place: int) -> dict[str, Any]:
             self.reads[place] += 1
-            return {**self.data[self.reads[place] % 2][place], "labels": self.data[0][place]["labels"]}
+            text, masked = self.data[self.reads[place] % 2][place], int(torch.randint(1, 40, ()))
+            return {
+                "input_ids": [*text["input_ids"], masked],
+                "attention_mask": [*text["attention_mask"], 0],
+                "labels": self.data[0][place]["labels"],
+            }
 
     run = run_of(steps=3, batches=lethe.Cyclic(size=8), clip_norm=0.3, step_size=0.1)
     sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
