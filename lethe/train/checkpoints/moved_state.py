@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clip.kept_state import digests
+from lethe.train.clip.check.kept_state import digests
 
 
 class MovedState:

@@ -2,7 +2,9 @@
 
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, Group, Method
-from lethe.train.clip.parts import OuterProducts, Part, Rows, TokenRows
+from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.rules.registry import register_rule
 from lethe.train.clip.rules.rule import Call
 

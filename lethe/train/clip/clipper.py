@@ -4,49 +4,29 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
-from lethe.train.clip.batch import records_of, rows_of
-from lethe.train.clip.check import Look, Schedule
-from lethe.train.clip.fast import LAYOUTS, Gradients, Recording, recorded
+from lethe.train.clip.batch import records_of
+from lethe.train.clip.check.kept_state import Attributes
+from lethe.train.clip.check.look import Look, Schedule
 from lethe.train.clip.full_precision import full_precision
-from lethe.train.clip.grouping import Table
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
-from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, one_by_one
-from lethe.train.clip.kept_state import Attributes
-from lethe.train.clip.layers import Layer, layers_of
-from lethe.train.clip.memory import Memory, limit_of
-from lethe.train.clip.parts import Rows
-from lethe.train.clip.refusals import refuse_model
+from lethe.train.clip.parts.grouping import Table
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums
-from lethe.train.core.comparison import FAILURES, coarser, first_line
+from lethe.train.clip.ways.fast import LAYOUTS, Gradients
+from lethe.train.clip.ways.isolated import Losses
+from lethe.train.clip.ways.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
+from lethe.train.core.comparison import FAILURES, first_line
 
 ISOLATIONS = ("checked", "enforced", "declared")
 """How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
-
-FAST, VMAP, ALONE = "fast", "vmap", "alone"
-
-# Numbers of gradients that vmap forms at a time: 64 MiB of float32; on a GPU 1 GiB.
-_FORMED, _FORMED_ON_GPU = 2**24, 2**28
-
-
-class Way(NamedTuple):
-    """How the gradients of a batch's records are computed.
-
-    Args:
-        name: "fast", "vmap" or "alone".
-        layout: of the fast way, see `fast.LAYOUTS`.
-    """
-
-    name: str
-    layout: str = LAYOUTS[0]
 
 
 class _Differs(Exception):
@@ -81,7 +61,6 @@ class Clipper:
         isolation: as given.
         ways: the names of the ways that were taken so far.
         checked: whether a batch was compared.
-        precision: the coarsest type of number that layers have computed in.
 
     Raises:
         InputError: an argument is none of these, or the model mixes records by what its modules are (`refuse_model`).
@@ -110,15 +89,18 @@ class Clipper:
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()
         self.checked = False
-        self.precision = torch.float64
         self._sums = ClippedSums(shorter(self.groups, margin), self.method)
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
-        self._schedule, self._gradient_memory = Schedule(), gradient_memory
+        self._schedule = Schedule()
         self._attributes: Attributes | None = None
-        self._modules: list[nn.Module] = []
-        self._known: list[object] = []
-        self._survey()
+        self._gradients = RecordGradients(model, losses, gradient_memory)
+        self._refuse_ungrouped()
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The coarsest type of number that layers have computed in."""
+        return self._gradients.precision
 
     @property
     def bound(self) -> float:
@@ -170,7 +152,8 @@ class Clipper:
         records = records_of(batch)
         if not records:
             return torch.zeros(0)
-        self._survey()
+        if self._gradients.survey():
+            self._refuse_ungrouped()
         torch.clear_autocast_cache()  # of weights as they were before the last step, where one autocast is around all steps
         # What `torch.compile` compiled runs as it was written, so that its layers are called.
         eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
@@ -186,7 +169,7 @@ class Clipper:
         collated: Mapping[int, Any],
     ) -> Tensor:
         look = None
-        if self.isolation == "checked" and self._schedule.due(records, self._state):
+        if self.isolation == "checked" and (self._schedule.due(records, self._gradients.state) or collated):
             look = self._look(batch, counted, collated)
         reason, tried = "", list(self._tried)
         while True:
@@ -208,14 +191,14 @@ class Clipper:
                     raise
                 reason = reason or first_line(error)
                 self._tried.pop(0)
-                while self._tried[0].name == way.name and not self._ambiguous:
+                while self._tried[0].name == way.name and not self._gradients.ambiguous:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
                     try:
                         if look is not None:
-                            look.refuse_padded(self.precision)
-                            look.refuse_mixed(self.precision)
+                            look.refuse_padded(self._gradients.precision)
+                            look.refuse_mixed(self._gradients.precision)
                             look.after()
                     except LetheError:
                         self._again(tried)
@@ -227,38 +210,13 @@ class Clipper:
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
-        if not self._sums.begun:
-            self._survey()
-        return self._sums.take(list(self._names))
+        if not self._sums.begun and self._gradients.survey():
+            self._refuse_ungrouped()
+        return self._sums.take(list(self._gradients.names))
 
-    # The model as it is now.
-
-    def _survey(self) -> None:
-        """Look at the model anew where other parameters are trained, or other modules are in training mode."""
-        if self._known == self._told():
-            return
-        refuse_model(self.model)
-        self._modules = list(self.model.modules())
-        self._known = self._told()
-        self._names = {parameter: name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
-        self._layers: list[Layer] = layers_of(self.model)
-        for parameter in self.model.parameters():
-            if parameter.is_floating_point():
-                self.precision = coarser(self.precision, parameter.dtype)
-        self._state = (tuple(self._names.values()), tuple(module.training for module in self._modules))
-        self._device = next(iter(self._names)).device
-        self._limit = limit_of(self._gradient_memory, self._device)
-        for name in self._names.values():
+    def _refuse_ungrouped(self) -> None:
+        for name in self._gradients.names.values():
             group_of(name, self.groups)
-
-    def _told(self) -> list[object]:
-        trained, training = list[int](), list[bool]()
-        for module in self._modules:
-            training.append(module.training)
-            for parameter in module._parameters.values():
-                if parameter is not None and parameter.requires_grad:
-                    trained.append(id(parameter))
-        return [trained, training]
 
     # The check.
 
@@ -269,7 +227,7 @@ class Clipper:
         if not usable:
             return None
         try:
-            return Look(self.model, self._one_each, self._names, batch, usable, collated, self._attributes)
+            return Look(self.model, self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes)
         except FAILURES as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
@@ -287,7 +245,7 @@ class Clipper:
         """Whether a way fails again: what came and went, such as memory that was short, is no reason to leave it."""
         try:
             if way.name == FAST:
-                self._gradients(way, batch, records, None)
+                self._gradients.together(way, batch, records, None)
         except FAILURES:
             return True
         return way.name != FAST
@@ -302,14 +260,14 @@ class Clipper:
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
         if look is not None:
-            look.refuse_padded(self.precision)
+            look.refuse_padded(self._gradients.precision)
         own = list(range(records)) if counted is None else counted.nonzero()[:, 0].tolist()
         groups = [[record] for record in own] if units is None else [list(rows) for rows in units]
         told: Tensor | None = None
-        for rows, parts, losses in self._isolated(way, batch, groups):
+        for rows, parts, losses in self._gradients.apart(way, batch, groups):
             if look is not None and units is None and not look.random and way.name == VMAP:
                 self._require(way, look, parts, losses[1], rows)
-            self._sums.add(parts, self._names, losses[0], None)
+            self._sums.add(parts, self._gradients.names, losses[0], None)
             told = torch.zeros(records, dtype=losses[1].dtype, device=losses[1].device) if told is None else told
             told[rows] = losses[1]
         return torch.zeros(records) if told is None else told
@@ -318,116 +276,29 @@ class Clipper:
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
         if look is not None and look.random:
-            told = look.same_draws(records, lambda: self._gradients(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1])
+            told = look.same_draws(
+                records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
+            )
             self._require(way, look, *told, range(records))
-        parts, losses = self._gradients(way, batch, records, units)
+        parts, losses = self._gradients.together(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:
                 self._require(way, look, parts, losses, range(records))
             else:
-                self._require(way, look, *self._gradients(way, batch, records, None), range(records))
+                self._require(way, look, *self._gradients.together(way, batch, records, None), range(records))
         if units is None:
-            self._sums.add(parts, self._names, losses, counted)
+            self._sums.add(parts, self._gradients.names, losses, counted)
             return losses
         table = Table([list(rows) for rows in units], losses.device)
         grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
-        self._sums.add(grouped, self._names, table(losses).sum(1), None)
+        self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
         return losses
 
     def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True
         with torch.no_grad():
-            said = look.difference(parts, losses, rows, self.precision)
+            said = look.difference(parts, losses, rows, self._gradients.precision)
         if way.name == FAST and not said:
-            said = look.apart(losses, self.precision, side_by_side=way.layout == LAYOUTS[1])
+            said = look.apart(losses, self._gradients.precision, side_by_side=way.layout == LAYOUTS[1])
         if said:
             raise _Differs(said)
-
-    def _gradients(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
-        """One forward and one backward pass for all records."""
-        recording = Recording(records, way.layout, Memory(self._limit), self._device)
-        self._ambiguous = True
-        try:
-            with recorded(self._layers, recording, list(self._names)):
-                losses = self._one_each(batch)
-                weighted = losses if units is None else losses * _shares(units, losses)
-                with torch.autocast(losses.device.type, enabled=False):
-                    if losses.requires_grad:
-                        weighted.sum().backward()
-                    parts = recording.gradients()
-        finally:
-            self._ambiguous = recording.ambiguous
-        if recording.precision != torch.float64:
-            self.precision = coarser(self.precision, recording.precision)
-        return parts, losses.detach()
-
-    def _isolated(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
-        """Rows, the gradients of their units, and the losses of units and of rows."""
-        trained = list(self._names)
-        if way.name == VMAP:
-            numbers = sum(parameter.numel() for parameter in trained)
-            size = max(1, (_FORMED if self._device.type == "cpu" else _FORMED_ON_GPU) // max(1, numbers))
-            for units in _chunks(groups, size):
-                rows = [row for unit in units for row in unit]
-                parts, values = by_vmap(self.model, self._one_each, trained, rows_of(batch, rows))
-                values = values.detach()
-                if len(rows) == len(units):
-                    yield rows, parts, (values, values)
-                    continue
-                ends = torch.tensor([len(unit) for unit in units]).cumsum(0).tolist()
-                table = Table([list(range(end - len(unit), end)) for unit, end in zip(units, ends, strict=True)], values.device)
-                counts = torch.tensor([len(unit) for unit in units], device=values.device)
-                means = {
-                    parameter: Rows(part.grouped(table).rows() / counts.view(-1, *[1] * parameter.dim()))
-                    for parameter, part in parts.items()
-                }
-                yield rows, means, (table(values).sum(1) / counts, values)
-            return
-        for unit in groups:
-            summed, values = None, []
-            for row in unit:
-                gradient, value = gradient_of(self._one_each, trained, rows_of(batch, slice(row, row + 1)))
-                values.append(value)
-                summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
-            assert summed is not None
-            losses = torch.cat(values)
-            yield unit, one_by_one(summed, 1 / len(unit)), (losses.mean(0, keepdim=True), losses)
-
-    def _one_each(self, batch: Any) -> Tensor:
-        """The losses of a batch.
-
-        Raises:
-            InputError: they are not one a record.
-        """
-        losses, records = self.losses(batch), records_of(batch)
-        if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
-            losses = losses[:, 0]
-        if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
-            got = f"shape {tuple(losses.shape)}, {losses.dtype}" if isinstance(losses, Tensor) else type(losses).__name__
-            raise InputError(
-                f"losses: got {got}; it needs shape ({records},), one loss a record: a mean hides the records.",
-                source="the loss of a batch",
-                remedy='compute the loss with reduction="none", and average over positions within a record only: '
-                "losses.reshape(records, -1).mean(1).",
-            )
-        return losses
-
-
-def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
-    """1 over the number of rows of each row's unit."""
-    shares = torch.zeros(len(like))
-    for rows in units:
-        shares[list(rows)] = 1 / len(rows)
-    return shares.to(like)
-
-
-def _chunks(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
-    """Units together, of up to so many rows, or one."""
-    chunk: list[list[int]] = []
-    for unit in groups:
-        if chunk and sum(map(len, chunk)) + len(unit) > size:
-            yield chunk
-            chunk = []
-        chunk.append(unit)
-    if chunk:
-        yield chunk

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, Method, clip_weights, group_of
-from lethe.train.clip.parts import Part, Rows
+from lethe.train.clip.parts.part import Part, Rows
 
 # Parameters whose rows are measured and added as one: of so many numbers at most.
 _SMALL = 2**14

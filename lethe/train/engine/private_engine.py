@@ -21,7 +21,7 @@ from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
-from lethe.train.clip.isolated import Losses
+from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer

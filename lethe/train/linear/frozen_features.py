@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.kept_state import digests
+from lethe.train.clip.check.kept_state import digests
 from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.data import as_source

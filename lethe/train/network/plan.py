@@ -13,8 +13,8 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clip import METHODS, Clipper, Group
 from lethe.train.clip.groups import as_groups
-from lethe.train.clip.isolated import Losses
 from lethe.train.clip.sum_error import margin_of
+from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup

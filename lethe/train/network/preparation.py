@@ -10,7 +10,7 @@ from torch import nn
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
 from lethe.train.clip import Clipper
-from lethe.train.clip.isolated import Losses
+from lethe.train.clip.ways.isolated import Losses
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source

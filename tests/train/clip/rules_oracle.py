@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from lethe.train.clip.fast import Recording, recorded
-from lethe.train.clip.grouping import Table
-from lethe.train.clip.layers import layers_of
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import Part
+from lethe.train.clip.parts.grouping import Table
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.part import Part
+from lethe.train.clip.ways.fast import Recording, recorded
+from lethe.train.clip.ways.layers import layers_of
 
 Outputs = Callable[[Any], Tensor | Sequence[Tensor]]
 """Of a batch, records first, to one or more tensors, records first."""

@@ -11,10 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lethe.train.clip import METHODS, Clipper, groups, in_float64, parts
+from lethe.train.clip import METHODS, Clipper, groups, in_float64
 from lethe.train.clip.in_float64 import squares_of
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import CANCELLED, OuterProducts, Part, Rows, Several, TokenRows
+from lethe.train.clip.parts import outer_products, several
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.part import CANCELLED, Part, Rows
+from lethe.train.clip.parts.several import Several
+from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.rules import convolution
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
@@ -86,11 +90,11 @@ def cancelling(kind: str, positions: int, power: float, rest: float) -> Tensor:
 
 def never_formed(monkeypatch: pytest.MonkeyPatch, *, sums_too: bool = False) -> None:
     """As in layers too large for it."""
-    monkeypatch.setattr(parts, "forming", lambda *_: (False, False))
+    monkeypatch.setattr(outer_products, "forming", lambda *_: (False, False))
     monkeypatch.setattr(convolution, "forming", lambda *_: (False, False))
-    monkeypatch.setattr(parts, "_FORMED", 0)
+    monkeypatch.setattr(several, "FORMED", 0)
     if sums_too:
-        monkeypatch.setattr(parts, "_FEW", 10**9)
+        monkeypatch.setattr(outer_products, "_FEW", 10**9)
 
 
 CASES = {"linear": (2, 3, 8, 30), "tied": (2,), "head": (2,), "embedding": (4,), "conv1": (6, 60), "conv3": (12, 40)}
@@ -142,7 +146,7 @@ def test_what_is_formed_for_the_sum_is_made_no_longer_than_what_was_measured(mon
     batch[RECORD, 31] = batch[RECORD, 1] * torch.tensor([1.0] * WIDTH + [-1.0] * WIDTH)
     batch = batch[RECORD : RECORD + 1]
     assert 0.999 < float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 <= 1
-    monkeypatch.setattr(parts, "no_longer", lambda weights, measured, formed: in_float64.weighed(weights, formed))
+    monkeypatch.setattr(outer_products, "no_longer", lambda weights, measured, formed: in_float64.weighed(weights, formed))
     assert float(added(Cotangents("linear"), batch, 1e-9, memory=0).norm()) / 1e-9 > 1.001
 
 

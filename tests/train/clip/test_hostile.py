@@ -186,7 +186,7 @@ def test_padding_that_leaks_is_found_by_records_that_were_collated_alone() -> No
     padded = whole * (torch.arange(6) < lengths[:, None])
     model = Words()
     clipper = Clipper(model, lambda batch: squares(model(batch)))
-    with pytest.raises(InputError, match="depends on the other records"):
+    with pytest.raises(InputError, match="depends on how far its batch is padded"):
         clipper.add(padded, collated={record: padded[record : record + 1, : int(lengths[record])] for record in range(RECORDS)})
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_oracle import check, fast_parts, folded, losses_of
 from torch import Tensor, nn
 
-from lethe.train.clip.parts import Rows
+from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules import convolution
 from lethe.train.clip.rules.convolution import Correlations
 

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.train.clip import METHODS, Clipper, Group, parts
+from lethe.train.clip import METHODS, Clipper, Group
 from lethe.train.clip.in_float64 import CHAIN
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import CANCELLED, OuterProducts, Rows
+from lethe.train.clip.parts import outer_products
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.part import CANCELLED, Rows
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
 from lethe.train.clip.sums import ClippedSums
 
@@ -71,7 +73,7 @@ def test_no_order_of_additions_is_off_by_more(records: int) -> None:
 @pytest.mark.parametrize("positions", [2, 8])
 def test_records_that_cancel_put_the_sum_off_by_no_more_than_is_counted(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many terms of as long lengths as are let through, which all round one way, in one product."""
-    monkeypatch.setattr(parts, "forming", lambda *_: (False, False))
+    monkeypatch.setattr(outer_products, "forming", lambda *_: (False, False))
     records = 3 * CHAIN
     x, g = torch.full((records, positions, 1), 1.0), torch.full((records, positions, 1), 1.0 / 3.0)
     g[:, positions // 2 :] *= -1 + 1 / CANCELLED

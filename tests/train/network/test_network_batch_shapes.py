@@ -37,7 +37,7 @@ def warned(
     **changes: Any,
 ) -> bool:
     clipper, run = Clipper(model or nn.Linear(2, 2), lambda batch: batch), make_network_run(design, **changes)
-    clipper.precision = precision
+    clipper._gradients.precision = precision
     stream = BatchStream(run, make_data(), physical_size=size)
     stream.pads = pads
     with warnings.catch_warnings(record=True) as caught:

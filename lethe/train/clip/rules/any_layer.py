@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts import Rows
+from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.rule import Call, Parts
 
 

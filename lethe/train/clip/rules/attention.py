@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import Rows
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.linear import watched_linear
 from lethe.train.clip.rules.rule import Parts, Watch, wide
 

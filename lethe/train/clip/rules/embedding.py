@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lethe.train.clip.parts import TokenRows
+from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.rules.rule import Call, Parts, wide
 
 

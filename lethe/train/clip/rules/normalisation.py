@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from lethe.train.clip.parts import Rows
+from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.rule import Call, Parts
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import Part
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)

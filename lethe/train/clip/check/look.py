@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.batch import records_of, rows_of
-from lethe.train.clip.draws import Chance, SameDraws, without_hidden_draws
-from lethe.train.clip.isolated import Losses, gradient_of
-from lethe.train.clip.kept_state import Attributes, digests
-from lethe.train.clip.parts import Part
+from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
+from lethe.train.clip.check.kept_state import Attributes, digests
+from lethe.train.clip.parts.part import Part
+from lethe.train.clip.ways.isolated import Losses, gradient_of
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, coarser, sample
 
 _FEW = 3  # records that are compared

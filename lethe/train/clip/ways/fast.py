@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.grouping import Blocks, Grouping, Interleaved
-from lethe.train.clip.layers import Layer
-from lethe.train.clip.memory import Memory
-from lethe.train.clip.parts import Part, together
+from lethe.train.clip.parts.grouping import Blocks, Grouping, Interleaved
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.several import together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.clip.ways.layers import Layer
 from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, Part]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from lethe.train.clip.parts import Part, Rows
-from lethe.train.clip.swapped import swapped
+from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.ways.swapped import swapped
 
 Losses = Callable[[Any], Tensor]
 

@@ -1,0 +1,1 @@
+"""The one check of training: some records alone against their part of a batch."""

@@ -1,0 +1,1 @@
+"""The gradients of a batch's records in one parameter."""

@@ -1,0 +1,119 @@
+"""A weight applied to the positions of a record: its gradient is a sum of outer products, and need not be formed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of, weighed
+from lethe.train.clip.parts.grouping import Grouping
+from lethe.train.clip.parts.memory import Memory, forming
+from lethe.train.clip.parts.part import FORMED, FORMED_ON_GPU, PAIRED, PAIRED_ON_GPU, Part, at_least, no_longer, norms_of, without
+from lethe.train.core.tensors import has_fast_doubles
+
+# From so many positions on, forming records in their own type and adding them in float64 is faster than products in float64.
+_FEW = 24
+
+
+class OuterProducts(Part):
+    r"""$G_i = \sum_t g_{it}x_{it}^\top$, shape (p, d), of a weight W used as $Wx_{it}$.
+
+    $\|G_i\|^2 = \sum_{t,s}(x_{it}\cdot x_{is})(g_{it}\cdot g_{is})$ costs $T^2(p+d)$ multiplications, forming $G_i$ costs $Tpd$: the faster
+    is done (Bu et al. 2022, arXiv:2205.10683).
+
+    Args:
+        inputs: x, shape (B, T, d).
+        gradients: g, shape (B, T, p).
+        memory: for gradients that are kept.
+        measured: the squared norms, where they were taken before.
+    """
+
+    def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
+        self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
+        self.dtype = gradients.dtype
+        self._kept: Tensor | None = None
+        positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
+        self._forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
+        few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
+        self._formed_for_sum = self._forming[1] or not few
+
+    def squares(self) -> Tensor:
+        """See Part."""
+        self._measured = self._squares() if self._measured is None else self._measured
+        return self._measured
+
+    def _squares(self) -> Tensor:
+        x, g = self.inputs, self.gradients
+        records, positions, width = x.shape
+        numbers = width * g.shape[2]
+        if positions == 1:
+            return (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
+        if self._forming[0] and self.memory.take(records * numbers * x.element_size()):
+            self._kept = torch.bmm(g.mT, x)
+            return squares_of(self._kept)
+        if self._forming[1]:
+            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(numbers)])
+        if self._formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
+            return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
+        return at_least(self.products(), self.lengths(), self.terms)
+
+    def products(self) -> Tensor:
+        """Squared norms without forming anything, to `terms` roundings of the squares of `lengths`."""
+        positions = self.inputs.shape[1]
+        return torch.cat([products_of(b, b, a, a) for a, b in self._pieces(positions * positions, pairs=True)]).clamp(min=0)
+
+    @property
+    def terms(self) -> int:
+        """See `products`: the longest way of one product through the sums."""
+        return self.inputs.shape[2] + self.gradients.shape[2] + 2 * self.inputs.shape[1]
+
+    def lengths(self) -> Tensor:
+        r"""$\sum_t\|x_{it}\|\|g_{it}\|$, shape (B,)."""
+        return (norms_of(self.inputs) * norms_of(self.gradients)).sum(1)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        if self._kept is not None:
+            return weighed(weights, self._kept)
+        if not self._formed_for_sum:
+            return products_added(weights, self.gradients, self.inputs)
+        numbers = self.inputs.shape[2] * self.gradients.shape[2]
+        total, first = None, 0
+        for a, b in self._pieces(numbers):
+            rows = slice(first, first + len(a))
+            added = no_longer(weights[rows], None if self._measured is None else self._measured[rows], torch.bmm(a.mT, b))
+            total, first = added if total is None else total.add_(added), rows.stop
+        assert total is not None
+        return total
+
+    def rows(self) -> Tensor:
+        """See Part."""
+        return self._kept if self._kept is not None else torch.bmm(self.gradients.mT, self.inputs)
+
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return self._kept[record] if self._kept is not None else self.gradients[record].mT @ self.inputs[record]
+
+    def drop(self, records: Tensor) -> None:
+        """See Part."""
+        self.inputs, self.gradients = without(self.inputs, records), without(self.gradients, records)
+        self._kept = None if self._kept is None else without(self._kept, records)
+
+    def grouped(self, grouping: Grouping) -> Part:
+        """See Part."""
+        return OuterProducts(grouping(self.inputs).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.memory)
+
+    def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:
+        """Some records' gradients and inputs at a time."""
+        cpu, gpu = (PAIRED, PAIRED_ON_GPU) if pairs else (FORMED, FORMED_ON_GPU)
+        size = max(1, (cpu if self.inputs.is_cpu else gpu) // max(1, numbers))
+        return list(zip(self.gradients.split(size), self.inputs.split(size), strict=True))
+
+
+def products_of(inputs: Tensor, other_inputs: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
+    r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,)."""
+    x = torch.bmm(inputs.double(), (inputs if other_inputs is inputs else other_inputs).double().mT)
+    return x.mul_(torch.bmm(gradients.double(), other_gradients.double().mT)).sum(2).sum(1)

@@ -1,0 +1,127 @@
+r"""Parts: the gradients of the records in one parameter, in forms that are cheap to measure and to add up.
+
+No record moves a sum by more than C because what is added is never longer than what was measured, up to the 44 eps of `clip_weights`:
+
+- Gradients that are held are measured and added as they are.
+- Those that are formed for the sum, again or for the first time, are measured there, and brought back to what was measured where rounding
+  made them longer (`no_longer`).
+- Those that are never formed are measured and added in float64. The computed square of n products of lengths that add up to L is off by
+  at most $\gamma_nL^2$, $\gamma_n\le 2n2^{-53}$, in any order of the additions (Higham 2002, section 3.1): it counts as so much larger.
+  Where the terms are more than `CANCELLED` times as long as their sum, it counts as longer, so that a sum of such products can be
+  off by no more than `sum_error` says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lethe.train.clip.in_float64 import squares_of, weighed
+from lethe.train.clip.parts.grouping import Grouping
+
+CANCELLED = 2**10
+"""The lengths of the terms of a sum in float64 count as at most so many times the length of the sum."""
+
+FORMED, FORMED_ON_GPU = 2**20, 2**24
+"""Numbers that are formed at once where they are not kept: 4 MiB; on a GPU 64."""
+
+PAIRED, PAIRED_ON_GPU = 2**20, 2**25
+"""Numbers of products of positions that are held at once, float64: 8 MiB; on a GPU 256."""
+
+
+class Part(ABC):
+    """The gradients of the records in one parameter."""
+
+    dtype: torch.dtype
+    """In which they are formed, float32 or float64."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Squared norms, shape (B,), float64."""
+
+    @abstractmethod
+    def weighted(self, weights: Tensor) -> Tensor:
+        """The sum with weights of shape (B,), float64; of as many numbers as the parameter, in its order."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """The gradients, shape (B, *shape)."""
+
+    @abstractmethod
+    def one(self, record: int) -> Tensor:
+        """The gradient of one record, whatever the others hold."""
+
+    @abstractmethod
+    def drop(self, records: Tensor) -> None:
+        """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
+
+    @abstractmethod
+    def grouped(self, grouping: Grouping) -> Part:
+        """The sums over the rows of each unit."""
+
+    def joined(self, others: Sequence[Part]) -> Part | None:
+        """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
+        return None
+
+
+class Rows(Part):
+    """Gradients held as they are.
+
+    Args:
+        gradients: shape (B, *shape); of half precision, they are made float32.
+    """
+
+    def __init__(self, gradients: Tensor) -> None:
+        wide = gradients if gradients.dtype == torch.float64 else gradients.float()
+        self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
+
+    def squares(self) -> Tensor:
+        """See Part."""
+        return squares_of(self.gradients)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        return weighed(weights, self.gradients)
+
+    def rows(self) -> Tensor:
+        """See Part."""
+        return self.gradients
+
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return self.gradients[record]
+
+    def drop(self, records: Tensor) -> None:
+        """See Part."""
+        self.gradients = without(self.gradients, records)
+
+    def grouped(self, grouping: Grouping) -> Part:
+        """See Part."""
+        return Rows(grouping(self.gradients).sum(1))
+
+
+def without(tensor: Tensor, records: Tensor) -> Tensor:
+    """Zeros for some records."""
+    return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
+
+
+def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:
+    """The weighted sum of gradients that are made no longer than what was measured; None: they were not measured."""
+    if measured is not None:
+        squares = squares_of(formed)
+        weights = torch.where(squares > measured, weights * (measured / squares).sqrt(), weights)
+    return weighed(weights, formed)
+
+
+def norms_of(tensor: Tensor) -> Tensor:
+    """Of the vectors along the last dimension of a tensor of three, float64."""
+    return torch.linalg.vector_norm(tensor, dim=2, dtype=torch.float64)
+
+
+def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
+    """What a square that was summed of products of these lengths counts as."""
+    bound = lengths.square()
+    return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)

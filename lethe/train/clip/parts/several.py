@@ -1,0 +1,113 @@
+"""One parameter in several layers or calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import torch
+from torch import Tensor
+
+from lethe.train.clip.in_float64 import products_added
+from lethe.train.clip.parts.grouping import Grouping
+from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import OuterProducts, products_of
+from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
+from lethe.train.clip.parts.token_rows import TokenRows, where_equal
+
+
+class Several(Part):
+    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other.
+
+    Args:
+        parts: outer products and rows of a table, of one parameter.
+    """
+
+    def __init__(self, parts: Sequence[OuterProducts | TokenRows]) -> None:
+        self.parts, self.dtype = parts, parts[0].dtype
+
+    def squares(self) -> Tensor:
+        """See Part."""
+        total = torch.stack([part.products() for part in self.parts]).sum(0)
+        for place, one in enumerate(self.parts):
+            for other in self.parts[:place]:
+                total += 2 * torch.cat([between(a, b) for a, b in _records_of(one, other)])
+        lengths = torch.stack([part.lengths() for part in self.parts]).sum(0)
+        return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See Part."""
+        sums = [
+            products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
+            for part in self.parts
+        ]
+        return torch.stack(sums).sum(0)
+
+    def rows(self) -> Tensor:
+        """See Part."""
+        return torch.stack([part.rows() for part in self.parts]).sum(0)
+
+    def one(self, record: int) -> Tensor:
+        """See Part."""
+        return torch.stack([part.one(record) for part in self.parts]).sum(0)
+
+    def drop(self, records: Tensor) -> None:
+        """See Part."""
+        for part in self.parts:
+            part.drop(records)
+
+    def grouped(self, grouping: Grouping) -> Part:
+        """See Part."""
+        return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
+
+
+def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
+    """One part for all calls in which a parameter took part.
+
+    Args:
+        parts: one or more, of the same records.
+        numbers: of the parameter.
+        memory: for gradients that are kept.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    products = [part for part in parts if isinstance(part, OuterProducts)]
+    if len(products) > 1 and len(products) == len(parts):
+        return OuterProducts(torch.cat([part.inputs for part in products], 1), torch.cat([part.gradients for part in products], 1), memory)
+    factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
+    if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
+        return Several(factored)
+    if (joined := parts[0].joined(parts[1:])) is not None:
+        return joined
+    return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
+
+
+def between(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) -> Tensor:
+    """The inner product of each record's gradients in two calls of one parameter, shape (B,), float64."""
+    if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
+        return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
+    if isinstance(one, TokenRows) and isinstance(other, TokenRows):
+        return where_equal(one.tokens, other.tokens, one.gradients, other.gradients)
+    product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
+    assert isinstance(product, OuterProducts)
+    assert isinstance(looked_up, TokenRows)
+    places = looked_up.tokens[:, None].expand(-1, product.gradients.shape[1], -1)
+    hit = product.gradients.gather(2, places).double()
+    return hit.mul_(torch.bmm(product.inputs.double(), looked_up.gradients.double().mT)).sum(2).sum(1)
+
+
+def _records_of(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) -> Sequence[tuple[OuterProducts, TokenRows]]:
+    """Some records of both at a time."""
+    pairs = one.gradients.shape[1] * other.gradients.shape[1]
+    size = max(1, (PAIRED if one.gradients.is_cpu else PAIRED_ON_GPU) // max(1, pairs))
+    return [tuple(_slice(part, slice(first, first + size)) for part in (one, other)) for first in range(0, len(one.gradients), size)]  # pyright: ignore
+
+
+def _slice(part: OuterProducts | TokenRows, records: slice) -> OuterProducts | TokenRows:
+    some = copy(part)
+    some.gradients = part.gradients[records]
+    if isinstance(part, OuterProducts) and isinstance(some, OuterProducts):
+        some.inputs = part.inputs[records]
+    if isinstance(part, TokenRows) and isinstance(some, TokenRows):
+        some.tokens = part.tokens[records]
+    return some

@@ -1,0 +1,1 @@
+"""Three ways to the gradients of single records."""

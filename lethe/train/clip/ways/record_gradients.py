@@ -1,0 +1,194 @@
+"""How the gradients of a model's records are computed: by the rules of its layers, by vmap of the model, or one record after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import InputError
+from lethe.train.clip.batch import records_of, rows_of
+from lethe.train.clip.parts.grouping import Table
+from lethe.train.clip.parts.memory import Memory, limit_of
+from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.refusals import refuse_model
+from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording, recorded
+from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of, one_by_one
+from lethe.train.clip.ways.layers import Layer, layers_of
+from lethe.train.core.comparison import coarser
+
+FAST, VMAP, ALONE = "fast", "vmap", "alone"
+
+# Numbers of gradients that vmap forms at a time: 64 MiB of float32; on a GPU 1 GiB.
+_FORMED, _FORMED_ON_GPU = 2**24, 2**28
+
+
+class Way(NamedTuple):
+    """How the gradients of a batch's records are computed.
+
+    Args:
+        name: "fast", "vmap" or "alone".
+        layout: of the fast way, see `fast.LAYOUTS`.
+    """
+
+    name: str
+    layout: str = LAYOUTS[0]
+
+
+class RecordGradients:
+    """The gradients of the records of batches in a model's trained parameters.
+
+    Args:
+        model, losses: as of the Clipper.
+        gradient_memory: bytes for gradients that are kept; None: the default.
+
+    Attributes:
+        names: of the trained parameters.
+        state: which parameters are trained, and which modules are in training mode.
+        precision: the coarsest type of number that layers have computed in.
+        ambiguous: whether another layout of the fast way would have made a difference to the last batch.
+    """
+
+    def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
+        self._model, self._losses, self._gradient_memory = model, losses, gradient_memory
+        self._modules: list[nn.Module] = []
+        self._known: list[object] = []
+        self._layers: list[Layer] = []
+        self.names: dict[nn.Parameter, str] = {}
+        self.state: tuple[object, ...] = ()
+        self.precision, self.ambiguous = torch.float64, True
+        self.survey()
+
+    def survey(self) -> bool:
+        """Look at the model anew where other parameters are trained, or other modules are in training mode; whether that was so.
+
+        Raises:
+            InputError: the model mixes records by what its modules are.
+        """
+        if self._known == self._told():
+            return False
+        refuse_model(self._model)
+        self._modules = list(self._model.modules())
+        self._known = self._told()
+        self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
+        self._layers = layers_of(self._model)
+        for parameter in self._model.parameters():
+            if parameter.is_floating_point():
+                self.precision = coarser(self.precision, parameter.dtype)
+        self.state = (tuple(self.names.values()), tuple(module.training for module in self._modules))
+        self._device = next(iter(self.names)).device
+        self._limit = limit_of(self._gradient_memory, self._device)
+        return True
+
+    def _told(self) -> list[object]:
+        trained, training = list[int](), list[bool]()
+        for module in self._modules:
+            training.append(module.training)
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.requires_grad:
+                    trained.append(id(parameter))
+        return [trained, training]
+
+    def together(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
+        """One forward and one backward pass for all records, and the losses.
+
+        Args:
+            way: the fast one.
+            batch: of so many `records`.
+            records: B.
+            units: of whose rows the mean loss is differentiated; None: each row's own.
+        """
+        recording = Recording(records, way.layout, Memory(self._limit), self._device)
+        self.ambiguous = True
+        try:
+            with recorded(self._layers, recording, list(self.names)):
+                losses = self.losses(batch)
+                weighted = losses if units is None else losses * _shares(units, losses)
+                with torch.autocast(losses.device.type, enabled=False):
+                    if losses.requires_grad:
+                        weighted.sum().backward()
+                    parts = recording.gradients()
+        finally:
+            self.ambiguous = recording.ambiguous
+        if recording.precision != torch.float64:
+            self.precision = coarser(self.precision, recording.precision)
+        return parts, losses.detach()
+
+    def apart(self, way: Way, batch: Any, groups: list[list[int]]) -> Iterator[tuple[list[int], Gradients, tuple[Tensor, Tensor]]]:
+        """Each record by itself: rows, the gradients of their units, and the losses of units and of rows.
+
+        Args:
+            way: "vmap" or "alone".
+            batch: all of it.
+            groups: the rows of each unit.
+        """
+        trained = list(self.names)
+        if way.name == VMAP:
+            numbers = sum(parameter.numel() for parameter in trained)
+            size = max(1, (_FORMED if self._device.type == "cpu" else _FORMED_ON_GPU) // max(1, numbers))
+            for units in _chunks(groups, size):
+                rows = [row for unit in units for row in unit]
+                parts, values = by_vmap(self._model, self.losses, trained, rows_of(batch, rows))
+                values = values.detach()
+                if len(rows) == len(units):
+                    yield rows, parts, (values, values)
+                    continue
+                ends = torch.tensor([len(unit) for unit in units]).cumsum(0).tolist()
+                table = Table([list(range(end - len(unit), end)) for unit, end in zip(units, ends, strict=True)], values.device)
+                counts = torch.tensor([len(unit) for unit in units], device=values.device)
+                means = {
+                    parameter: Rows(part.grouped(table).rows() / counts.view(-1, *[1] * parameter.dim()))
+                    for parameter, part in parts.items()
+                }
+                yield rows, means, (table(values).sum(1) / counts, values)
+            return
+        for unit in groups:
+            summed, values = None, []
+            for row in unit:
+                gradient, value = gradient_of(self.losses, trained, rows_of(batch, slice(row, row + 1)))
+                values.append(value)
+                summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
+            assert summed is not None
+            losses = torch.cat(values)
+            yield unit, one_by_one(summed, 1 / len(unit)), (losses.mean(0, keepdim=True), losses)
+
+    def losses(self, batch: Any) -> Tensor:
+        """The losses of a batch.
+
+        Raises:
+            InputError: they are not one a record.
+        """
+        losses, records = self._losses(batch), records_of(batch)
+        if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
+            losses = losses[:, 0]
+        if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
+            got = f"shape {tuple(losses.shape)}, {losses.dtype}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise InputError(
+                f"losses: got {got}; it needs shape ({records},), one loss a record: a mean hides the records.",
+                source="the loss of a batch",
+                remedy='compute the loss with reduction="none", and average over positions within a record only: '
+                "losses.reshape(records, -1).mean(1).",
+            )
+        return losses
+
+
+def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """1 over the number of rows of each row's unit."""
+    shares = torch.zeros(len(like))
+    for rows in units:
+        shares[list(rows)] = 1 / len(rows)
+    return shares.to(like)
+
+
+def _chunks(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
+    """Units together, of up to so many rows, or one."""
+    chunk: list[list[int]] = []
+    for unit in groups:
+        if chunk and sum(map(len, chunk)) + len(unit) > size:
+            yield chunk
+            chunk = []
+        chunk.append(unit)
+    if chunk:
+        yield chunk
