@@ -73,7 +73,7 @@ class Members:
         records = torch.cat([torch.zeros(0, dtype=torch.int64), *rows]).repeat_interleave(self.views)
         if self.views == 1 and all(len(own) == 1 for own in rows):
             return Rows(records, None)
-        sizes = torch.tensor([self.views * len(own) for own in rows])
+        sizes = torch.tensor([self.views * len(own) for own in rows], dtype=torch.int64)  # also of no unit
         return Rows(records, torch.arange(len(units)).repeat_interleave(sizes))
 
     def _rows(self, unit: int, step: int) -> torch.Tensor:
