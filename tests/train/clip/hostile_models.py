@@ -40,13 +40,11 @@ class Between(nn.Module):
         self.teacher = nn.Linear(4, WIDTH).requires_grad_(False)
         self.register_buffer("mean", torch.zeros(WIDTH))
         self.kept: list[Tensor] = []
-        self.passes = 0
         self.double()
         if zero_head:
             nn.init.zeros_(self.last.weight)
 
     def forward(self, given: Tensor) -> Tensor:
-        self.passes += 1
         return self.last(torch.tanh(self.between(self, self.first(given))))
 
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
-from lethe.train.clip import Clipper
+from lethe.train.clip import Clipper, check
 
 APART = {"in_the_backward_pass": "vmap", "over_the_largest_gradient": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
@@ -115,7 +115,7 @@ def test_a_model_that_begins_to_centre_later_is_found_in_the_fourth_batch(begins
 
 def test_a_batch_half_as_large_again_is_looked_at() -> None:
     model = Between(lambda model, hidden: centred(hidden) if len(hidden) > LATER else hidden)
-    clipper = trained(model, batches(0, 3, FIRST))
+    clipper = trained(model, batches(0, 4, FIRST))  # the fifth is no power of two
     with pytest.raises(InputError, match="depends on the other records"):
         clipper.add(rows(3, LATER + 1))
 
@@ -370,13 +370,26 @@ def test_a_model_whose_single_records_fail_says_so() -> None:
         Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
 
 
-def test_what_the_first_batch_leaves_is_found_by_a_model_that_saw_nothing() -> None:
+@pytest.mark.parametrize(("name", "kept"), [("with_one_record_of_the_first_batch", "memory"), ("with_a_scale_of_the_first_batch", "scale")])
+def test_what_the_first_batch_leaves_is_found_by_a_model_that_saw_nothing(name: str, kept: str) -> None:
     """In whichever attribute; where a batch is one record, it hides nothing from the next."""
-    model = Between(HOSTILE["with_one_record_of_the_first_batch"])
+    model = Between(HOSTILE[name])
     clipper = Clipper(model, lambda batch: squares(model(batch)))
     clipper.add(rows(0, 1))
-    with pytest.raises(HypothesisError, match="it keeps memory"):
+    with pytest.raises(HypothesisError, match=f"it keeps {kept}"):
         clipper.add(rows(1))
+
+
+def test_the_losses_of_all_records_are_compared_with_those_of_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few that are looked at alone are none of the pair that meets."""
+
+    def between(model: Any, hidden: Tensor) -> Tensor:
+        return torch.cat([hidden[:1] + hidden[-1:], hidden[1:]]) if len(hidden) == RECORDS else hidden
+
+    monkeypatch.setattr(check, "sample", lambda usable, count: list(usable) if count == RECORDS else [3, 4, 5])
+    model = Between(between)
+    with pytest.raises(InputError, match=r"record 0 is .* in half of it: it depends on the other records"):
+        Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
 
 
 def test_functional_batch_statistics_are_refused_with_their_remedy() -> None:

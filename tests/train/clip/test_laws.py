@@ -194,6 +194,7 @@ UNITS = [[0, 3], [1], [2, 4, 5], [6]]
 def test_units_are_clipped_by_the_gradient_of_the_mean_of_their_losses(way: str, memory: int | None) -> None:
     model, batch = Model(way), batch_of()
     near(added(model, batch, way=way, units=UNITS, gradient_memory=memory), clipped(truth(model, batch, UNITS)))
+    near(added(model, batch, units=UNITS, clip=1e9), truth(model, batch, UNITS).sum(0))
     near(added(model, batch, units=[[record] for record in range(RECORDS)]), added(model, batch))
     near(added(model, batch, units=UNITS[:2]), clipped(truth(model, batch, UNITS[:2])))  # rows of no unit do not count
 
@@ -342,6 +343,28 @@ def test_compiled_models_and_layers_are_followed() -> None:
     assert clipper.ways == {"fast"}
     model.mix.compile(backend="eager")
     near(added(model, batch, way="fast"), plain)
+
+
+class Listed(nn.Module):
+    """Parameters in lists, which nobody calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scales = nn.ParameterList([torch.randn(6) for _ in range(2)])
+        self.named = nn.ParameterDict({"matrix": torch.randn(6, 6)})
+
+    def forward(self, given: Tensor) -> Tensor:
+        return torch.tanh(given @ self.named["matrix"] * self.scales[0]) * self.scales[1]
+
+
+def test_parameters_in_lists_are_those_of_the_module_around_them() -> None:
+    model, batch = Listed().to(F64), torch.randn(RECORDS, 6, dtype=F64)
+    clipper = Clipper(model, lambda rows: model(rows).sum(1), 1e9)
+    clipper.add(batch)
+    assert clipper.ways == {"fast"}
+    gradients = torch.autograd.grad(model(batch).sum(), list(model.parameters()))
+    near(flat(clipper.take()), torch.cat([tensor.flatten() for tensor in gradients]))
 
 
 class Quantised(nn.Module):

@@ -176,7 +176,7 @@ class RecordGradients:
 
 def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
     """1 over the number of rows of each row's unit."""
-    shares = torch.zeros(len(like))
+    shares = torch.zeros(len(like), dtype=torch.float64)
     for rows in units:
         shares[list(rows)] = 1 / len(rows)
     return shares.to(like)
