@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
-from lethe.train.clip import Clipper, check
+from lethe.train.clip import Clipper
+from lethe.train.clip.check import look
 
 APART = {"in_the_backward_pass": "vmap", "over_the_largest_gradient": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
@@ -386,7 +387,7 @@ def test_the_losses_of_all_records_are_compared_with_those_of_halves(monkeypatch
     def between(model: Any, hidden: Tensor) -> Tensor:
         return torch.cat([hidden[:1] + hidden[-1:], hidden[1:]]) if len(hidden) == RECORDS else hidden
 
-    monkeypatch.setattr(check, "sample", lambda usable, count: list(usable) if count == RECORDS else [3, 4, 5])
+    monkeypatch.setattr(look, "sample", lambda usable, count: list(usable) if count == RECORDS else [3, 4, 5])
     model = Between(between)
     with pytest.raises(InputError, match=r"record 0 is .* in half of it: it depends on the other records"):
         Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
