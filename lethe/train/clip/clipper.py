@@ -276,10 +276,10 @@ class Clipper:
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
         if look is not None and look.random:
-            told = look.same_draws(
+            same, of_same = look.same_draws(
                 records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
             )
-            self._require(way, look, *told, range(records))
+            self._require(way, look, same, of_same, range(records))
         parts, losses = self._gradients.together(way, batch, records, units)
         if look is not None and not look.random:
             if units is None:

@@ -35,7 +35,8 @@ ORDER = "the losses of a batch stand in the order of its rows: whose each of the
 UNCHECKED = "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
 ATTRIBUTES = (
     "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them "
-    "passed through the model as a batch of its own, and what it leaves there was not looked for"
+    "passed through the model as a batch of its own, and what it leaves there was not looked for; and padding, whose length the longest "
+    "record of a batch decides, is masked"
 )
 """In the place of MODEL and LOSS where isolation is enforced."""
 

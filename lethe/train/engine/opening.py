@@ -39,8 +39,14 @@ def of_run(
     target: tuple[float, float] | None = None,
     **of_loaders: Any,
 ) -> Opening:
-    """The opening of an engine that has a run. The other arguments are None, or the run's own numbers.
+    """The opening of an engine that has a run.
 
+    Args:
+        run: the engine's.
+        data: its records.
+        noise_multiplier, max_grad_norm: the run's own numbers, or None.
+        target: an epsilon and a delta; None, or else it is refused.
+        of_loaders: what belongs to an engine without a run; None, or else it is refused.
     Raises:
         InputError: arguments that contradict the run.
     """

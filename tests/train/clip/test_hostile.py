@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hostile_models import HOSTILE, LOSSES, RECORDS, Between, centred, forget, rows
+from hostile_runs import batches, squares, trained
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip import Clipper
@@ -23,27 +21,6 @@ from lethe.train.clip.check import look
 APART = {"in_the_backward_pass": "vmap", "over_the_largest_gradient": "vmap", "saved_coarsely": "alone"}
 """Those whose records meet in the backward pass of a batch only: they are trained, each alone."""
 FIRST, LATER = 8, 12
-
-
-def squares(outputs: Tensor) -> Tensor:
-    """A loss whose gradient differs between the entries of an output."""
-    flat = outputs.flatten(1)
-    return (flat * torch.linspace(0.5, 1.5, flat.shape[1], dtype=flat.dtype) + flat.sin()).sum(1)
-
-
-def trained(model: nn.Module, batches: list[Any], loss: Callable[[Tensor], Tensor] = squares, **options: Any) -> Clipper:
-    """A clipper that was given these batches; models that are trained record by record warn, and are no fault."""
-    clipper = Clipper(model, lambda batch: loss(model(batch)), 0.1, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecordByRecordWarning)
-        for batch in batches:
-            clipper.add(batch)
-            clipper.take()
-    return clipper
-
-
-def batches(seed: int, count: int = 4, records: int = RECORDS) -> list[Tensor]:
-    return [rows(100 * seed + number, records) for number in range(count)]
 
 
 @pytest.mark.sampled(4)
@@ -262,107 +239,6 @@ def test_the_check_touches_no_generator() -> None:
         sums.append(clipper.take())
     for parameter, tensor in sums[0].items():
         torch.testing.assert_close(tensor, sums[1][parameter], rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        (lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), "normalises a record by the others"),
-        (lambda: nn.Sequential(nn.InstanceNorm1d(5, track_running_stats=True), nn.Linear(4, 3)), "without any noise"),
-        (lambda: nn.Sequential(nn.Linear(4, 5), nn.Embedding(5, 5, max_norm=0.1).requires_grad_(False)), "without any noise"),
-        (lambda: nn.Embedding(5, 5, scale_grad_by_freq=True), "divided by how often"),
-        (lambda: nn.LazyLinear(3), "no shape and no values yet"),
-        (lambda: nn.Linear(4, 3).to(torch.complex64), "real floating-point"),
-        (lambda: nn.Linear(4, 3).requires_grad_(False), "nothing to train"),
-        (lambda: torch.nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), "power iteration"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning", "ignore:Complex modules:UserWarning")
-def test_what_can_be_seen_without_a_batch_is_refused_at_once(model: Callable[[], nn.Module], said: str) -> None:
-    made = model()
-    with pytest.raises(InputError, match=said):
-        Clipper(made, made)
-    with pytest.raises(InputError, match=said):
-        Clipper(made, made, isolation="enforced")
-
-
-def test_layers_that_came_to_mix_later_are_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
-    clipper = trained(model, batches(0, 1))
-    model.train()
-    with pytest.raises(InputError, match="normalises a record by the others"):
-        clipper.add(rows(1))
-
-
-@pytest.mark.parametrize(
-    "losses",
-    [lambda model, batch: squares(model(batch)).mean(), lambda model, batch: model(batch), lambda model, batch: [squares(model(batch))]],
-)
-def test_other_than_one_loss_a_record_is_refused(losses: Callable[..., Any]) -> None:
-    model = Between()
-    with pytest.raises(InputError, match="one loss a record"):
-        Clipper(model, lambda batch: losses(model, batch)).add(rows(0))
-
-
-@pytest.mark.parametrize("batch", [{}, {"one": torch.zeros(3, 2), "other": torch.zeros(2)}, torch.zeros(())])
-def test_what_is_no_batch_is_refused(batch: Any) -> None:
-    model = Between()
-    with pytest.raises(InputError, match="records along their first dimension"):
-        Clipper(model, lambda rows: squares(model(rows))).add(batch)
-
-
-def test_arguments_are_checked() -> None:
-    model = Between()
-    for arguments, said in (
-        ((model, None), "losses: got NoneType"),
-        ((None, model), "model: got NoneType"),
-        ((model, model, 0.0), "clip_norm"),
-        ((model, model, []), "clip_norm"),
-    ):
-        with pytest.raises(InputError, match=said):
-            Clipper(*arguments)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="method: got 'none'"):
-        Clipper(model, model, method="none")
-    with pytest.raises(InputError, match="isolation: got 'none'"):
-        Clipper(model, model, isolation="none")
-
-
-class Counting(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
-MODES: dict[str, Callable[[], Any]] = {
-    "flops": lambda: FlopCounterMode(display=False),
-    "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
-    "anomalies": lambda: torch.autograd.detect_anomaly(check_nan=False),
-    "dispatch": Counting,
-    "deterministic": lambda: torch.utils.deterministic.fill_uninitialized_memory and torch.autograd.set_multithreading_enabled(False),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isolation", ["checked", "enforced"])
-@pytest.mark.parametrize("name", MODES)
-@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
-def test_modes_of_torch_around_a_step_change_nothing(name: str, isolation: str) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.1), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2)).double().eval()
-    sums: list[list[Tensor]] = []
-    for mode in (MODES[name], None):
-        clipper = Clipper(model, lambda batch: squares(model(batch)), isolation=isolation)
-        if mode is None:
-            clipper.add(rows(0))
-        else:
-            with mode():
-                clipper.add(rows(0))
-        sums.append(list(clipper.take().values()))
-    assert all(torch.equal(one, other) for one, other in zip(*sums, strict=True))
 
 
 def test_a_model_whose_single_records_fail_says_so() -> None:

@@ -19,7 +19,7 @@ from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
 from lethe.train.clip.check.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import Part
-from lethe.train.clip.ways.isolated import Losses, gradient_of
+from lethe.train.clip.ways.isolated import Losses, gradient_of, refuse_other_parameters
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, coarser, sample
 
 _FEW = 3  # records that are compared
@@ -62,6 +62,7 @@ class Look:
         collated: some records collated alone, as batches of one, where the batch is padded.
         attributes: of the model before its first batch.
     Raises:
+        InputError: the losses are made of parameters of other modules.
         Exception: a record alone fails.
     """
 
@@ -81,6 +82,8 @@ class Look:
         self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
         self._chance = Chance()
         self.random = False
+        one = rows_of(self._records[few[0]], [0])
+        self.same_draws(1, lambda: refuse_other_parameters(losses, list(names), one))
         self._before = {record: self._alone(rows) for record, rows in self._records.items()}
         self._batch, self._usable = batch, usable
         self._padded = [record for record in few if record in collated]
@@ -90,7 +93,13 @@ class Look:
         return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
-        """What is computed where each record is given the draws of one."""
+        """What is computed where each record is given the draws of one.
+
+        Args:
+            records: of the batch that is computed.
+            computed: computes it.
+            side_by_side: how several rows of a record lie, see SameDraws.
+        """
         self._chance.rewind()
         draws = SameDraws(records, side_by_side=side_by_side)
         try:
@@ -102,7 +111,14 @@ class Look:
 
     @torch.no_grad()
     def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
-        """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere."""
+        """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
+
+        Args:
+            parts: the gradients of these rows.
+            losses: of these rows, shape (len(rows),).
+            rows: their places in the batch.
+            precision: the coarsest type of number that layers computed in.
+        """
         if said := self._other_loss(losses, rows, precision):
             return said
         for record, (gradient, _) in self._before.items():
@@ -132,7 +148,13 @@ class Look:
         return None
 
     def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
-        """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves."""
+        """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
+
+        Args:
+            losses: of the batch, shape (B,).
+            precision: the coarsest type of number that layers computed in.
+            side_by_side: as of `same_draws`.
+        """
         order = sample(self._usable, len(self._usable))
         for half in (order[: len(order) // 2], order[len(order) // 2 :]):
             if not half or len(half) == len(losses):

@@ -45,7 +45,7 @@ def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[boo
 
     Args:
         positions, width, outputs: T, d and p.
-        like: on the device.
+        like: a tensor on the device, of any shape.
     """
     share = positions * (width + outputs) / max(1, width * outputs)
     if_kept, always = _CPU if like.is_cpu else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU

@@ -114,6 +114,11 @@ class OuterProducts(Part):
 
 
 def products_of(inputs: Tensor, other_inputs: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
-    r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,)."""
+    r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,).
+
+    Args:
+        inputs, other_inputs: x and y, shapes (B, T, d) and (B, S, d).
+        gradients, other_gradients: g and h, shapes (B, T, p) and (B, S, p).
+    """
     x = torch.bmm(inputs.double(), (inputs if other_inputs is inputs else other_inputs).double().mT)
     return x.mul_(torch.bmm(gradients.double(), other_gradients.double().mT)).sum(2).sum(1)

@@ -109,7 +109,13 @@ def without(tensor: Tensor, records: Tensor) -> Tensor:
 
 
 def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:
-    """The weighted sum of gradients that are made no longer than what was measured; None: they were not measured."""
+    """The weighted sum of gradients that are made no longer than what was measured.
+
+    Args:
+        weights: shape (B,), float64.
+        measured: squared norms, shape (B,); None: they were not measured.
+        formed: the gradients, shape (B, *shape).
+    """
     if measured is not None:
         squares = squares_of(formed)
         weights = torch.where(squares > measured, weights * (measured / squares).sqrt(), weights)
@@ -122,6 +128,12 @@ def norms_of(tensor: Tensor) -> Tensor:
 
 
 def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
-    """What a square that was summed of products of these lengths counts as."""
+    """What a square that was summed of products counts as.
+
+    Args:
+        squares: as computed, shape (B,), float64.
+        lengths: of the products, together, shape (B,).
+        terms: how many roundings one product went through.
+    """
     bound = lengths.square()
     return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)

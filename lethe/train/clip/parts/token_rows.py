@@ -74,6 +74,11 @@ class TokenRows(Part):
 
 
 def where_equal(tokens: Tensor, others: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
-    """The inner product of each record's rows of a table in two lists of tokens, shape (B,), float64."""
+    """The inner product of each record's rows of a table in two lists of tokens, shape (B,), float64.
+
+    Args:
+        tokens, others: shapes (B, S) and (B, R).
+        gradients, other_gradients: shapes (B, S, d) and (B, R, d).
+    """
     products = torch.bmm(gradients.double(), other_gradients.double().mT)
     return products.mul_(tokens[:, :, None] == others[:, None]).sum(2).sum(1)

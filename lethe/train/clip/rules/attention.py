@@ -29,7 +29,17 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    r"""What the layer's own forward pass computes, with the same draws: $\mathrm{softmax}(qk^\top/\sqrt{d} + m)v$ in each head."""
+    r"""What the layer's own forward pass computes, with the same draws: $\mathrm{softmax}(qk^\top/\sqrt{d} + m)v$ in each head.
+
+    Args:
+        module: the layer.
+        watch: records a step.
+        query, key, value: shapes (B, L, E), (B, S, kdim) and (B, S, vdim); records second where the layer is not batch_first.
+        key_padding_mask, attn_mask: shapes (B, S), and (L, S) or (B heads, L, S); None: there is none.
+        need_weights, average_attn_weights, is_causal: as of the layer.
+    Raises:
+        NotImplementedError: a nested tensor, or no dimension of records.
+    """
     if query.is_nested or query.dim() != 3:
         raise NotImplementedError("an input without a dimension of records, or a nested one")
     given = [query, key, value]

@@ -45,9 +45,9 @@ def watched_linear(
 
     Args:
         watch: records it.
-        given: x, rows first.
-        weight: W.
-        bias: b; None: 0.
+        given: x, rows first, shape (rows, ..., d).
+        weight: W, shape (p, d).
+        bias: b, shape (p,); None: 0.
         names: of the parameters, W and b.
         around: how many outputs of the parameters lie before and behind those of this step.
         apart: of the bias only, and the weight is a parameter by itself.

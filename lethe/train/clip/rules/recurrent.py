@@ -21,7 +21,16 @@ Step = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
-    """What nn.LSTM, nn.GRU or nn.RNN computes; dropout between layers draws over padded records."""
+    """What nn.LSTM, nn.GRU or nn.RNN computes; dropout between layers draws over padded records.
+
+    Args:
+        module: the layer.
+        watch: records a step.
+        input: shape (B, T, d), or (T, B, d) where the layer is not batch_first; or packed.
+        hx: the states at the start, as of the layer.
+    Raises:
+        NotImplementedError: no dimension of records.
+    """
     packing = input if isinstance(input, PackedSequence) else None
     given: Any = input
     lengths: Any = None
@@ -59,7 +68,16 @@ def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any
 
 
 def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:
-    """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes."""
+    """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes.
+
+    Args:
+        module: the cell.
+        watch: records a step.
+        input: shape (B, d).
+        hx: the state, as of the cell.
+    Raises:
+        NotImplementedError: no dimension of records.
+    """
     if input.dim() != 2:
         raise NotImplementedError("an input without a dimension of records")
     pair = list(hx) if isinstance(hx, tuple | list) else [hx, hx]

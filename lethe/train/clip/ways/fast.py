@@ -88,6 +88,12 @@ class Recording:
     ) -> Tensor:
         """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
 
+        Args:
+            layer: whose parameters the rule speaks of.
+            output: rows first, shape (rows, ...).
+            inputs: what the rule needs, each of shape (rows, ...).
+            rule: see `rule.Watch`.
+            turnable: whether records may be along the second dimension.
         Raises:
             ValueError: its rows are not the records'.
         """
@@ -116,13 +122,23 @@ class Recording:
         return output
 
     def step(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
-        """`watched`, of a step of a forward pass of our own, which has rows first."""
+        """`watched`, of a step of a forward pass of our own, which has rows first.
+
+        Args:
+            layer, rule: as of `watched`.
+            output, inputs: as of `watched`, shape (rows, ...).
+        """
         if self._computing or not torch.is_grad_enabled():
             return output
         return self.watched(layer, output, inputs, rule, turnable=False)
 
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """A forward hook."""
+        """A forward hook.
+
+        Args:
+            layer: that was called.
+            module, args, kwargs, output: as PyTorch gives them.
+        """
         if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
         parts_of, names = layer.rule.parts, layer.parameters
@@ -225,7 +241,13 @@ class Recording:
 
 @contextmanager
 def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.Parameter]) -> Generator[None]:
-    """Within: calls of these layers are recorded, forward and backward, and the trained parameters do not require grad."""
+    """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad.
+
+    Args:
+        layers: of the model.
+        recording: of one batch.
+        frozen: the trained parameters.
+    """
     handles: list[Any] = []
     replaced: list[nn.Module] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()

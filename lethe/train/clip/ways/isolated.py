@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
+from lethe.errors import InputError
 from lethe.train.clip.parts.part import Part, Rows
 from lethe.train.clip.ways.swapped import swapped
 
@@ -20,6 +21,11 @@ Losses = Callable[[Any], Tensor]
 def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
+    Args:
+        model: any.
+        losses: of a batch.
+        trained: the parameters.
+        batch: all records.
     Raises:
         Exception: the model does something that vmap cannot.
     """
@@ -40,6 +46,11 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
+
+    Args:
+        losses: of a batch.
+        trained: the parameters.
+        record: a batch.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:
@@ -52,6 +63,34 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
     finally:
         for parameter, gradient in zip(trained, before, strict=True):
             parameter.grad = gradient
+
+
+def refuse_other_parameters(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> None:
+    """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped.
+
+    Args:
+        losses: of a batch.
+        trained: the parameters of the model.
+        record: a batch.
+    Raises:
+        InputError: there is such a parameter.
+    """
+    with torch.enable_grad():
+        waiting, seen, known = [losses(record).sum().grad_fn], set[Any](), set(trained)
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and leaf not in known:
+            raise InputError(
+                f"losses: they are computed of a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's: its "
+                "gradient would be neither clipped nor noised.",
+                source="a second trainable module beside the model, such as a head, or the parameters of a loss",
+                remedy="make it a part of the model, or freeze it: requires_grad_(False).",
+            )
+        waiting.extend(function for function, _ in node.next_functions)
 
 
 def one_by_one(gradient: Mapping[nn.Parameter, Tensor], scale: float) -> dict[nn.Parameter, Part]:

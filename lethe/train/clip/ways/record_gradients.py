@@ -138,7 +138,7 @@ class RecordGradients:
                 ends = torch.tensor([len(unit) for unit in units]).cumsum(0).tolist()
                 table = Table([list(range(end - len(unit), end)) for unit, end in zip(units, ends, strict=True)], values.device)
                 counts = torch.tensor([len(unit) for unit in units], device=values.device)
-                means = {
+                means: Gradients = {
                     parameter: Rows(part.grouped(table).rows() / counts.view(-1, *[1] * parameter.dim()))
                     for parameter, part in parts.items()
                 }
