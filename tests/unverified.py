@@ -16,7 +16,7 @@ from lethe.audit.trainers.faults import OwnDivisor, SameSeed
 def unverified(train: Any) -> Any:
     """The same training, of a network or of anything else."""
     if isinstance(train, NetworkTraining):
-        return replace(train, fit=partial(train.fit, verify=False))
+        return replace(train, fit=partial(train.fit, isolation="declared"))
     if isinstance(train, OwnDivisor | SameSeed):
         return replace(train, training=unverified(train.training))
     return train

@@ -12,7 +12,7 @@ PUBLIC = {
     "lethe.schedules": "lethe.run.schedules",
     "lethe.noise": "lethe.run.noise",
     "lethe.train": "lethe.train",
-    "lethe.train.clipping": "lethe.train.clipping",
+    "lethe.train.clip": "lethe.train.clip",
     "lethe.train.data": "lethe.train.data",
     "lethe.estimators": "lethe.estimators",
     "lethe.features": "lethe.features",

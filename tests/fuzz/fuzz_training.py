@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lethe.train.clipping import METHODS, Clipper
-from lethe.train.clipping.groups import group_of
 from random_models import Case, random_case
 from torch import Tensor, nn
 
@@ -31,6 +29,8 @@ from lethe.errors import LetheError
 from lethe.run.batches import Full
 from lethe.run.run import Run
 from lethe.train import fit
+from lethe.train.clip import METHODS, Clipper
+from lethe.train.clip.groups import as_groups, group_of, total_bound
 
 SLACK = 1e-5
 """What rounding may add to the bound, relative to it."""
@@ -78,7 +78,7 @@ def examine(case: Case, *, with_fit: bool = True) -> Outcome:
 
 def _examine_sums(case: Case, outcome: Outcome) -> None:
     """One clipper sees all data sets, as one training sees many batches: what its self-check accepts must hold for all of them."""
-    clipper = Clipper(case.model, clip_norm=case.clip_norm, method=case.method)
+    clipper = Clipper(case.model, lambda batch: case.loss(case.model(batch[0]), batch[1]), case.clip_norm, method=case.method)
     kept = torch.arange(len(case.inputs)) != case.place
     batches: list[tuple[str, tuple[Tensor, Tensor, Tensor | None]]] = [
         ("here", (case.inputs, case.targets, None)),
@@ -109,9 +109,7 @@ def _sum(clipper: Clipper, case: Case, inputs: Tensor, targets: Tensor, counted:
     """The clipped sum of all parameters as one vector in float64, in micro-batches of the case's size."""
     for first in range(0, len(inputs), case.physical_size):
         rows = slice(first, first + case.physical_size)
-        with clipper.recording():
-            outputs = case.model(inputs[rows])
-        clipper.backward(case.loss(outputs, targets[rows]), None if counted is None else counted[rows])
+        clipper.add([inputs[rows], targets[rows]], counted=None if counted is None else counted[rows])
     return _flat(clipper.take().values())
 
 
@@ -129,7 +127,7 @@ def _compare_with_plain(case: Case, told: Tensor, outcome: Outcome) -> None:
 def _expected(model: nn.Module, case: Case) -> tuple[Tensor, float] | None:
     """The clipped sum of the ordinary records, in float64 or as coarse as the model, and the sum of the norms that were added; None where
     rounding decides it."""
-    factor, groups = METHODS[case.method].factor, Clipper(case.model, clip_norm=case.clip_norm).groups
+    factor, groups = METHODS[case.method].factor, as_groups(case.clip_norm)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     members = [[place for place, name in enumerate(names) if group_of(name, groups) == number] for number in range(len(groups))]
     total, sizes = torch.zeros(sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)).double(), 0.0
@@ -161,7 +159,7 @@ def _plain(model: nn.Module, case: Case, record: int) -> list[Tensor]:
 
 def _examine_fit(case: Case, outcome: Outcome) -> None:
     """One step of `fit` with the same noise, on both data sets: the parameters may differ by 2 C / b, and by rounding."""
-    records, bound = len(case.inputs), Clipper(case.model, clip_norm=case.clip_norm).bound
+    records, bound = len(case.inputs), total_bound(as_groups(case.clip_norm))
     run = Run(
         records=records,
         batches=Full(),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from lethe.train.clipping import METHODS, Group
 from random_blocks import IMAGE, LAST, SEQUENCE
 from torch import Tensor, nn
 from torch.nn import functional
+
+from lethe.train.clip import METHODS, Group
 
 VOCABULARY = 7
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -6,8 +6,9 @@ import pytest
 import torch
 from fuzz_training import examine, outcomes
 from how_many import by_night
-from lethe.train.clipping.records import sums
 from random_models import MIXING, random_case
+
+from lethe.train.clip import sums
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ def test_a_bar_on_standard_error_at_a_terminal(capsys: pytest.CaptureFixture[str
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with reporting(True, 12) as finished:
         for step in range(1, 13):
-            finished(step)
+            finished(step, 12)
     out, err = capsys.readouterr()
     assert out == ""
     assert "training" in err

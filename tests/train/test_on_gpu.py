@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 from interrupted import Spy, make_kept_run, trained
-from lethe.train.clipping import Clipper
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError, LetheError
 from lethe.train import Fitted, PrivacyEngine, fit
+from lethe.train.clip import Clipper
 from lethe.train.core.generators import fresh_generator
 from lethe.train.network import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
@@ -177,10 +177,10 @@ def test_no_record_moves_a_sum_by_more_than_the_clip_norm(name: str, power: int,
         torch.set_float32_matmul_precision("high")
     try:
         for clip_norm in (1e-6, 1.0):
-            clipper = Clipper(model, clip_norm=clip_norm, method="normalise", isolation="declared")
-            with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"), clipper.recording():
-                output = model(given.to(GPU, dtype))
-            clipper.backward((output.float() * 10.0**power).flatten(1).sum(1), torch.tensor([True, False], device=GPU))
+            losses: Any = lambda batch: (model(batch).float() * 10.0**power).flatten(1).sum(1)  # noqa: E731 - of two lines
+            clipper = Clipper(model, losses, clip_norm, method="normalise", isolation="declared")
+            with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"):
+                clipper.add(given.to(GPU, dtype), counted=torch.tensor([True, False], device=GPU))
             sums = torch.cat([tensor.double().flatten() for tensor in clipper.take().values()])
             assert bool(sums.isfinite().all())
             assert float(sums.norm()) <= clip_norm
@@ -197,10 +197,9 @@ def test_in_batches_of_one_shape_a_record_does_not_change_how_others_are_rounded
     tokens, targets = torch.randint(gpu_check.WORDS, (32, 16), device=GPU), torch.randint(gpu_check.CLASSES, (32,), device=GPU)
     counted, found = torch.arange(32, device=GPU) < 31, list[Tensor]()
     for _ in range(3):
-        clipper = Clipper(model, clip_norm=0.1, isolation="declared")
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"), clipper.recording():
-            output = model(tokens)
-        clipper.backward(CROSS_ENTROPY(output.float(), targets), counted)
+        clipper = Clipper(model, lambda batch: CROSS_ENTROPY(model(batch[0]).float(), batch[1]), 0.1, isolation="declared")
+        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"):
+            clipper.add([tokens, targets], counted=counted)
         found.append(torch.cat([tensor.double().flatten() for tensor in clipper.take().values()]))
         tokens[31] = torch.randint(gpu_check.WORDS, (16,), device=GPU)
     assert all(float((one - found[0]).norm()) < 1e-6 * 0.1 for one in found)

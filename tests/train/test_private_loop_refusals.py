@@ -36,6 +36,7 @@ def step_without_backward(loop: Loop) -> None:
 
 def plain_backward_alone(loop: Loop) -> None:
     plain_backward(loop, first(loop))
+    loop.optimizer.step()
 
 
 def plain_backward_besides(loop: Loop) -> None:

@@ -58,7 +58,7 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
         by_hand(model, make_data(), run.replace(steps=1, step_size=step_size), torch.Generator())
         proximal_by_hand(model, step_size)
     got = trained(run, physical_size=physical_size)
-    assert float((got - flat(model)).abs().max()) < 1e-10  # six steps of rounding
+    assert float((got - flat(model)).abs().max()) < 1e-8  # records are clipped by some 1e-9 less
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 

@@ -136,7 +136,7 @@ class Unfollowed(nn.Module):
         return torch.func.vmap(self.inner)(x)
 
 
-@pytest.mark.nightly(by_day="test_a_model_that_no_rule_follows_is_trained_by_users")
+@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
 def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     run = users_run("full", steps=3)

@@ -228,7 +228,7 @@ class Clipper:
             return None
         try:
             return Look(self.model, self._gradients.losses, self._gradients.names, batch, usable, collated, self._attributes)
-        except FAILURES as error:
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
             if isinstance(error, LetheError | torch.OutOfMemoryError):
                 raise
             raise InputError(

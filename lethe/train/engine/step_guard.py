@@ -71,7 +71,8 @@ class StepGuard:
             self._computing = False
 
     def _accumulated(self, parameter: Tensor) -> None:
-        if not self._computing:
+        # Between steps a backward pass may be anybody's, such as of a later training: what it leaves is refused by the next call.
+        if not self._computing and (self.pending or self.partial):
             parameter.grad = None
             raise _foreign(next(name for name, own in self._named.items() if own is parameter))
 

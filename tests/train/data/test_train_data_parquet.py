@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.nightly(by_day="test_streams_over_parquet")
+@pytest.mark.nightly(by_day="test_random_access_reads_a_row_group_once_a_batch_at_most")
 @pytest.mark.slow
 @given(data=st.data(), groups=st.integers(1, 3))
 def test_rows_in_any_order_and_form(folder: Path, data: st.DataObject, groups: int) -> None:
