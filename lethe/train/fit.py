@@ -53,7 +53,7 @@ def fit(
     callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
     physical_size: int | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    clip_groups: Sequence[Group] | None = None,
+    clip_groups: Sequence[Group] | str | None = None,
     proximal_groups: Sequence[ProximalGroup] | None = None,
     method: str | None = None,
     users: Any = None,
@@ -124,7 +124,7 @@ def fit(
             without momentum or weight decay, with run.step_size as its learning rate at every step. Its learning rate may be scheduled
             between steps by `progress`. A new one: what its state already holds of private data is not accounted for.
         clip_groups: parameter groups with norms of their own, whose squares sum to at most clip_norm^2: those of run.clip_groups, if it
-            says any; None: one norm for all.
+            says any; "per_layer": each of the L layers by itself, to clip_norm over the root of L; None: one norm for all.
         proximal_groups: disjoint groups of parameters with regularisers of their own; needs run.release = all and no run.regulariser.
             $x_t = \arg\min_u \sum_g h_g(u_g) + \frac{1}{2\lambda_t}\|u - y_t\|^2$ with $y_t$ what the noisy step, or the optimiser,
             made: in the Euclidean metric, with the run's $\lambda_t$, whatever the optimiser's metric and learning rate are.

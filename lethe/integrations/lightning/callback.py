@@ -114,7 +114,7 @@ class PrivateTraining(RecordedTraining, Callback):
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
         log_private: bool = False,
         declared_apart: bool = False,
-        clip_groups: Sequence[Group] | None = None,
+        clip_groups: Sequence[Group] | str | None = None,
         method: str | None = None,
         secure: bool = False,
         isolation: str = "checked",

@@ -105,7 +105,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         log_private: bool = False,
         declared_apart: bool = False,
         checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        clip_groups: Sequence[Group] | None = None,
+        clip_groups: Sequence[Group] | str | None = None,
         method: str | None = None,
         secure: bool = False,
         isolation: str = "checked",

@@ -19,7 +19,7 @@ from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
 from lethe.train.clip.parts.grouping import Table
 from lethe.train.clip.sum_error import shorter
-from lethe.train.clip.sums import ClippedSums
+from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.clip.ways.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
@@ -47,7 +47,9 @@ class Clipper:
         model: any module.
         losses: (batch) -> shape (B,), one loss a record, not averaged. The batch is any nest of tensors that have the records along their
             first dimension; it is given parts of it as well, down to one record.
-        clip_norm: C > 0; or groups of parameters, each with a norm of its own, and then C is the root of the sum of their squares.
+        clip_norm: C > 0; or groups of parameters, each with a norm of its own, and then C is the root of the sum of their squares. On the
+            fast way a group is clipped and added as soon as its gradients are there, and nothing of them is kept: with `per_layer` groups,
+            layer by layer. Not so in batches that are compared, for units, and with "normalise".
         method: "clip", "normalise" or "automatic", see METHODS.
         isolation: "checked": the fast way, compared with records alone in some batches; where it differs or cannot be followed, records
             are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
@@ -92,6 +94,7 @@ class Clipper:
         self._sums = ClippedSums(shorter(self.groups, margin), self.method)
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
+        self._keeps = False  # all gradients until the end of a batch
         self._schedule = Schedule()
         self._attributes: Attributes | None = None
         self._gradients = RecordGradients(model, losses, gradient_memory)
@@ -275,6 +278,8 @@ class Clipper:
     def _fast(
         self, way: Way, batch: Any, records: int, counted: Tensor | None, units: Sequence[Sequence[int]] | None, look: Look | None
     ) -> Tensor:
+        if look is None and units is None and not self._keeps and (losses := self._arrived(way, batch, records, counted)) is not None:
+            return losses
         if look is not None and look.random:
             same, of_same = look.same_draws(
                 records, lambda: self._gradients.together(way, batch, records, None), side_by_side=way.layout == LAYOUTS[1]
@@ -293,6 +298,18 @@ class Clipper:
         grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
         return losses
+
+    def _arrived(self, way: Way, batch: Any, records: int, counted: Tensor | None) -> Tensor | None:
+        """The losses of a batch whose groups are added as their gradients arrive; None: it cannot be, and nothing was added."""
+        arriving = self._sums.arriving(self._gradients.names, counted)
+        if arriving is None:
+            return None
+        try:
+            _, losses = self._gradients.together(way, batch, records, None, arriving)
+        except ReopenedError:  # its layers are computed again one after another, in several checkpoints
+            self._keeps = True
+            return None
+        return losses if self._sums.add_arrived(arriving, losses) else None
 
     def _require(self, way: Way, look: Look, parts: Gradients, losses: Tensor, rows: Sequence[int]) -> None:
         self.checked = True

@@ -66,13 +66,8 @@ class ClippedSums:
             counted: which records count, shape (B,), bool; None: all.
         """
         zeros = torch.zeros_like(losses, dtype=torch.float64)
-        groups, squares = list[list[_Joined]](), list[Tensor]()
-        for members in self._members(parts, names):
-            group, norms = _joined(members), [zeros]
-            for joined in group:
-                norms.append(joined.part.squares())
-            groups.append(group)
-            squares.append(torch.stack(norms).sum(0))
+        groups = [_joined(members) for members in self._members(parts, names)]
+        squares = [_measured(group, zeros) for group in groups]
         whole = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
         kept = (whole + losses).isfinite()
         kept = kept if counted is None else kept & counted
@@ -83,17 +78,31 @@ class ClippedSums:
                     joined.part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group, squared in zip(self._groups, groups, squares, strict=True):
-            numbers, coarse = 0, torch.float64
-            for joined in group:
-                numbers, coarse = numbers + joined.numbers, joined.part.dtype if joined.part.dtype != torch.float64 else coarse
-            factors = clip_weights(squared, limit, self._method, numbers=numbers, dtype=coarse, whole=whole)
-            weights = factors if every else torch.where(kept, factors, 0.0)
-            for joined in group:
-                joined.give(joined.part.weighted(weights), added)
+            _add_clipped(group, squared, limit, self._method, added, whole=whole, kept=None if every else kept)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
+        self._note(added, squares, whole if every else torch.where(kept, whole, -1.0))
+
+    def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving | None:
+        """For a batch whose groups are added as their gradients arrive; None: one group, or a method that needs the norm of all."""
+        if len(self._groups) == 1 or self._method.enlarges:
+            return None
+        places = {parameter: self._place(name) for parameter, name in names.items()}
+        return Arriving(self._groups, self._method, places, counted)
+
+    @torch.no_grad()
+    def add_arrived(self, arrived: Arriving, losses: Tensor) -> bool:
+        """Add all that arrived; False: some number is not finite, so that nothing is added, and `add` has to drop its record."""
+        zeros = torch.zeros_like(losses, dtype=torch.float64)
+        squares = [arrived.squares.get(place, zeros) for place in range(len(self._groups))]
+        whole = torch.stack(squares).sum(0)
+        if not bool((whole + losses).isfinite().all()):  # the only question to the device
+            return False
+        self._note(arrived.sums, squares, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
+        return True
+
+    def _note(self, added: dict[nn.Parameter, Tensor], squares: list[Tensor], whole: Tensor) -> None:
         self._sums = _together(self._sums, added)
-        largest = whole.max() if every else torch.where(kept, whole, -1.0).max()
-        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+        self._largest = whole.max() if self._largest is None else torch.maximum(self._largest, whole.max())
         self._squares.append(squares)
 
     @contextmanager
@@ -130,11 +139,51 @@ class ClippedSums:
             return [list(parts.items())]
         members: list[list[tuple[nn.Parameter, Part]]] = [[] for _ in self._groups]
         for parameter, part in parts.items():
-            name = names[parameter]
-            if name not in self._places:
-                self._places[name] = group_of(name, self._groups)
-            members[self._places[name]].append((parameter, part))
+            members[self._place(names[parameter])].append((parameter, part))
         return members
+
+    def _place(self, name: str) -> int:
+        if name not in self._places:
+            self._places[name] = group_of(name, self._groups)
+        return self._places[name]
+
+
+class ReopenedError(RuntimeError):
+    """A gradient arrives in a group that was taken to be complete."""
+
+
+class Arriving:
+    """One batch whose groups are measured, clipped and added one by one, as they are complete: nothing of their parts is kept.
+
+    Args:
+        groups, method: of the sums.
+        places: of the parameters, the group of each.
+        counted: which records count; None: all.
+
+    Attributes:
+        squares: the squared norms in each group that is complete.
+        sums: of its parameters.
+    """
+
+    def __init__(self, groups: Sequence[Group], method: Method, places: Mapping[nn.Parameter, int], counted: Tensor | None) -> None:
+        self._groups, self._method, self.places, self.counted = groups, method, places, counted
+        self.squares: dict[int, Tensor] = {}
+        self.sums: dict[nn.Parameter, Tensor] = {}
+
+    @torch.no_grad()
+    def add(self, place: int, parts: Mapping[nn.Parameter, Part]) -> None:
+        """Add a group.
+
+        Raises:
+            ReopenedError: it was added before: clipped twice, a record would count twice.
+        """
+        if not parts:
+            return
+        if place in self.squares:
+            raise ReopenedError
+        group = _joined(parts.items())
+        self.squares[place] = _measured(group)
+        _add_clipped(group, self.squares[place], self._groups[place], self._method, self.sums, kept=self.counted)
 
 
 class _Joined(NamedTuple):
@@ -159,6 +208,30 @@ class _Joined(NamedTuple):
         for parameter in self.parameters:
             sums[parameter] = total[first : first + parameter.numel()].view(parameter.shape)
             first += parameter.numel()
+
+
+def _measured(group: Sequence[_Joined], *zeros: Tensor) -> Tensor:
+    """The squared norms in a group, shape (B,)."""
+    return torch.stack([*zeros, *(joined.part.squares() for joined in group)]).sum(0)
+
+
+def _add_clipped(
+    group: Sequence[_Joined],
+    squared: Tensor,
+    limit: Group,
+    method: Method,
+    sums: dict[nn.Parameter, Tensor],
+    *,
+    whole: Tensor | None = None,
+    kept: Tensor | None,
+) -> None:
+    """Note the clipped sums of a group, whose records have these squared norms; those that are not kept add 0."""
+    numbers = sum(joined.numbers for joined in group)
+    coarse = next((joined.part.dtype for joined in group if joined.part.dtype != torch.float64), torch.float64)
+    factors = clip_weights(squared, limit, method, numbers=numbers, dtype=coarse, whole=whole)
+    weights = factors if kept is None else torch.where(kept, factors, 0.0)
+    for joined in group:
+        joined.give(joined.part.weighted(weights), sums)
 
 
 def _joined(parts: Iterable[tuple[nn.Parameter, Part]]) -> list[_Joined]:

@@ -31,7 +31,10 @@ OF_USERS = (
 
 ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "poisson_sampling": ((True,), _SHUFFLED),
-    "clipping": (("flat",), "PrivacyEngine(run, clip_groups=[Group(parameters, clip_norm), ...]) clips groups of parameters by themselves"),
+    "clipping": (
+        ("flat",),
+        "PrivacyEngine(run, clip_groups='per_layer') clips each layer, [Group(...), ...] each group by itself",
+    ),
     "loss_reduction": (("mean",), "the noisy sum is divided by the expected batch size; multiply the learning rate by it for a sum"),
     "batch_first": ((True,), "give the model's tensors with the records first, or call the model on transposed ones inside the module"),
     "grad_sample_mode": (("hooks", "ew", "functorch"), "leave it out: gradients of records are found the same way for every model"),

@@ -88,7 +88,7 @@ class PrivacyEngine(LoopState):
         self,
         run: Run | None = None,
         *,
-        clip_groups: Sequence[Group] | None = None,
+        clip_groups: Sequence[Group] | str | None = None,
         method: str | None = None,
         physical_size: int | None = None,
         ema: float | None = None,

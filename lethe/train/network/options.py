@@ -20,7 +20,7 @@ class NetworkOptions:
     """The options of `lethe.train.fit` that apply to networks only; `fit` says what each field is."""
 
     optimizer: torch.optim.Optimizer | None = None
-    clip_groups: Sequence[Group] | None = None
+    clip_groups: Sequence[Group] | str | None = None
     proximal_groups: Sequence[ProximalGroup] | None = None
     method: str | None = None
     physical_size: int | None = None

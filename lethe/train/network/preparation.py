@@ -24,7 +24,15 @@ from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import placed_sources, sources_of
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.plan import (
+    as_clipped,
+    clipper_of,
+    groups_of,
+    refuse_for_shards,
+    refuse_groups,
+    refuse_optimizer,
+    trained_parameters,
+)
 from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
@@ -86,11 +94,12 @@ def prepared_network(
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     """
-    asked = as_clipped(run, groups=options.clip_groups, method=options.method)
-    run = asked.uncorrelated
-    given: dict[str, Any] = {"groups": options.clip_groups, "isolation": options.isolation, "gradient_memory": options.gradient_memory}
     if isinstance(model, nn.Module):
         reshard(model)
+    groups = groups_of(model, run, options.clip_groups)
+    asked = as_clipped(run, groups=groups, method=options.method)
+    run = asked.uncorrelated
+    given: dict[str, Any] = {"groups": groups, "isolation": options.isolation, "gradient_memory": options.gradient_memory}
     source = as_source(data, leave_out=(options.users,) if isinstance(options.users, str) else ())
     clipper = clipper_of(model, losses(source), run, budgeted=not own_loop, physical_size=options.physical_size, **given)
     named = trained_parameters(model)

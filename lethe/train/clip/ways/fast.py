@@ -7,7 +7,7 @@ offloading find it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +23,7 @@ from lethe.train.clip.parts.part import Part
 from lethe.train.clip.parts.several import together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.clip.sums import Arriving
 from lethe.train.clip.ways.layers import Layer
 from lethe.train.core.comparison import coarser
 
@@ -67,13 +68,14 @@ class Recording:
         layout: one of LAYOUTS.
         memory: for gradients that are kept.
         device: of the model.
+        arriving: is handed each group of parameters as soon as its gradients are complete; None: all are kept until the end.
 
     Attributes:
         ambiguous: whether another layout would have made a difference.
         precision: the coarsest type of number that a layer gave.
     """
 
-    def __init__(self, records: int, layout: str, memory: Memory, device: torch.device) -> None:
+    def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:
         self.records, self.layout, self.memory = records, layout, memory
         self.parts: dict[nn.Parameter, list[Part]] = defaultdict(list)
         self.ambiguous = False
@@ -82,6 +84,9 @@ class Recording:
         self._plain = layout in LAYOUTS[:2]
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
+        self._arriving, self._limit = arriving, memory.left
+        self._awaited = Counter[int]()  # calls of each group whose gradient has not come yet
+        self._backward = False
 
     def watched(
         self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
@@ -108,6 +113,7 @@ class Recording:
             output, inputs, turned, grouping = self._laid_out(output, inputs)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]
+        self._await(layer)
 
         def arrived(gradient: Tensor) -> None:
             if not held:
@@ -117,6 +123,7 @@ class Recording:
             if turned:
                 gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)
+            self._hand_over(layer)
 
         output.register_hook(arrived)
         return output
@@ -170,6 +177,7 @@ class Recording:
         if any(len(tensor) != self.records for tensor in outputs):
             raise ValueError("several outputs whose first dimension is not the records'")
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
+        self._await(layer)  # until the end
         anchored = {id(tensor): self._anchored(tensor).view_as(tensor) for tensor in outputs}
         held = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
@@ -185,13 +193,42 @@ class Recording:
             anchored[id(tensor)].register_hook(partial(arrived, place))
         return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
 
+    def backward(self, total: Tensor) -> None:
+        """The backward pass: what is called from now on is computed again, by activation checkpointing."""
+        self._backward = True
+        total.backward()
+
     def gradients(self) -> Gradients:
-        """The parts of each parameter, all calls together."""
+        """The parts of each parameter, all calls together, but for those that were handed over."""
         for late in self._late:
             late()
-        found = {parameter: together(parts, parameter.numel(), self.memory) for parameter, parts in self.parts.items()}
-        self.parts, self._late = {}, []
-        return found
+        self._late = []
+        if self._arriving is not None:
+            for place in {self._arriving.places[parameter] for parameter in self.parts}:
+                self._arriving.add(place, self._taken(place))
+        return self._taken(None)
+
+    def _taken(self, place: int | None) -> Gradients:
+        """The parts of one group, or of all, which are kept no longer."""
+        places = {} if self._arriving is None else self._arriving.places
+        taken = [parameter for parameter in self.parts if place is None or places[parameter] == place]
+        return {parameter: together(self.parts.pop(parameter), parameter.numel(), self.memory) for parameter in taken}
+
+    def _groups(self, layer: Layer) -> set[int]:
+        return set() if self._arriving is None else {self._arriving.places[parameter] for parameter in layer.parameters.values()}
+
+    def _await(self, layer: Layer) -> None:
+        if not self._backward:
+            self._awaited.update(self._groups(layer))
+
+    def _hand_over(self, layer: Layer) -> None:
+        """One call's gradient came: add the groups that are complete."""
+        for place in self._groups(layer):
+            self._awaited[place] -= 1
+            if self._awaited[place] <= 0 and self._arriving is not None:
+                self._arriving.add(place, self._taken(place))
+        if self._arriving is not None and not self.parts:
+            self.memory.left = self._limit
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
         self._computing = True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from glob import escape
 
 from torch import nn
 
+from lethe.train.clip.groups import Group, checked_norm
 from lethe.train.clip.rules.registry import rule_for, rule_of
 from lethe.train.clip.rules.rule import Rule
 
@@ -53,3 +55,20 @@ def layers_of(model: nn.Module) -> list[Layer]:
 
     walk(model)
     return layers
+
+
+def per_layer(model: nn.Module, clip_norm: float) -> tuple[Group, ...]:
+    r"""A group for each of the L layers that own trained parameters, with the norm $C/\sqrt L$; layers that share a parameter are one.
+
+    Args:
+        model: whose parameters that require grad are trained.
+        clip_norm: C > 0, of all layers together.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    layers: list[set[str]] = []
+    for layer in layers_of(model):
+        own = {names[parameter] for parameter in layer.parameters.values()}
+        apart = [other for other in layers if other.isdisjoint(own)]
+        layers = [*apart, own.union(*(other for other in layers if not other.isdisjoint(own)))]
+    norm = checked_norm("clip_norm", clip_norm) / max(1, len(layers)) ** 0.5
+    return tuple(Group(parameters=tuple(map(escape, sorted(layer))), clip_norm=norm) for layer in layers)

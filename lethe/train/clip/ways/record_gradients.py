@@ -14,6 +14,7 @@ from lethe.train.clip.parts.grouping import Table
 from lethe.train.clip.parts.memory import Memory, limit_of
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.refusals import refuse_model
+from lethe.train.clip.sums import Arriving
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording, recorded
 from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of, one_by_one
 from lethe.train.clip.ways.layers import Layer, layers_of
@@ -91,7 +92,9 @@ class RecordGradients:
                     trained.append(id(parameter))
         return [trained, training]
 
-    def together(self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None) -> tuple[Gradients, Tensor]:
+    def together(
+        self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None, arriving: Arriving | None = None
+    ) -> tuple[Gradients, Tensor]:
         """One forward and one backward pass for all records, and the losses.
 
         Args:
@@ -99,8 +102,9 @@ class RecordGradients:
             batch: of so many `records`.
             records: B.
             units: of whose rows the mean loss is differentiated; None: each row's own.
+            arriving: is handed the gradients as they come, instead of the caller.
         """
-        recording = Recording(records, way.layout, Memory(self._limit), self._device)
+        recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
         self.ambiguous = True
         try:
             with recorded(self._layers, recording, list(self.names)):
@@ -108,7 +112,7 @@ class RecordGradients:
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
                     if losses.requires_grad:
-                        weighted.sum().backward()
+                        recording.backward(weighted.sum())
                     parts = recording.gradients()
         finally:
             self.ambiguous = recording.ambiguous

@@ -1,0 +1,350 @@
+"""Per-layer clipping: each layer is clipped and added as its gradient arrives in the backward pass, and nothing of it is kept."""
+
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import with_fresh_noise
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import lethe
+from lethe.errors import InputError, RecordByRecordWarning
+from lethe.train import fit
+from lethe.train.clip import Call, Clipper, OuterProducts, Part, Rows, per_layer, register_rule
+from lethe.train.clip.rules import registry
+from lethe.train.clip.sums import Arriving, ClippedSums
+from lethe.train.engine.private_engine import PrivacyEngine
+
+F64 = torch.float64
+RECORDS, CLIP = 6, 0.3
+Clipped = Callable[[nn.Module, Tensor], Tensor]
+
+
+class Tied(nn.Module):
+    """A small transformer whose head is its table, and a layer whose output nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(9, 8), nn.Linear(8, 9, bias=False)
+        self.head.weight = self.table.weight
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.unused = nn.Linear(8, 8)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        hidden = self.block(self.table((3 * rows).long().abs() % 9))
+        self.unused(hidden)
+        return self.head(hidden)
+
+
+class Recurrent(nn.Module):
+    """An LSTM of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.head = nn.LSTM(1, 5, num_layers=2, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.cells(rows[..., None])[0][:, -1])
+
+
+class Checkpointed(nn.Module):
+    """Layers that are computed again in the backward pass; the second twice, each time in a checkpoint of its own."""
+
+    def __init__(self, *, reentrant: bool, twice: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+        self.reentrant, self.twice = reentrant, twice
+
+    def forward(self, rows: Tensor) -> Tensor:
+        hidden = self.first(rows)
+        for _ in range(1 + self.twice):
+            hidden = checkpoint(lambda given: torch.tanh(self.second(given)), hidden, use_reentrant=self.reentrant)
+        return self.last(hidden)  # pyright: ignore[reportArgumentType]
+
+
+def conv() -> nn.Module:
+    first = [nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU()]
+    return nn.Sequential(*first, nn.Conv1d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "MLP": (lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.Tanh(), nn.Linear(4, 3)), 3),
+    "CNN": (conv, 4),
+    "tied transformer": (Tied, 7),
+    "LSTM": (Recurrent, 2),
+    "checkpoints": (lambda: Checkpointed(reentrant=False, twice=True), 3),
+    "reentrant checkpoint": (lambda: Checkpointed(reentrant=True, twice=False), 3),
+}
+
+
+def built(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return MODELS[name][0]().to(F64)
+
+
+def batch_of(records: int = RECORDS, dtype: torch.dtype = F64) -> Tensor:
+    return torch.randn(records, 8, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def losses_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda rows: model(rows).square().flatten(1).sum(1)
+
+
+def layers(model: nn.Module) -> list[list[str]]:
+    """The names of the trained parameters, layer by layer, by other means than the library's."""
+    found: dict[str, list[str]] = {}
+    for name, parameter in model.named_parameters():
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+        assert parameter.requires_grad
+    if isinstance(model, Tied):  # attention answers for the layer within it
+        found["block.self_attn"] += found.pop("block.self_attn.out_proj")
+    return list(found.values())
+
+
+def truth(model: nn.Module, batch: Tensor, units: list[list[int]] | None = None, clip: float = CLIP) -> dict[str, Tensor]:
+    """The sums of records, or units, that are taken alone, each layer clipped to C over the root of their number."""
+    own = layers(model)
+    sums = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    named = dict(model.named_parameters())
+    for unit in units or [[record] for record in range(len(batch))]:
+        loss = torch.stack([losses_of(model)(batch[record : record + 1]).sum() for record in unit]).mean()
+        model.zero_grad()
+        loss.backward()
+        gradient = {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
+        model.zero_grad()
+        for names in own:
+            if present := [name for name in names if name in gradient]:
+                norm = torch.stack([gradient[name].norm() for name in present]).norm()
+                for name in present:
+                    sums[name] += gradient[name] * (clip / len(own) ** 0.5 / norm).clamp(max=1)
+    return sums
+
+
+def added(model: nn.Module, *batches: Tensor, isolation: str = "declared", memory: int | None = None, **given: Any) -> dict[str, Tensor]:
+    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP), isolation=isolation, gradient_memory=memory)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordByRecordWarning)
+        for batch in batches:
+            clipper.add(batch, **given)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {names[parameter]: total for parameter, total in clipper.take().items()}
+
+
+def near(sums: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    largest = max(float(total.abs().max()) for total in other.values())
+    torch.testing.assert_close(sums, {name: other[name] for name in sums}, rtol=1e-9, atol=1e-9 * largest)
+
+
+@pytest.fixture
+def never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is added at its end."""
+    monkeypatch.setattr(ClippedSums, "add", lambda *_, **__: pytest.fail("kept until the end"))
+
+
+@pytest.mark.usefixtures("never_kept")
+@pytest.mark.parametrize("memory", [None, 0])
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_are_clipped_by_themselves_as_their_gradients_arrive(name: str, memory: int | None) -> None:
+    model, batch = built(name), batch_of()
+    groups = per_layer(model, CLIP)
+    assert len(groups) == MODELS[name][1] == len(layers(model))
+    assert math.hypot(*(group.clip_norm for group in groups)) == pytest.approx(CLIP, rel=1e-15)
+    expected = truth(model, batch)
+    near(added(model, batch, memory=memory), expected)
+    near(added(model, batch[:1], batch[1:4], batch[4:], memory=memory), expected)  # micro-batches
+    counted = torch.tensor([True, True, True, False, False, True])
+    near(added(model, batch, counted=counted), truth(model, batch[counted]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_batches_that_are_kept_give_the_same(name: str) -> None:
+    """Those that are compared, users, and records that are computed alone."""
+    model, batch = built(name), batch_of()
+    expected = truth(model, batch)
+    near(added(model, batch, isolation="checked"), expected)
+    near(added(model, batch, isolation="enforced"), expected)
+    units = [[0, 3], [1], [2, 4, 5]]
+    near(added(model, batch, units=units), truth(model, batch, units))
+
+
+def test_ordinary_batches_after_the_check_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = built("MLP"), batch_of()
+    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP))
+    kept: list[int] = []
+    ordinary, arrives = ClippedSums.add, ClippedSums.add_arrived
+    monkeypatch.setattr(ClippedSums, "add", lambda *given: (kept.append(1), ordinary(*given)))
+    monkeypatch.setattr(ClippedSums, "add_arrived", lambda *given: (kept.append(0), arrives(*given))[1])
+    norms: list[Tensor] = []
+    for _ in range(3):
+        clipper.add(batch)
+        assert clipper.last_norms is not None
+        norms.append(clipper.last_norms)
+    assert kept == [1, 1, 0]
+    assert (clipper.measured, clipper.contributed, norms[0].shape) == (True, True, (RECORDS, 3))
+    torch.testing.assert_close(norms[2], norms[0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.usefixtures("never_kept")
+@pytest.mark.parametrize("name", ["MLP", "CNN", "checkpoints"])
+def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, before, alive = built(name), list[weakref.ref[Tensor]](), list[int]()
+    add = Arriving.add
+
+    def adding(arriving: Arriving, place: int, parts: dict[nn.Parameter, Part]) -> None:
+        alive.append(sum(one() is not None for one in before))
+        add(arriving, place, parts)
+        for part in parts.values():
+            before.extend(weakref.ref(tensor) for tensor in vars(part).values() if isinstance(tensor, Tensor))
+
+    monkeypatch.setattr(Arriving, "add", adding)
+    near(added(model, batch_of()), truth(model, batch_of()))
+    assert alive == [0] * MODELS[name][1]
+    assert len(before) > len(alive)
+
+
+def test_gradients_of_each_layer_may_be_kept_for_its_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one layer took of the limit is there for the next."""
+    left: list[int] = []
+    squares = OuterProducts.squares
+
+    def spending(part: OuterProducts) -> Tensor:
+        left.append(part.memory.left)
+        part.memory.take(400)
+        return squares(part)
+
+    monkeypatch.setattr(OuterProducts, "squares", spending)
+    added(built("MLP"), batch_of(), memory=1000)
+    assert left == [1000] * 3
+
+
+@pytest.mark.usefixtures("never_kept")
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e12])
+@pytest.mark.parametrize("name", ["MLP", "CNN", "tied transformer", "LSTM"])
+def test_a_record_moves_the_sum_by_no_more_than_the_norm(name: str, scale: float) -> None:
+    model = built(name).float()
+    groups = per_layer(model, CLIP)
+    clipper = Clipper(model, lambda rows: losses_of(model)(rows) * scale, groups, isolation="declared")
+    batch, names = batch_of(dtype=torch.float32), {parameter: name for name, parameter in model.named_parameters()}
+    for record in range(RECORDS):
+        sums = []
+        for counted in (torch.ones(RECORDS, dtype=torch.bool), torch.arange(RECORDS) != record):
+            clipper.add(batch, counted=counted)
+            sums.append(clipper.take())
+        moved = {parameter: float((sums[0][parameter] - sums[1][parameter]).norm()) for parameter in names}
+        for group in groups:
+            of_layer = math.hypot(*(moved[parameter] for parameter in names if group.holds(names[parameter])))
+            assert of_layer <= group.clip_norm * (1 + 1e-12)
+            if scale == 1e12 and "unused" not in group.parameters[0]:
+                assert of_layer == pytest.approx(group.clip_norm, rel=1e-3)
+        assert math.hypot(*moved.values()) <= CLIP * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("spoilt", ["the loss", "the last layer", "the first layer"])
+def test_a_record_that_is_not_finite_in_one_layer_adds_nothing_to_any(spoilt: str) -> None:
+    """Its batch is computed again and kept, so that this holds whichever batches are compared."""
+    model, batch = built("MLP"), batch_of()
+    batch[2, 0] = 77.0
+
+    def losses(rows: Tensor) -> Tensor:
+        bad, given = rows[:, :1] == 77.0, rows.where(rows != 77.0, 0.0)
+        hidden = model[2](model[1](model[0](torch.where(bad & (spoilt == "the first layer"), math.inf, given))))  # pyright: ignore
+        first = torch.where(bad[:, 0], math.nan, 0.0) if spoilt == "the loss" else 0.0
+        hidden = torch.where(bad, hidden.detach() * math.inf, hidden) if spoilt == "the last layer" else hidden
+        return model[4](model[3](hidden) if spoilt != "the last layer" else hidden).square().sum(1) + first  # pyright: ignore
+
+    rest = torch.arange(RECORDS) != 2
+    sums = []
+    for rows in (batch, batch[rest]):
+        clipper = Clipper(model, losses, per_layer(model, CLIP), isolation="declared")
+        clipper.add(rows)
+        sums.append({str(place): total for place, total in enumerate(clipper.take().values())})
+        assert clipper.last_norms is not None
+        assert len(clipper.last_norms) == len(rows)
+    assert all(bool(total.isfinite().all()) for total in sums[0].values())
+    assert any(bool(total.any()) for total in sums[1].values())
+    near(*sums)
+
+
+def test_a_group_that_seemed_complete_is_not_clipped_twice() -> None:
+    """One layer in two checkpoints that are computed again one after the other: nobody knows of the second before it comes."""
+    torch.manual_seed(0)
+    model, batch = Checkpointed(reentrant=True, twice=True).to(F64), batch_of()
+    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP), isolation="declared")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for _ in range(2):
+        clipper.add(batch)
+        near({names[parameter]: total for parameter, total in clipper.take().items()}, truth(model, batch))
+    assert clipper.ways == {"fast"}
+
+
+@pytest.mark.parametrize("fault", [1.0, 0.99, 1.01])
+def test_a_rule_that_is_off_by_one_percent_is_found(fault: float) -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.linspace(1, 2, 8))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return rows * self.scale
+
+    def rule(call: Call) -> Any:
+        yield "scale", Rows(call.gradient * call.given * fault)
+
+    register_rule(Scale, rule)
+    try:
+        model, batch = nn.Sequential(Scale(), nn.Linear(8, 3)).to(F64), batch_of()
+        clipper = Clipper(model, losses_of(model), per_layer(model, CLIP))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            clipper.add(batch)
+            clipper.add(batch)
+            clipper.add(batch)
+        assert [one.category for one in seen] == ([] if fault == 1.0 else [RecordByRecordWarning])
+        expected = {name: 3 * total for name, total in truth(model, batch).items()}
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        near({names[parameter]: total for parameter, total in clipper.take().items()}, expected)
+    finally:
+        del registry.RULES[Scale]
+
+
+def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
+    run = make_network_run(noise_multiplier=1.0)
+    model = make_network()
+    norms = tuple(group.clip_norm for group in per_layer(model, run.clip_norm or 0.0))
+    fitted = fit(model, CROSS_ENTROPY, make_data(), run, clip_groups="per_layer", seed=3)
+    assert fitted.run.clip_groups == norms
+    assert len(norms) > 1
+    certificate = lethe.certify(with_fresh_noise(fitted.run), 0.999, allow_large_delta=True)
+    assert f"clipped, in {len(norms)} groups of parameters" in certificate.explain()
+    again = make_network()
+    fit(again, CROSS_ENTROPY, make_data(), run.replace(clip_groups=norms), clip_groups="per_layer", seed=3)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+    own = make_network()
+    engine = PrivacyEngine(run, clip_groups="per_layer", seed=3)
+    optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+    made: Any = {"losses": lambda batch: CROSS_ENTROPY(own(batch[0]), batch[1]), "data": make_data()}
+    _, _, loader = engine.make_private(module=own, optimizer=optimizer, **made)
+    for batch in loader:
+        engine.backward(batch)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert engine.recorded_run().clip_groups == norms
+    engine.close()
+
+
+def test_other_words_and_runs_are_refused() -> None:
+    run = make_network_run(noise_multiplier=1.0)
+    with pytest.raises(InputError, match="'per_layer', or None"):
+        fit(make_network(), CROSS_ENTROPY, make_data(), run, clip_groups="per_leaf")
+    with pytest.raises(InputError, match="the run says"):
+        fit(make_network(), CROSS_ENTROPY, make_data(), run.replace(clip_groups=[0.01, 0.01]), clip_groups="per_layer")
+    with pytest.raises(InputError, match=r"torch\.nn\.Module"):
+        fit("model", CROSS_ENTROPY, make_data(), run, clip_groups="per_layer")  # pyright: ignore
