@@ -71,8 +71,8 @@ def plain(name: str, where: Where) -> Step:
     return step
 
 
-def by_lethe(name: str, where: Where) -> Step:
-    """PrivacyEngine with everything that is on by default: checks, noise, the run's record."""
+def by_lethe(name: str, where: Where, **options: Any) -> Step:
+    """PrivacyEngine with everything that is on by default: checks, noise, the run's record; and options."""
     model, inputs, targets = where.built(name)
     loss = RecordLoss()
     loss.reduction = "none"
@@ -90,7 +90,7 @@ def by_lethe(name: str, where: Where) -> Step:
         with where.autocast():
             return loss(model(batch[0]), batch[1])
 
-    engine = PrivacyEngine(run)
+    engine = PrivacyEngine(run, **options)
     _, optimizer, loader = engine.make_private(module=model, optimizer=_optimizer(model), losses=losses, data=(inputs, targets))
     batches: Iterator[tuple[Tensor, Tensor]] = iter(loader)
 
@@ -138,6 +138,7 @@ _HOOKS, _GHOST = _opacus("hooks"), _opacus("ghost")
 ENGINES: dict[str, Callable[[str, Where], Step]] = {
     "plain": plain,
     "lethe": by_lethe,
+    "lethe per layer": lambda name, where: by_lethe(name, where, clip_groups="per_layer"),
     "opacus hooks": lambda name, where: _HOOKS(name, where, AS_IT_IS),
     "opacus ghost": lambda name, where: _GHOST(name, where, AS_IT_IS),
     "opacus hooks (eased)": lambda name, where: _HOOKS(name, where, Ease(positions=True)),

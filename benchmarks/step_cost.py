@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,11 @@ def plain(name: str) -> Cost:
     return meter.cost
 
 
-def by_fit(name: str) -> Cost:
-    """`fit`, with all that is on by default."""
+def by_fit(name: str, **options: Any) -> Cost:
+    """`fit`, with all that is on by default, and options."""
     model, inputs, targets, _ = built(name)
     meter = Meter(_folder(lethe))
-    fit(model, _unreduced(), (inputs, targets), _run(len(inputs)), progress=meter.end)
+    fit(model, _unreduced(), (inputs, targets), _run(len(inputs)), progress=meter.end, **options)
     return meter.cost
 
 
@@ -193,7 +194,13 @@ def by_opacus(name: str) -> Cost:
     return meter.cost
 
 
-ENGINES: dict[str, Callable[[str], Cost]] = {"plain": plain, "lethe fit": by_fit, "lethe loop": by_engine, "opacus hooks": by_opacus}
+ENGINES: dict[str, Callable[[str], Cost]] = {
+    "plain": plain,
+    "lethe fit": by_fit,
+    "lethe fit per layer": partial(by_fit, clip_groups="per_layer"),
+    "lethe loop": by_engine,
+    "opacus hooks": by_opacus,
+}
 
 
 def measured(name: str, engines: list[str], rounds: int) -> dict[str, Cost]:

@@ -212,7 +212,8 @@ class _Joined(NamedTuple):
 
 def _measured(group: Sequence[_Joined], *zeros: Tensor) -> Tensor:
     """The squared norms in a group, shape (B,)."""
-    return torch.stack([*zeros, *(joined.part.squares() for joined in group)]).sum(0)
+    squares = [*zeros, *(joined.part.squares() for joined in group)]
+    return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
 
 
 def _add_clipped(
