@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -67,7 +68,7 @@ class ClippedSums:
         """
         zeros = torch.zeros_like(losses, dtype=torch.float64)
         groups = [_joined(members) for members in self._members(parts, names)]
-        squares = [_measured(group, zeros) for group in groups]
+        squares = [_measured(group, [zeros]) for group in groups]
         whole = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
         kept = (whole + losses).isfinite()
         kept = kept if counted is None else kept & counted
@@ -78,7 +79,10 @@ class ClippedSums:
                     joined.part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group, squared in zip(self._groups, groups, squares, strict=True):
-            _add_clipped(group, squared, limit, self._method, added, whole=whole, kept=None if every else kept)
+            factors = _weights(limit, self._method, group)(squared, whole=whole)
+            weights = factors if every else torch.where(kept, factors, 0.0)
+            for joined in group:
+                joined.give(joined.part.weighted(weights), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
         self._note(added, squares, whole if every else torch.where(kept, whole, -1.0))
 
@@ -181,9 +185,20 @@ class Arriving:
             return
         if place in self.squares:
             raise ReopenedError
-        group = _joined(parts.items())
-        self.squares[place] = _measured(group)
-        _add_clipped(group, self.squares[place], self._groups[place], self._method, self.sums, kept=self.counted)
+        *others, largest = sorted(_joined(parts.items()), key=lambda joined: joined.numbers)
+        zeros = () if others else [torch.zeros(1, dtype=torch.float64, device=largest.parameters[0].device)]
+        besides = _measured(others, zeros)
+        weights = _weights(self._groups[place], self._method, [*others, largest])
+
+        def kept(squared: Tensor, records: slice) -> Tensor:
+            factors = weights(squared)
+            return factors if self.counted is None else torch.where(self.counted[records], factors, 0.0)
+
+        squared, total = largest.part.clipped(besides, kept)
+        largest.give(total, self.sums)
+        for joined in others:
+            joined.give(joined.part.weighted(kept(squared, slice(None))), self.sums)
+        self.squares[place] = squared
 
 
 class _Joined(NamedTuple):
@@ -210,29 +225,16 @@ class _Joined(NamedTuple):
             first += parameter.numel()
 
 
-def _measured(group: Sequence[_Joined], *zeros: Tensor) -> Tensor:
+def _measured(group: Sequence[_Joined], zeros: Sequence[Tensor]) -> Tensor:
     """The squared norms in a group, shape (B,)."""
     squares = [*zeros, *(joined.part.squares() for joined in group)]
     return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
 
 
-def _add_clipped(
-    group: Sequence[_Joined],
-    squared: Tensor,
-    limit: Group,
-    method: Method,
-    sums: dict[nn.Parameter, Tensor],
-    *,
-    whole: Tensor | None = None,
-    kept: Tensor | None,
-) -> None:
-    """Note the clipped sums of a group, whose records have these squared norms; those that are not kept add 0."""
-    numbers = sum(joined.numbers for joined in group)
+def _weights(limit: Group, method: Method, group: Sequence[_Joined]) -> Callable[..., Tensor]:
+    """The weights of records, of their squared norms in a group."""
     coarse = next((joined.part.dtype for joined in group if joined.part.dtype != torch.float64), torch.float64)
-    factors = clip_weights(squared, limit, method, numbers=numbers, dtype=coarse, whole=whole)
-    weights = factors if kept is None else torch.where(kept, factors, 0.0)
-    for joined in group:
-        joined.give(joined.part.weighted(weights), sums)
+    return partial(clip_weights, group=limit, method=method, numbers=sum(joined.numbers for joined in group), dtype=coarse)
 
 
 def _joined(parts: Iterable[tuple[nn.Parameter, Part]]) -> list[_Joined]:

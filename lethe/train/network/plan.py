@@ -11,7 +11,7 @@ from torch import nn
 from lethe.errors import HypothesisError, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.clip import METHODS, Clipper, Group, per_layer
+from lethe.train.clip import METHODS, Clipper, Group
 from lethe.train.clip.groups import as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
@@ -19,26 +19,6 @@ from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
-
-
-def groups_of(model: nn.Module, run: Run, asked: Sequence[Group] | str | None) -> Sequence[Group] | None:
-    """The groups that were asked for; "per_layer" stands for one a layer, which share the run's clip norm.
-
-    Args:
-        model: whose parameters are trained.
-        run: the plan.
-        asked: groups, "per_layer" or None.
-    Raises:
-        InputError: another word, or no run.
-    """
-    if not isinstance(asked, str):
-        return asked
-    if asked != "per_layer":
-        raise InputError(f"clip_groups: got {asked!r}; it needs a list of Group, 'per_layer', or None.")
-    if not isinstance(model, nn.Module):  # which the Clipper refuses
-        return None
-    refuse_wrapped(model)
-    return per_layer(model, require_run(run, correlated=True).clip_norm or 1.0)  # of a run without one, groups are refused
 
 
 def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:

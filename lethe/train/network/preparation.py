@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
-from lethe.train.clip import Clipper
+from lethe.train.clip import Clipper, per_layer
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
@@ -24,15 +25,7 @@ from lethe.train.network.noise.budget import NetworkBudget, network_budget
 from lethe.train.network.noise.shared import Noise
 from lethe.train.network.noise.sources import placed_sources, sources_of
 from lethe.train.network.options import NetworkOptions
-from lethe.train.network.plan import (
-    as_clipped,
-    clipper_of,
-    groups_of,
-    refuse_for_shards,
-    refuse_groups,
-    refuse_optimizer,
-    trained_parameters,
-)
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.steps import refuse_start
 from lethe.train.options import CommonOptions
 
@@ -96,7 +89,9 @@ def prepared_network(
     """
     if isinstance(model, nn.Module):
         reshard(model)
-    groups = groups_of(model, run, options.clip_groups)
+    groups = options.clip_groups
+    if groups == "per_layer":
+        groups = per_layer(model, require_run(run, correlated=True).clip_norm or 1.0)  # of a run without one, groups are refused
     asked = as_clipped(run, groups=groups, method=options.method)
     run = asked.uncorrelated
     given: dict[str, Any] = {"groups": groups, "isolation": options.isolation, "gradient_memory": options.gradient_memory}

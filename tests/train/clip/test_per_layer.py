@@ -19,6 +19,7 @@ import lethe
 from lethe.errors import InputError, RecordByRecordWarning
 from lethe.train import fit
 from lethe.train.clip import Call, Clipper, Group, OuterProducts, Part, Rows, per_layer, register_rule
+from lethe.train.clip.parts import outer_products
 from lethe.train.clip.rules import registry
 from lethe.train.clip.sums import Arriving, ClippedSums
 from lethe.train.engine.private_engine import PrivacyEngine
@@ -404,3 +405,34 @@ def test_other_words_and_runs_are_refused() -> None:
         fit(make_network(), CROSS_ENTROPY, make_data(), run.replace(clip_groups=[0.01, 0.01]), clip_groups="per_layer")
     with pytest.raises(InputError, match=r"torch\.nn\.Module"):
         fit("model", CROSS_ENTROPY, make_data(), run, clip_groups="per_layer")  # pyright: ignore
+
+
+@pytest.mark.usefixtures("never_kept")
+@pytest.mark.parametrize("piece", [2**20, 300])
+def test_sequences_in_single_precision_are_formed_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record's gradient is measured where it is formed for the sum, some records at a time."""
+    monkeypatch.setattr(outer_products, "FORMED", piece)
+    products, formed = torch.bmm, list[tuple[int, ...]]()
+
+    def counting(one: Tensor, other: Tensor) -> Tensor:
+        formed.append((one.shape[0], one.shape[1] * other.shape[2]))
+        return products(one, other)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    batch = torch.randn(RECORDS, 40, 8)
+    expected = truth(model.double(), batch.double())
+    clipper = Clipper(model.float(), losses_of(model), per_layer(model, CLIP), isolation="declared")
+    monkeypatch.setattr(torch, "bmm", counting)
+    clipper.add(batch)
+    monkeypatch.undo()
+    assert sorted({numbers for _, numbers in formed}) == [64, 128]
+    assert sum(records for records, _ in formed) == 2 * RECORDS
+    sums = by_name(model, clipper)
+    for name, total in sums.items():
+        assert float((total - expected[name]).norm()) <= 1e-5 * float(expected[name].norm())
+    for record in range(RECORDS):
+        clipper.add(batch, counted=torch.arange(RECORDS) != record)
+        moved = {name: float((sums[name] - total).norm()) for name, total in by_name(model, clipper).items()}
+        for layer in layers(model):
+            assert math.hypot(*(moved[name] for name in layer)) <= CLIP / 2**0.5 * (1 + 1e-12)

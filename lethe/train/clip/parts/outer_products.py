@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -88,6 +88,19 @@ class OuterProducts(Part):
             total, first = added if total is None else total.add_(added), rows.stop
         assert total is not None
         return total
+
+    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
+        """See Part. Gradients that are formed for the sum in any case are formed once, and measured there."""
+        if self.inputs.shape[1] == 1 or not self._formed_for_sum:
+            return super().clipped(besides, weights)
+        besides, total, squares, first = besides.expand(len(self.inputs)), None, list[Tensor](), 0
+        for a, b in self._pieces(self.inputs.shape[2] * self.gradients.shape[2]):
+            records, formed = slice(first, first + len(a)), torch.bmm(a.mT, b)
+            squares.append(squares_of(formed) + besides[records])
+            added = weighed(weights(squares[-1], records), formed)
+            total, first = added if total is None else total.add_(added), records.stop
+        assert total is not None
+        return torch.cat(squares), total
 
     def rows(self) -> Tensor:
         """See Part."""

@@ -14,7 +14,7 @@ No record moves a sum by more than C because what is added is never longer than 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -45,6 +45,11 @@ class Part(ABC):
     @abstractmethod
     def weighted(self, weights: Tensor) -> Tensor:
         """The sum with weights of shape (B,), float64; of as many numbers as the parameter, in its order."""
+
+    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
+        """Squared norms, with those of other parameters, and the sum with the weights that follow: of (squared norms, records)."""
+        squares = self.squares() + besides
+        return squares, self.weighted(weights(squares, slice(None)))
 
     @abstractmethod
     def rows(self) -> Tensor:

@@ -8,6 +8,7 @@ from glob import escape
 
 from torch import nn
 
+from lethe.errors import InputError
 from lethe.train.clip.groups import Group, checked_norm
 from lethe.train.clip.rules.registry import rule_for, rule_of
 from lethe.train.clip.rules.rule import Rule
@@ -63,7 +64,11 @@ def per_layer(model: nn.Module, clip_norm: float) -> tuple[Group, ...]:
     Args:
         model: whose parameters that require grad are trained.
         clip_norm: C > 0, of all layers together.
+    Raises:
+        InputError: it is no such number, or the model is none.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
     names = {parameter: name for name, parameter in model.named_parameters()}
     layers: list[set[str]] = []
     for layer in layers_of(model):
