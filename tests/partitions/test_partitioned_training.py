@@ -21,7 +21,7 @@ from lethe.certificates.findings import Finding
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
-from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
+from lethe.train import Linear, fit, fit_head, fit_linear
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
 DESIGNS = {
@@ -103,16 +103,6 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
         np.testing.assert_allclose(fit_linear(run, *data, seed=1).model.weights, expected, rtol=0.0, atol=1e-12)
     found = fit(Linear(), None, in_blocks(2, "label"), run, seed=1)
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_budget_that_is_divided_along_the_way_is_divided_as_in_memory() -> None:
-    features, labels, _ = records()
-    plan = AdaptiveDescent(rho=0.5, gradient_clip=1.0, loss_clip=1.0, gradient_rho=0.02, selection_rho=0.02, most_steps=5)
-    run = plan.run(records=1500, loss=LOGISTIC)
-    expected, found = (fit_linear(run, *data, noise_policy=plan, seed=3) for data in ((features, labels), (in_blocks(7, "label"),)))
-    np.testing.assert_allclose(found.model.weights, expected.model.weights, rtol=0.0, atol=1e-12)
-    assert (found.history, found.spent) == (expected.history, expected.spent)
 
 
 def backbone(kind: torch.dtype) -> nn.Module:

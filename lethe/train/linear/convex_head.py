@@ -137,7 +137,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     return replace(
         cast("Fitted[Any]", trained),
         model=model,
-        training_record=replace(trained.record, declared=besides, released=released),
+        record=replace(trained.record, declared=besides, released=released),
         checked="checked" if compared else f"checked {NOT_COPIED}",
         declared=tuple(claim.detail for claim in besides),
     )

@@ -116,7 +116,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
     refuse_other_records(run.records, len(table.rows), "the features have {} rows")
     column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
     model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
-    start = _initial(described.initial, (table.rows.shape[1], loss.outputs), device)
+    start = starting_point(described.initial, (table.rows.shape[1], loss.outputs), device)
     return Prepared(loss, model, start, table.projected, dtype)
 
 
@@ -131,18 +131,17 @@ def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: Linea
         )
     blocks = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
     model, projected = BlockLinearModel.of(table, blocks, run)
-    start = _initial(described.initial, (model.width, loss.outputs), device)
+    start = starting_point(described.initial, (model.width, loss.outputs), device)
     declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: CommonOptions, device: torch.device, *, batches: bool = True) -> tuple[torch.Generator, ...]:
-    """A generator of batches, on the CPU, unless there are none, and one of noise.
+def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, and one of noise.
 
     Args:
         options: a seed, generators, or none of these: fresh entropy.
         device: of the noise.
-        batches: whether any are drawn.
     Raises:
         InputError: a seed together with generators, one generator for both, or one on another device.
     """
@@ -151,18 +150,25 @@ def generators_of(options: CommonOptions, device: torch.device, *, batches: bool
     for name, generator, place in zip(("batch_generator", "noise_generator"), given, places, strict=True):
         if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
             raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
-    needed = slice(0 if batches else 1, 2)
     if options.seed is not None:
-        return seeded_generators(options.seed, places[needed])
-    pairs = zip(given[needed], places[needed], strict=True)
+        return seeded_generators(options.seed, places)
+    pairs = zip(given, places, strict=True)
     return tuple(fresh_generator(place) if not isinstance(generator, torch.Generator) else generator for generator, place in pairs)
 
 
-def _initial(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """$x_0$ in float64: zeros, or what is given.
+
+    Args:
+        initial: as of `Linear`.
+        shape: that it needs.
+        device: of the result.
+    Raises:
+        InputError: another shape, or an entry that is not finite.
+    """
     if initial is None:
-        return torch.zeros(
-            shape[::-1], dtype=torch.float64, device=device
-        ).T  # stored by outputs, as gradients are: a faster product with rows
+        by_outputs = torch.zeros(shape[::-1], dtype=torch.float64, device=device)  # as gradients are: a faster product with rows
+        return by_outputs.T
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")

@@ -76,13 +76,6 @@ class GradientSums(Protocol):
         """Over a batch, shape (d, k)."""
         ...
 
-    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
-        """Over all records, shape (K,).
-
-        Args: as `LinearModel.clipped_losses_along`.
-        """
-        ...
-
 
 class LinearModel:
     r"""A linear model on its training data.
@@ -138,22 +131,6 @@ class LinearModel:
                 residuals *= (self._limit / lengths).clamp_(max=1.0)  # length 0: limit / 0 is inf, and the factor 1
             total += residuals.T @ features
         return total.T
-
-    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
-        r"""$\sum_i \min(f_i(x - a d), C)$ over all records, for each length a: shape (K,); every record's share lies in [0, C].
-
-        Args:
-            parameters: x, shape (d, k).
-            direction: d, of the same shape.
-            lengths: the a, shape (K,).
-            loss_clip: C > 0.
-        """
-        total = torch.zeros_like(lengths, dtype=torch.float64)
-        for features, targets, _ in self._parts(slice(None)):
-            scores, slopes = _product(features, parameters), _product(features, direction)
-            sums = [self._link.losses(scores - length * slopes, targets).clamp_(0.0, loss_clip).sum() for length in lengths]
-            total += torch.stack(sums)
-        return total
 
     def _parts(self, batch: Batch) -> Iterator[_Part]:
         """The records of a batch in float64: at once where they are stored so, else some at a time."""

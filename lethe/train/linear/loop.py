@@ -149,7 +149,7 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     return Fitted(
         model=predictor,
         run=recorded,
-        training_record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
+        record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
         checked=CLOSED_FORM,
         declared=tuple(claim.detail for claim in declared),
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),

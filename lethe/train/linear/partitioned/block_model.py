@@ -13,7 +13,7 @@ from lethe.partitions.table import ExaminedTable, PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
-from lethe.train.linear.partitioned.prepared_blocks import PreparedBlocks, gradients, look, losses_along
+from lethe.train.linear.partitioned.prepared_blocks import PreparedBlocks, gradients, look
 
 MOST_DRAWN = 2**28
 """Records of which the driver draws a number each, for one batch or one permutation: 2 GiB."""
@@ -100,16 +100,6 @@ class BlockLinearModel:
                 return torch.zeros_like(parameters)
         (total,) = self._table.sum(gradients, self._prepared, _array(parameters), records=records)
         return torch.from_numpy(total).to(parameters)
-
-    def clipped_losses_along(
-        self, parameters: torch.Tensor, direction: torch.Tensor, lengths: torch.Tensor, loss_clip: float
-    ) -> torch.Tensor:
-        """The same sums, by one pass.
-
-        Args: as `LinearModel.clipped_losses_along`.
-        """
-        given = (_array(parameters), _array(direction), _array(lengths), loss_clip)
-        return torch.from_numpy(self._table.sum(losses_along, self._prepared, *given)[0])
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:

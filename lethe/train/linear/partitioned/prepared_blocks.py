@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,42 +142,9 @@ def gradients(block: Block, prepared: PreparedBlocks, parameters: FloatArray) ->
         prepared: makes models of it.
         parameters: shape (D, k).
     """
-
-    def summed(model: LinearModel, start: Tensor) -> Tensor:
-        return model.clipped_gradient_sum(start, slice(None))
-
-    return (_over_chunks(block, prepared, parameters.shape, summed, parameters),)
-
-
-def losses_along(
-    block: Block, prepared: PreparedBlocks, parameters: FloatArray, direction: FloatArray, lengths: FloatArray, loss_clip: float
-) -> tuple[FloatArray]:
-    """The sums of a block's clipped losses, shape (K,); see `LinearModel.clipped_losses_along`.
-
-    Args:
-        block: any.
-        prepared: makes models of it.
-        parameters, direction: shape (D, k).
-        lengths: shape (K,).
-        loss_clip: C > 0.
-    """
-
-    def along(model: LinearModel, start: Tensor) -> Tensor:
-        return model.clipped_losses_along(start, torch.from_numpy(direction), torch.from_numpy(lengths), loss_clip)
-
-    return (_over_chunks(block, prepared, lengths.shape, along, parameters),)
-
-
-def _over_chunks(
-    block: Block,
-    prepared: PreparedBlocks,
-    shape: tuple[int, ...],
-    of: Callable[[LinearModel, Tensor], Tensor],
-    parameters: FloatArray,
-) -> FloatArray:
-    total = np.zeros(shape)
+    total = np.zeros(parameters.shape)
     with torch.inference_mode(False), torch.no_grad():
         start = torch.from_numpy(parameters)
         for model in prepared.models(block):
-            total += of(model, start).numpy()
-    return total
+            total += model.clipped_gradient_sum(start, slice(None)).numpy()
+    return (total,)
