@@ -22,7 +22,7 @@ from lethe.train.core.vouching import linear_record
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.description import CLOSED_FORM, Linear, Prepared, generators_of, prepared
 from lethe.train.linear.gradients import GradientSums, gradient_rounding
-from lethe.train.linear.noise import StepNoise, step_noise
+from lethe.train.linear.noise import GaussianNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
 
@@ -34,7 +34,7 @@ def descend(
     step_sizes: Sequence[float],
     noise_stds: Sequence[float],
     divisor: int,
-    noise: StepNoise,
+    noise: GaussianNoise,
     prox: Proximal,
     recorder: Recorder,
     finished: Callable[[int, torch.Tensor], None],
