@@ -10,9 +10,8 @@ from lethe.calculus.domains import outside, require_positive, require_probabilit
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Loss
 from lethe.train import Observed
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.targets import prepare_targets
 
 
 class ValidationDecay:

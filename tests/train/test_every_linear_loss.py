@@ -21,10 +21,9 @@ from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.train import fit_head, fit_linear
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import link_of
-from lethe.train.linear.targets import prepare_targets
 
 KINDS = tuple(LOSSES)
 CPU = torch.device("cpu")

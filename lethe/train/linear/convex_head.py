@@ -23,12 +23,11 @@ from lethe.train.data import as_source
 from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.description import Linear, prepared
+from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
+from lethe.train.linear.description import Linear
 from lethe.train.linear.frozen_features import copied, features_of, refuse_trained
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.loop import train_linear, train_prepared
-from lethe.train.linear.partitioned.block_model import given_in_blocks
-from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone
+from lethe.train.linear.loop import train_linear
 from lethe.train.options import CommonOptions
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
@@ -115,12 +114,12 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     if table is None:
         source = refuse_fields(as_source(data), "a Head")
         features, targets, compared = features_of(
-            backbone, source, records=run.records, columns=head.in_features, physical_size=size, device=head.weight.device
+            backbone, source, records=run.records, columns=head.in_features, size=size, device=head.weight.device
         )
         trained = train_linear(linear, (features, targets), run, options)
     else:
         copies = BlockBackbone(module=_copyable(backbone, head.weight.device), columns=head.in_features, size=size)
-        trained = train_prepared(prepared(linear, table, run, backbone=copies), run, options)
+        trained = train_linear(linear, table, run, options, backbone=copies)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]

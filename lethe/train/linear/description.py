@@ -19,13 +19,11 @@ from lethe.train.core.declared import WORKERS
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
-from lethe.train.linear.features import numbers, prepare_features, refuse_not_finite
+from lethe.train.linear.blocks import BlockBackbone, BlockLinearModel, PreparedBlocks, given_in_blocks
+from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
 from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
 from lethe.train.linear.links import linear_loss, link_of
-from lethe.train.linear.partitioned.block_model import BlockLinearModel, given_in_blocks
-from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone, PreparedBlocks
 from lethe.train.linear.predictor import LinearPredictor
-from lethe.train.linear.targets import prepare_targets
 from lethe.train.options import CommonOptions
 
 CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"

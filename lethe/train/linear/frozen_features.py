@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,55 +12,36 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.check.kept_state import digests
 from lethe.train.core.comparison import ALLOWED, close
 from lethe.train.core.samplers import refuse_other_records
-from lethe.train.data import as_source
-from lethe.train.data.sources.base import Source, fetched, require_whole
-from lethe.train.data.sources.fields import refuse_fields
+from lethe.train.data.sources.base import Source, fetched
 from lethe.train.data.sources.map_style import Padded
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 
 
-class FrozenFeatures(NamedTuple):
-    """Features, shape (n, d), in the backbone's type, and targets, shape (n, ...), both on the CPU.
-
-    `compared` says whether a copy of the backbone could be made that saw other records first.
-    """
-
-    features: Tensor
-    targets: Tensor
-    compared: bool
-
-
 @torch.no_grad()
-def features_of(backbone: nn.Module, data: Any, *, records: int, columns: int, physical_size: int, device: torch.device) -> FrozenFeatures:
+def features_of(
+    backbone: nn.Module, source: Source, *, records: int, columns: int, size: int, device: torch.device
+) -> tuple[Tensor, Tensor, bool]:
     r"""The backbone's features of every record, each a function of that record alone, in memory.
 
     Args:
         backbone: is put in eval mode; all its parameters are frozen.
-        data: what `as_source` takes; a record is an input and a target.
+        source: of n records, each an input and a target.
         records: n.
         columns: d.
-        physical_size: records at once.
+        size: records at once.
         device: of the backbone.
+    Returns:
+        Features, shape (n, d), in the backbone's type, and targets, shape (n, ...), both on the CPU; and whether a copy of the backbone
+        could be made that saw other records first.
     Raises:
         InputError, HypothesisError: as `checked_features`.
     """
     refuse_trained(backbone, device)
-    size = require_whole("physical_size", physical_size, 1)
-    source = refuse_fields(as_source(data), "a frozen backbone")
     refuse_other_records(records, len(source))
     twin = copied(backbone.eval())
-    features: Tensor | None = None
-    targets: list[Tensor] = []
-    first = 0
-    for rows, own in checked_features(backbone, twin, source, columns=columns, size=size, device=device):
-        if features is None:
-            features = rows.new_empty((records, columns), device="cpu")
-        features[first : first + len(rows)] = rows
-        targets.append(own)
-        first += len(rows)
-    assert features is not None
-    return FrozenFeatures(features, torch.cat(targets), compared=twin is not None)
+    parts = [(rows.cpu(), targets) for rows, targets in checked_features(backbone, twin, source, columns=columns, size=size, device=device)]
+    return torch.cat([rows for rows, _ in parts]), torch.cat([targets for _, targets in parts]), twin is not None
 
 
 @torch.no_grad()
