@@ -68,7 +68,7 @@ def refuse_other_batches(run: Run) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockBackbone:
     """A frozen backbone, of which every block is given a copy: what it keeps while it works never meets another block's.
 

@@ -18,6 +18,7 @@ from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.iterates.projection import onto_ball
+from lethe.train.core.samplers import refuse_other_records
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import require_whole
@@ -25,7 +26,7 @@ from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
 from lethe.train.linear.description import Linear
-from lethe.train.linear.frozen_features import copied, features_of, refuse_trained
+from lethe.train.linear.frozen_features import checked_features, copied, refuse_trained
 from lethe.train.linear.links import linear_loss
 from lethe.train.linear.loop import train_linear
 from lethe.train.options import CommonOptions
@@ -110,23 +111,30 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
-    table, source, compared = given_in_blocks(data), None, True
-    if table is None:
-        source = refuse_fields(as_source(data), "a Head")
-        features, targets, compared = features_of(
-            backbone, source, records=run.records, columns=head.in_features, size=size, device=head.weight.device
-        )
-        trained = train_linear(linear, (features, targets), run, options)
+    table, device = given_in_blocks(data), head.weight.device
+    source = refuse_fields(as_source(data), "a Head") if table is None else None
+    refuse_trained(backbone, device)
+    if source is not None:
+        refuse_other_records(run.records, len(source))
+    twin = copied(backbone.eval())
+    if source is not None:
+        features, targets = zip(*checked_features(backbone, twin, source, columns=head.in_features, size=size, device=device), strict=True)
+        trained = train_linear(linear, (torch.cat(features), torch.cat(targets)), run, options)
+    elif twin is not None:
+        trained = train_linear(linear, table, run, options, backbone=BlockBackbone(backbone, columns=head.in_features, size=size))
     else:
-        copies = BlockBackbone(module=_copyable(backbone, head.weight.device), columns=head.in_features, size=size)
-        trained = train_linear(linear, table, run, options, backbone=copies)
+        raise InputError(
+            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
+            source="copy.deepcopy(backbone)",
+            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+        )
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             head.bias.copy_(torch.from_numpy(trained.model.intercept))
     besides = (
         HypothesisClaim("public backbone", PUBLIC_BACKBONE),
-        HypothesisClaim("records apart", APART if compared else f"{APART} {NOT_COPIED}"),
+        HypothesisClaim("records apart", APART if twin is not None else f"{APART} {NOT_COPIED}"),
         HypothesisClaim("start", START),
         *(HypothesisClaim("data", said) for said in getattr(source, "declared", ())),
         *trained.record.declared,
@@ -137,21 +145,9 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         cast("Fitted[Any]", trained),
         model=model,
         record=replace(trained.record, declared=besides, released=released),
-        checked="checked" if compared else f"checked {NOT_COPIED}",
+        checked="checked" if twin is not None else f"checked {NOT_COPIED}",
         declared=tuple(claim.detail for claim in besides),
     )
-
-
-def _copyable(backbone: nn.Module, device: torch.device) -> nn.Module:
-    """The backbone, in eval mode and frozen, of which every block is given a copy."""
-    refuse_trained(backbone, device)
-    if copied(backbone.eval()) is None:
-        raise InputError(
-            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
-            source="copy.deepcopy(backbone)",
-            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
-        )
-    return backbone
 
 
 def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:

@@ -9,7 +9,6 @@ import torch
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
-from lethe.partitions.table import PartitionedTable
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
@@ -84,7 +83,7 @@ class Prepared(NamedTuple):
     start: torch.Tensor
     projected: int
     dtype: torch.dtype
-    declared: tuple[HypothesisClaim, ...] = ()
+    declared: tuple[HypothesisClaim, ...]
 
 
 def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone | None = None) -> Prepared:
@@ -103,34 +102,28 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
     loss = linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
     if (blocks := given_in_blocks(data)) is not None:
-        return _in_blocks(described, blocks, run, loss, backbone)
-    if not isinstance(data, tuple | list) or len(data) != 2:
+        if device.type != "cpu":
+            raise InputError(
+                f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
+                source="device of Linear, or of the head",
+                remedy="leave it out, or give tables in memory.",
+            )
+        how = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+        model, projected = BlockLinearModel.of(blocks, how, run)
+        columns, declared = model.width, (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+    elif isinstance(data, tuple | list) and len(data) == 2:
+        features, targets = data
+        table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+        column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
+        model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
+        projected, columns, declared = table.projected, table.rows.shape[1], ()
+    else:
         raise InputError(
             f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
             remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
         )
-    features, targets = data
-    table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
-    refuse_other_records(run.records, len(table.rows), "the features have {} rows")
-    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
-    model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
-    start = starting_point(described.initial, (table.rows.shape[1], loss.outputs), device)
-    return Prepared(loss, model, start, table.projected, dtype)
-
-
-def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: LinearLoss, backbone: BlockBackbone | None) -> Prepared:
-    """The same of a table in blocks, which is looked through once."""
-    dtype, device = described.arithmetic()
-    if device.type != "cpu":
-        raise InputError(
-            f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
-            source="device of Linear, or of the head",
-            remedy="leave it out, or give tables in memory.",
-        )
-    blocks = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
-    model, projected = BlockLinearModel.of(table, blocks, run)
-    start = starting_point(described.initial, (model.width, loss.outputs), device)
-    declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+    start = starting_point(described.initial, (columns, loss.outputs), device)
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
