@@ -15,7 +15,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions.block import Block
 from lethe.partitions.given_tables import looked_at_numbers, table_in_blocks, targets_of
-from lethe.partitions.table import ExaminedTable, PartitionedTable
+from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.clip_fields import ClipMethod
 from lethe.run.losses import LinearLoss
@@ -47,12 +47,7 @@ def given_in_blocks(data: Any) -> PartitionedTable | None:
     return table_in_blocks(data)
 
 
-def refuse_other_batches(run: Run) -> None:
-    """Refuse what is not carried out on tables in blocks.
-
-    Raises:
-        InputError: another design of the batches, or too many records to draw from.
-    """
+def _refuse_other_batches(run: Run) -> None:
     design = run.batches.design
     if type(run.batches) not in _CARRIED_OUT:
         raise InputError(
@@ -183,36 +178,31 @@ def gradients(block: Block, prepared: PreparedBlocks, parameters: FloatArray) ->
 class BlockLinearModel:
     """A linear model on records in blocks; see `LinearModel`, which this is on every chunk of a block.
 
+    It is made by a pass over the table, which refuses what cannot be used.
+
     Args:
-        table: that was looked through.
+        table: with targets.
         prepared: how records are made of a block.
-        columns: of the features that it makes, without the constant.
+        run: to be carried out.
+    Raises:
+        InputError: a block, a number of records or a batch design that cannot be used.
+        HypothesisError: the backbone does not keep records apart.
+
+    Attributes:
+        width: D, the features of a record, the constant one included.
+        projected: how many records were longer than the feature norm.
     """
 
-    def __init__(self, table: ExaminedTable, prepared: PreparedBlocks, columns: int) -> None:
-        self._table, self._prepared = table, prepared
-        self.width = columns + (1 if prepared.loss.intercept else 0)
-        self.clip_norm = prepared.clip_norm
-
-    @classmethod
-    def of(cls, table: PartitionedTable, prepared: PreparedBlocks, run: Run) -> tuple[BlockLinearModel, int]:
-        """The model, and how many records were longer than the feature norm: one pass, which refuses what cannot be used.
-
-        Args:
-            table: with targets.
-            prepared: how records are made of a block.
-            run: to be carried out.
-        Raises:
-            InputError: a block, a number of records or a batch design that cannot be used.
-            HypothesisError: the backbone does not keep records apart.
-        """
-        refuse_other_batches(run)
-        found, projected = table.examined(look, prepared)
-        records, columns = found.shape
+    def __init__(self, table: PartitionedTable, prepared: PreparedBlocks, run: Run) -> None:
+        _refuse_other_batches(run)
+        self._prepared = prepared
+        self._table, projected = table.examined(look, prepared)
+        records, columns = self._table.shape
         refuse_other_records(run.records, records, "the table in blocks has {}")
-        if prepared.backbone is not None:
-            columns = prepared.backbone.columns
-        return cls(found, prepared, columns), sum(projected)
+        columns = columns if prepared.backbone is None else prepared.backbone.columns
+        self.width = columns + (1 if prepared.loss.intercept else 0)
+        self.projected = sum(projected)
+        self.clip_norm = prepared.clip_norm
 
     def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
         """As `LinearModel.clipped_gradient_sum`: one pass over the blocks that hold records of the batch."""

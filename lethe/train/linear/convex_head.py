@@ -111,16 +111,16 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
-    table, device = given_in_blocks(data), head.weight.device
-    source = refuse_fields(as_source(data), "a Head") if table is None else None
+    source, device = None, head.weight.device
     refuse_trained(backbone, device)
-    if source is not None:
+    if (table := given_in_blocks(data)) is None:
+        source = refuse_fields(as_source(data), "a Head")
         refuse_other_records(run.records, len(source))
-    twin = copied(backbone.eval())
-    if source is not None:
-        features, targets = zip(*checked_features(backbone, twin, source, columns=head.in_features, size=size, device=device), strict=True)
-        trained = train_linear(linear, (torch.cat(features), torch.cat(targets)), run, options)
-    elif twin is not None:
+        twin = copied(backbone.eval())
+        parts = checked_features(backbone, twin, source, columns=head.in_features, size=size, device=device)
+        features, targets = map(torch.cat, zip(*parts, strict=True))
+        trained = train_linear(linear, (features, targets), run, options)
+    elif (twin := copied(backbone.eval())) is not None:
         trained = train_linear(linear, table, run, options, backbone=BlockBackbone(backbone, columns=head.in_features, size=size))
     else:
         raise InputError(

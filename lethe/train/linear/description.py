@@ -109,8 +109,9 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
                 remedy="leave it out, or give tables in memory.",
             )
         how = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
-        model, projected = BlockLinearModel.of(blocks, how, run)
-        columns, declared = model.width, (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+        model = BlockLinearModel(blocks, how, run)
+        projected, columns = model.projected, model.width
+        declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
     elif isinstance(data, tuple | list) and len(data) == 2:
         features, targets = data
         table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)

@@ -52,21 +52,20 @@ def checked_features(
                 f"data: got records of {len(tensors)} tensors; it needs an input and a target.", remedy="give (inputs, targets)."
             )
         inputs = tensors[0].to(device).contiguous()  # in one order of memory, on which the last bit may depend
-        kept = inputs.clone() if first == 0 else None
         if first == 0 or len(inputs) < size:
-            expected = _twice(backbone, inputs, columns)
-            if first == 0 and twin is not None:
-                _refuse_memory(twin, source, inputs, expected)
+            expected = features_at_once(backbone, inputs.clone(), columns).clone()
+            _refuse_other_features(backbone, inputs, expected)
+            if first == 0:
+                seen = inputs.clone(), expected
+                if twin is not None:
+                    _refuse_memory(twin, source, inputs, expected)
             _refuse_meeting(backbone, inputs, expected)
         rows = features_at_once(backbone, inputs, columns)
         if isinstance(tensors, Padded):
             _refuse_padding(backbone, rows, {record: own[0].to(device) for record, own in tensors.alone.items()})
-        if kept is not None:
-            seen = kept, rows.clone()
-        yield rows.cpu(), tensors[1].cpu()
+        yield rows.to("cpu", copy=True), tensors[1].cpu()  # a copy: a backbone may write its next features over these
     assert seen is not None
-    if not _same(features_at_once(backbone, seen[0], columns), seen[1]):
-        raise _random()
+    _refuse_other_features(backbone, *seen)
     now = digests(backbone)
     if changed := [name for name in numbers if now.get(name) != numbers[name]]:
         raise HypothesisError(
@@ -147,12 +146,14 @@ def _refuse_memory(twin: nn.Module, source: Source, inputs: Tensor, expected: Te
         )
 
 
-def _twice(backbone: nn.Module, inputs: Tensor, columns: int) -> Tensor:
-    """The features, which must be the same the second time."""
-    expected = features_at_once(backbone, inputs.clone(), columns).clone()
-    if not _same(features_at_once(backbone, inputs.clone(), columns), expected):
-        raise _random()
-    return expected
+def _refuse_other_features(backbone: nn.Module, inputs: Tensor, expected: Tensor) -> None:
+    """Refuse a backbone that gives the same records other features the second time."""
+    if not _same(features_at_once(backbone, inputs.clone(), expected.shape[1]), expected):
+        raise HypothesisError(
+            "backbone: gave the same records other features the second time; the head would not predict as it was trained.",
+            source="the backbone draws random numbers, or remembers what it saw",
+            remedy="take out what is random in eval mode too, or set torch.use_deterministic_algorithms(True).",
+        )
 
 
 def _refuse_padding(backbone: nn.Module, rows: Tensor, alone: Mapping[int, Tensor]) -> None:
@@ -168,14 +169,6 @@ def _refuse_padding(backbone: nn.Module, rows: Tensor, alone: Mapping[int, Tenso
                 source="the check of padded batches: the record in its batch against the record collated alone",
                 remedy="mask the padding in the backbone, pad every record to one length that is fixed before, or set physical_size to 1.",
             )
-
-
-def _random() -> HypothesisError:
-    return HypothesisError(
-        "backbone: gave the same records other features the second time; the head would not predict as it was trained.",
-        source="the backbone draws random numbers, or remembers what it saw",
-        remedy="take out what is random in eval mode too, or set torch.use_deterministic_algorithms(True).",
-    )
 
 
 def _refuse_meeting(backbone: nn.Module, inputs: Tensor, expected: Tensor) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -132,13 +132,13 @@ class LinearModel:
             total += residuals.T @ features
         return total.T
 
-    def _parts(self, batch: Batch) -> Iterator[_Part]:
-        """The records of a batch in float64: at once where they are stored so, else some at a time."""
+    def _parts(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Features in float64, targets and the features' norms of a batch: at once where they are stored so, else some at a time."""
         features, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
         size = len(features) if features.dtype == torch.float64 else max(1, _AT_ONCE // features.shape[1])
         for first in range(0, len(features), max(1, size)):
             part = slice(first, first + size)
-            yield _Part(features[part].double(), targets[part], norms[part])
+            yield features[part].double(), targets[part], norms[part]
 
 
 def _product(features: Tensor, parameters: Tensor) -> Tensor:
@@ -150,11 +150,3 @@ def _product(features: Tensor, parameters: Tensor) -> Tensor:
     for some, weights in blocks:
         scores.addmm_(some, weights)
     return scores
-
-
-class _Part(NamedTuple):
-    """Features, targets and the features' norms of some records, a row each."""
-
-    features: Tensor
-    targets: Tensor
-    norms: Tensor
