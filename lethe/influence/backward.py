@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lethe.influence.curvature import curvature_of
 from lethe.influence.linear_problem import LinearProblem, Trajectory
 from lethe.run.schedules import Array
 
@@ -32,7 +33,7 @@ def influence_along(problem: LinearProblem, path: Trajectory, directions: int, g
     """
     rows, targets = problem.rows, problem.column
     scores = rows @ path.before[-1]
-    curvature = problem.link.curvature(scores, targets)
+    curvature = curvature_of(problem.link.loss, scores, targets)
     plus = rows.T @ curvature.root(_normal((directions, *scores.shape), generator)) / math.sqrt(len(rows))
     minus = torch.zeros_like(plus)
     gradient = rows.T @ problem.link.residuals(scores, targets) / len(rows)
@@ -56,7 +57,7 @@ class _StepBack:
         self._share = float(run.step_sizes[step]) / run.batch_size
         self._rows = problem.rows[batch]
         scores, targets = self._rows @ path.before[step], problem.column[batch]
-        self._curvature = problem.link.curvature(scores, targets)
+        self._curvature = curvature_of(problem.link.loss, scores, targets)
         residuals = problem.link.residuals(scores, targets)
         lengths = torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
         norms = lengths * torch.linalg.vector_norm(self._rows, dim=1, keepdim=True)

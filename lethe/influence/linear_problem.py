@@ -18,12 +18,11 @@ from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.iterates.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
 from lethe.train.linear.links import Link, linear_loss, link_of
 from lethe.train.linear.loop import descend
 from lethe.train.linear.noise import GaussianNoise
-from lethe.train.linear.targets import prepare_targets
 
 _CPU = torch.device("cpu")
 

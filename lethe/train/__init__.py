@@ -2,8 +2,7 @@
 
 `fit` trains any PyTorch module, a `Linear` model, or a convex `Head` on the features of a frozen backbone, and returns a `Fitted`. Of the
 last two the pipeline itself enforces the privacy hypotheses; `fit_linear` and `fit_head` are shorthands for them. The noise may be chosen
-along the way by a noise policy, and for linear models by `AdaptiveDescent`, which divides its budget as it goes. `PrivacyEngine` trains
-modules in a loop of one's own.
+along the way by a noise policy. `PrivacyEngine` trains modules in a loop of one's own.
 """
 
 import importlib.util
@@ -17,21 +16,17 @@ if importlib.util.find_spec("torch") is None:
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
-from lethe.train.core.budgeted_noise import NoisePolicy, Observed
+from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
 from lethe.train.engine.opacus_names import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import fit, fit_head, fit_linear
-from lethe.train.fitted import AdaptiveStep, Fitted, Report
-from lethe.train.linear.adaptive_descent import AdaptiveDescent
+from lethe.train.fitted import Fitted, Report
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.description import Linear
-from lethe.train.linear.noise_policies import ValidationDecay, scheduled
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [
-    "AdaptiveDescent",
-    "AdaptiveStep",
     "Checkpoints",
     "Fitted",
     "Group",
@@ -47,7 +42,6 @@ __all__ = [
     "StepEnd",
     "TrainingCallback",
     "TrainingEnd",
-    "ValidationDecay",
     "fit",
     "fit_head",
     "fit_linear",

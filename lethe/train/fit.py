@@ -23,8 +23,6 @@ from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.adaptive_budget import train_adaptively
-from lethe.train.linear.adaptive_descent import AdaptiveDescent
 from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.description import Linear
 from lethe.train.linear.loop import train_linear
@@ -45,7 +43,7 @@ def fit(
     data: Any,
     run: Run,
     *,
-    noise_policy: NoisePolicy | AdaptiveDescent | None = None,
+    noise_policy: NoisePolicy | None = None,
     seed: int | None = None,
     batch_generator: torch.Generator | None = None,
     noise_generator: np.random.Generator | torch.Generator | None = None,
@@ -107,8 +105,7 @@ def fit(
             it says of a module's loss is declared. With noise_budget set, every step is paid for before it is computed, and the first that
             the budget does not reach ends training.
         noise_policy: chooses each step's noise multiplier from what was released so far (see `Observed`), by public data besides; it must
-            see nothing else of the private data. Needs run.noise_budget. Of a `Linear` it may be an `AdaptiveDescent`, which chooses step
-            lengths as well; run is then what its method `run` makes. None: the run's own noise.
+            see nothing else of the private data. Needs run.noise_budget. None: the run's own noise.
         seed: makes batches and noise repeatable, for tests: whoever knows the seed knows the noise, and two fits under one seed share it.
             The recorded run is then `seeded`, and its certificate: no release. None: fresh entropy.
         batch_generator, noise_generator: instead of a seed, and as seeded: nobody can tell who could make their numbers again. The batches'
@@ -162,22 +159,9 @@ def fit(
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
-    adaptive = noise_policy if isinstance(noise_policy, AdaptiveDescent) else None
-    if adaptive is not None and not isinstance(model, Linear):
-        raise InputError(
-            f"noise_policy: got an AdaptiveDescent, and the model is {type(model).__name__}; it trains a Linear alone.",
-            source="noise_policy, model",
-            remedy="give a function of Observed, or train a Linear.",
-        )
     payer = paying(ledger, checkpoints)
-    if adaptive is not None and payer is not None:
-        raise InputError(
-            "ledger: an AdaptiveDescent has no run that can be certified, and so no price by itself.",
-            source="ledger, noise_policy",
-            remedy="reserve its budget by hand: ledger.reserve(DATA SET, lethe.ZCDP(run.noise_budget)); settle with fitted.statement.",
-        )
     common = CommonOptions(
-        noise_policy=None if isinstance(noise_policy, AdaptiveDescent) else noise_policy,
+        noise_policy=noise_policy,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
@@ -202,7 +186,7 @@ def fit(
     try:
         if payer is not None:
             payer.before(require_run(run, correlated=True))
-        fitted = _trained(model, loss, data, run, adaptive, common, network)
+        fitted = _trained(model, loss, data, run, common, network)
     except BaseException as error:
         told.failed(type(error).__name__)
         if payer is not None:
@@ -212,8 +196,7 @@ def fit(
         TrainingEnd(
             run=fitted.run,
             steps=fitted.report.steps,
-            record=fitted.training_record,
-            statement=fitted.statement,
+            record=fitted.record,
             spent=fitted.spent,
             report=fitted.report,
         )
@@ -221,14 +204,12 @@ def fit(
     return fitted
 
 
-def _trained(
-    model: Any, loss: Any, data: Any, run: Run, adaptive: AdaptiveDescent | None, common: CommonOptions, network: NetworkOptions
-) -> Fitted[Any]:
+def _trained(model: Any, loss: Any, data: Any, run: Run, common: CommonOptions, network: NetworkOptions) -> Fitted[Any]:
     match model:
         case Linear():
             network.refuse_for("a Linear")
             _refuse_other_loss(loss, run)
-            return train_linear(model, data, run, common) if adaptive is None else train_adaptively(model, data, run, adaptive, common)
+            return train_linear(model, data, run, common)
         case Head():
             network.refuse_for("a Head", understood=("physical_size",))
             _refuse_other_loss(loss, run)

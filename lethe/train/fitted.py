@@ -10,10 +10,7 @@ from torch import Tensor
 
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.composition.odometer import Odometer
-from lethe.calculus.guarantees import ZCDP, NotPrivate
-from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
-from lethe.errors import InputError
 from lethe.run.run import Run
 
 Model = TypeVar("Model", covariant=True)
@@ -62,23 +59,6 @@ class Report:
         return cls(records=run.records, steps=steps, left_over=left_over, **said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveStep:
-    """One step of an `AdaptiveDescent`. All of it is covered by the guarantee.
-
-    Args:
-        length: the step length that was chosen, > 0.
-        longest: the longest candidate.
-        gradient_rho: what the gradient had cost when it was good enough.
-        spent: the budget spent so far.
-    """
-
-    length: float
-    longest: float
-    gradient_rho: float
-    spent: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Fitted(Generic[Model]):
     """A trained model, the run that was executed, and what is known of both.
@@ -92,8 +72,9 @@ class Fitted(Generic[Model]):
     Args:
         model: the module that was given, with the last iterate in it; a `LinearPredictor`; or backbone, projection of the features and head
             as one module, in eval mode.
-        run: the run that was executed, as recorded: what to certify. Of an `AdaptiveDescent` the planned one, whose recursion it is not.
-        training_record: None of an `AdaptiveDescent`, of which no theorem on runs speaks; else `record`.
+        run: the run that was executed, as recorded: what to certify.
+        record: the training record: `lethe.certify(fitted, delta)` certifies and seals it. It is of the weights as they were when training
+            ended; of a head in three forms: the whole model's state dict, the head's, and its weights and intercept.
         checked: what was looked at of the model's own code; of several processes, each from its own records.
         declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
         report: what happened to the data; private.
@@ -101,27 +82,18 @@ class Fitted(Generic[Model]):
             this number: where training stopped may itself depend on what was released.
         odometer: what this number is good for all the same: `odometer.epsilon(spent, delta)` bounds the privacy loss with probability at
             least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
-        guarantee: of an `AdaptiveDescent` the budget, rounded up: everything noisy that was seen on the way may be released, not the last
-            iterate only. Under a seed it is none: whoever knows it knows the noise. None for what `lethe.certify` certifies.
-        statement: of an `AdaptiveDescent` that guarantee with what it rests on, to be saved, added up and reported; else None.
-        with_fresh_noise: under a seed, what `guarantee` would be without one; else None.
         averaged: of `fit(..., ema=)` the model's state dict with the moving average of the iterates for its trained parameters, covered by
             the run's certificate: `model.load_state_dict(fitted.averaged)`; else None.
-        history: the steps of an `AdaptiveDescent`, covered by its guarantee.
     """
 
     model: Model
     run: Run
-    training_record: TrainingRecord | None
+    record: TrainingRecord
     checked: str
     declared: tuple[str, ...]
     report: Report
     spent: float | None = None
     odometer: Odometer | None = None
-    guarantee: ZCDP | NotPrivate | None = None
-    with_fresh_noise: ZCDP | None = None
-    statement: Statement | None = None
-    history: tuple[AdaptiveStep, ...] = ()
     averaged: Mapping[str, Tensor] | None = None
 
     def __repr__(self) -> str:
@@ -132,24 +104,6 @@ class Fitted(Generic[Model]):
         lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.report.steps} of {self.run.total_steps} steps"]
         spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
         return "\n".join([*lines, f"checked   {self.checked}", *spent, *(f"declared  {line}" for line in self.declared)])
-
-    @property
-    def record(self) -> TrainingRecord:
-        """The training record: `lethe.certify(fitted, delta)` certifies and seals it.
-
-        It is of the weights as they were when training ended; of a head in three forms: the whole model's state dict, the head's, and its
-        weights and intercept.
-
-        Raises:
-            InputError: it was an `AdaptiveDescent`.
-        """
-        if self.training_record is None:
-            raise InputError(
-                "record: none; this training was an AdaptiveDescent, of which no theorem on runs speaks.",
-                source="noise_policy of lethe.train.fit",
-                remedy="use fitted.statement, or its guarantee: they cover all that was seen on the way.",
-            )
-        return self.training_record
 
 
 def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from influence_problems import laplacian_influence, least_squares_influence, mak
 import lethe
 from lethe.errors import InputError
 from lethe.influence import SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
-from lethe.train.linear.links import LogisticCurvature, SoftmaxCurvature
+from lethe.influence.curvature import LogisticCurvature, SoftmaxCurvature
 
 
 def deviations(first: Any, expected: np.ndarray, errors: np.ndarray | float = 0.0) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,22 +228,6 @@ def test_a_budget_is_logged_whole_from_the_first_step_on(tmp_path: Path) -> None
     assert found["dp/epsilon"] == [(step, rounded_up(proved)) for step in sorted({1, *range(3, steps + 1, 3), steps})]
     assert found["dp/certified_epsilon"] == [(steps, rounded_up(proved))]
     assert found["dp/budget_spent"][-1] == (steps, rounded_up(trained.spent))
-
-
-@pytest.mark.slow
-def test_an_adaptive_descent_has_its_guarantee(tmp_path: Path) -> None:
-    from lethe.train import AdaptiveDescent, Linear
-
-    loss = lethe.losses.Logistic(feature_norm=1.0)
-    plan = AdaptiveDescent(rho=0.5, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0)
-    trained = fit(Linear(), loss, linear_data(), plan.run(40, loss), noise_policy=plan, callbacks=logger(tmp_path, report=True))
-    found = EventFiles(tmp_path)
-    epsilon = rounded_up(trained.guarantee.epsilon(DELTA))
-    assert {value for _, value in found.scalars["dp/epsilon"]} == {epsilon}
-    assert found.scalars["dp/certified_epsilon"] == [(trained.report.steps, epsilon)]
-    assert "dp/noise_std" not in found.scalars
-    assert found.texts["dp/certificate"] == str(replace(trained.statement, target_delta=DELTA))
-    assert "adaptive descent" in found.texts["dp/report"]
 
 
 @pytest.mark.slow

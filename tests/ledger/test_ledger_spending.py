@@ -25,7 +25,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
-from lethe.train import AdaptiveDescent, Linear, fit, fit_linear
+from lethe.train import fit, fit_linear
 
 QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": 1e-5, "epsilon": 0.1}
 NUMBERS = np.random.default_rng(0)
@@ -161,11 +161,6 @@ def _run(**fields):
 def test_trainings_are_counted_too(ledger) -> None:
     with spending(ledger, "patients"):
         fit_linear(_run(), X, LABELS, classes=2)
-    assert settled(ledger) == 1
-    run = _run(noise_multiplier=None, noise_budget=1.0, batches=lethe.Full(), release="all")
-    policy = {"rho": 1.0, "gradient_rho": 0.1, "selection_rho": 0.1, "gradient_clip": 1.0, "loss_clip": 1.0}
-    with spending(ledger, "patients"), pytest.raises(InputError, match="AdaptiveDescent"):
-        fit(Linear(classes=2), None, (X, LABELS), run, noise_policy=AdaptiveDescent(**policy))
     assert settled(ledger) == 1
 
 

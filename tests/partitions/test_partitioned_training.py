@@ -21,7 +21,7 @@ from lethe.certificates.findings import Finding
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
-from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
+from lethe.train import Linear, fit, fit_head, fit_linear
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
 DESIGNS = {
@@ -103,16 +103,6 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
         np.testing.assert_allclose(fit_linear(run, *data, seed=1).model.weights, expected, rtol=0.0, atol=1e-12)
     found = fit(Linear(), None, in_blocks(2, "label"), run, seed=1)
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_budget_that_is_divided_along_the_way_is_divided_as_in_memory() -> None:
-    features, labels, _ = records()
-    plan = AdaptiveDescent(rho=0.5, gradient_clip=1.0, loss_clip=1.0, gradient_rho=0.02, selection_rho=0.02, most_steps=5)
-    run = plan.run(records=1500, loss=LOGISTIC)
-    expected, found = (fit_linear(run, *data, noise_policy=plan, seed=3) for data in ((features, labels), (in_blocks(7, "label"),)))
-    np.testing.assert_allclose(found.model.weights, expected.model.weights, rtol=0.0, atol=1e-12)
-    assert (found.history, found.spent) == (expected.history, expected.spent)
 
 
 def backbone(kind: torch.dtype) -> nn.Module:
@@ -228,8 +218,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "records: the run says 1400; the table in blocks has 1500",
     ),
     "no targets": (lambda: fit_linear(a_run(), array_table(records()[0])), "y: it needs the targets"),
-    "no class": (lambda: fit_linear(a_run(), with_label(2.0)), r"block 2 \(.*column 'y': row 400 holds 2; it needs a class number 0..1"),
-    "half a class": (lambda: fit_linear(a_run(), with_label(0.5)), r"block 2 \(.*row 400 holds 0\.5"),
+    "no class": (lambda: fit_linear(a_run(), with_label(2.0)), r"block 2 \(.*targets\[400\]: got 2; it needs a class number 0..1"),
+    "half a class": (lambda: fit_linear(a_run(), with_label(0.5)), r"block 2 \(.*targets\[400\]: got 0\.5"),
     "a target that is NaN": (lambda: fit_linear(a_run(), with_label(np.nan)), r"block 2 \(.*column 'y': row 400 holds nan"),
     "a feature that is NaN": (lambda: fit_linear(a_run(), with_nan()), r"block 1 \(.*column 2: row 200 holds nan"),
     "a network": (lambda: fit(nn.Linear(5, 2), nn.MSELoss(reduction="none"), in_blocks(2, "label"), a_run(clip_norm=1.0)), "data: got"),
@@ -248,7 +238,7 @@ def test_what_cannot_be_trained_on_in_blocks_is_refused_by_name(case: str) -> No
 
 
 def test_more_records_than_the_driver_draws_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.linear.partitioned.block_model.MOST_DRAWN", 1000)
+    monkeypatch.setattr("lethe.train.linear.blocks.MOST_DRAWN", 1000)
     with pytest.raises(InputError, match="poisson batches draw a number for each in one place, of at most 1000"):
         fit_linear(a_run(DESIGNS["poisson"]), in_blocks(2, "label"))
     fit_linear(a_run(DESIGNS["full"]), in_blocks(2, "label"))

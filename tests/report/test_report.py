@@ -22,7 +22,6 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.signing import signing_key
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
-from lethe.errors import InputError
 from lethe.report.document.build import document_of
 from lethe.report.document.formats.machine_readable import content
 from lethe.report.document.model import Table
@@ -248,38 +247,3 @@ def test_a_folder_s_weights_are_held_against_the_seal(tmp_path: Path) -> None:
     np.savez(folder / "weights.npz", weights=np.ones((3, 2)), intercept=np.zeros(2))
     lethe.report.write(folder, tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["notices"][0]["heading"] == "OTHER WEIGHTS"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [None, 3])
-def test_an_adaptive_descent_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> None:
-    """It is no run: certify refuses it, and what it costs is its budget."""
-    pytest.importorskip("torch")
-    from lethe.train import AdaptiveDescent, Linear, fit
-
-    random, loss = np.random.default_rng(0), lethe.losses.Logistic(feature_norm=1.0)
-    plan = AdaptiveDescent(rho=0.5, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
-    data = random.normal(size=(40, 3)), random.integers(2, size=40)
-    fitted = fit(Linear(), loss, data, plan.run(40, loss), noise_policy=plan, seed=seed)
-    stated = fitted.statement
-    assert stated is not None
-    assert (stated.guarantee, stated.with_fresh_noise) == (fitted.guarantee, fitted.with_fresh_noise)
-    assert (stated.neighbours, stated.records, stated.seeded) == ("zero_out", 40, seed is not None)
-    subject = subject_of(fitted, delta=DELTA)
-    assert subject.epsilon == fitted.guarantee.epsilon(DELTA)
-    assert (subject.neighbours, subject.records) == ("zero_out", 40)
-    lethe.report.write(fitted, tmp_path / "report.md", delta=DELTA)
-    text = (tmp_path / "report.md").read_text()
-    if seed is not None:
-        assert "NOT PRIVATE" in text
-        return
-    assert f"({shown(subject.epsilon)}, {DELTA:g})-differential privacy" in text
-    assert "out of rho = 0.5" in text
-    assert "Lee, Kifer 2018" in text
-    lethe.report.write(stated, tmp_path / "stated.md", delta=DELTA)
-    stated.save(tmp_path / "statement.json")
-    with pytest.raises(InputError, match="same release"):
-        lethe.total([tmp_path / "statement.json", stated], delta=DELTA)
-    again = fit(Linear(), loss, data, plan.run(40, loss), noise_policy=plan).statement
-    total = lethe.total([tmp_path / "statement.json", again], delta=DELTA)
-    assert total.epsilon >= lethe.ZCDP(1.0).epsilon(DELTA), "two trainings cost twice the budget"

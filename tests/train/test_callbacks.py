@@ -17,10 +17,9 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_
 from private_loops import Loop
 from problems import make_problem, make_run
 
-import lethe
 from lethe.errors import CallbackWarning, HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train import AdaptiveDescent, Checkpoints, Fitted, Linear, fit, fit_head, fit_linear
+from lethe.train import Checkpoints, Fitted, fit, fit_head, fit_linear
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.core.samplers import draw_batches
 
@@ -292,20 +291,6 @@ def test_a_policys_noise_is_told_as_it_was_used() -> None:
     assert [step.noise_multiplier for step in heard.steps] == pytest.approx([5.0 + place for place in range(len(heard.steps))], rel=1e-15)
     assert [step.noise_std for step in heard.steps] == pytest.approx(fitted.run.noise_stds.tolist(), rel=1e-15)
     assert heard.steps[-1].spent == heard.ends[0].spent == fitted.spent
-
-
-def test_an_adaptive_descent_tells_its_steps() -> None:
-    problem, heard = make_problem("logistic_regression"), Heard(private=True)
-    plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0)
-    loss = lethe.losses.Logistic(feature_norm=1.5)
-    fitted = fit(
-        Linear(), loss, (problem.features, problem.targets), plan.run(23, loss), noise_policy=plan, noise_generator=None, callbacks=heard
-    )
-    assert [(step.step_size, step.spent) for step in heard.steps] == [(step.length, step.spent) for step in fitted.history]
-    assert heard.steps[0].noise_multiplier == pytest.approx(2 / (2 * fitted.history[0].gradient_rho) ** 0.5, rel=1e-15)
-    assert {(step.noise_std, step.private) for step in heard.steps} == {(None, PrivateStep(records=23, loss=None))}
-    (end,) = heard.ends
-    assert (end.record, end.statement, end.steps) == (None, fitted.statement, len(fitted.history))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import torch
 from convex_heads import FEATURES, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
 from helpers import as_planned, with_fresh_noise
-from torch import Tensor
+from torch import Tensor, nn
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
@@ -130,3 +130,23 @@ def test_noise_policies_and_budgets_are_those_of_fit_linear() -> None:
     with pytest.raises(BudgetExceededError):
         fitted(head=head, run=run.replace(noise_budget=0.1), noise_policy=lambda observed: 2.0)
     assert torch.equal(head.weight, make_head().weight)
+
+
+class WritesOver(nn.Module):
+    """Gives the inner module's features in a tensor that it writes over at the next batch of that shape."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.kept: dict[torch.Size, Tensor] = {}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.inner(inputs)
+        return self.kept.setdefault(features.shape, torch.empty_like(features)).copy_(features)
+
+
+def test_features_that_are_written_over_are_kept_as_they_were() -> None:
+    heads = [make_head() for _ in range(2)]
+    for head, backbone in zip(heads, (make_backbone(), WritesOver(make_backbone())), strict=True):
+        fit_head(backbone, head, make_records(), make_head_run(), seed=5, physical_size=4)
+    assert torch.equal(heads[0].weight, heads[1].weight)

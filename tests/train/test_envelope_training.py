@@ -24,9 +24,9 @@ from lethe.influence import PublicData, adjoint_influence
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.train import fit, fit_linear
+from lethe.train.linear.features import prepare_targets
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import link_of
-from lethe.train.linear.targets import prepare_targets
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares", "huber", "truncated_logistic_regression", "smoothed_hinge")
 

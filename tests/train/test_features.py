@@ -10,8 +10,7 @@ import torch
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
 from lethe.train.linear import features
-from lethe.train.linear.features import Features, prepare_features
-from lethe.train.linear.targets import prepare_targets
+from lethe.train.linear.features import Features, prepare_features, prepare_targets
 
 CPU = torch.device("cpu")
 
@@ -35,7 +34,6 @@ def test_the_constant_feature_comes_after_the_projection() -> None:
     assert features.rows.shape == (1, 3)
     assert features.rows[0, 2] == 1.0
     assert float(torch.linalg.vector_norm(features.rows[0, :2])) == pytest.approx(2.0, rel=1e-14)  # (d + 16) eps
-    assert features.columns == 2
 
 
 @pytest.mark.parametrize("values", [[[1, 0], [0, 1]], np.eye(2, dtype=np.float32), torch.eye(2), np.eye(2, dtype=bool)])
@@ -147,7 +145,7 @@ def test_chunks_change_nothing_and_count_their_rows(intercept: bool, monkeypatch
     monkeypatch.setattr(features, "_CHUNK", 21)  # seven rows at a time
     parts = prepare_features(torch.from_numpy(table), **common)
     assert torch.equal(parts.rows, whole.rows)
-    assert (parts.projected, parts.columns) == (whole.projected, whole.columns)
+    assert parts.projected == whole.projected
     table[23, 1] = np.nan
     with pytest.raises(InputError, match=r"features\[23, 1\]: got nan; .*row 23"):
         prepare_features(table, **common)

@@ -11,10 +11,9 @@ from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_ru
 
 from lethe.errors import InputError
 from lethe.train.linear.description import Linear, prepared
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.links import linear_loss, link_of
-from lethe.train.linear.targets import prepare_targets
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")

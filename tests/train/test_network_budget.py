@@ -11,7 +11,7 @@ from helpers import DESIGNS, with_fresh_noise
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import COLUMNS, CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
 from problems import make_problem
 from torch import nn
 
@@ -19,7 +19,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, ValidationDecay, fit, fit_linear, scheduled
+from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, fit, fit_linear, scheduled
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.steps import NoisySums
@@ -221,15 +221,10 @@ def test_secure_noise_is_paid_for_as_well() -> None:
 
 
 @pytest.mark.slow
-def test_schedules_are_policies_and_a_linear_models_validation_is_refused() -> None:
+def test_schedules_are_policies() -> None:
     run = budgeted_run(2.0, noise_multiplier=None)
     result = fitted(run, scheduled({"schedule": "exponential", "first": 4.0, "ratio": 0.9}, every="pass"))
     assert result.run.noise_multipliers[[0, 3, 4]] == pytest.approx([4.0, 4.0, 3.6], rel=1e-15)
-    loss = {"kind": "softmax_regression", "feature_norm": 1.0}
-    validation = make_problem("softmax_regression", records=6)
-    decay = ValidationDecay(validation.features, validation.targets, loss=run.replace(loss=loss).loss, classes=3, period=1, window=1)
-    with pytest.raises(InputError, match=f"validation features have {COLUMNS} columns"):
-        fitted(run, decay)
 
 
 @pytest.mark.parametrize("answer", [0.0, -1.0, math.nan, math.inf, True, "2", None, 5e-324])

@@ -13,13 +13,11 @@ from torch import nn
 
 import lethe
 from lethe.calculus.composition.odometer import Odometer
-from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.losses import Softmax, parse_loss
 from lethe.run.run import Run
 from lethe.train import (
-    AdaptiveDescent,
     Checkpoints,
     Fitted,
     Group,
@@ -37,7 +35,6 @@ from lethe.train.network.options import NetworkOptions
 KIND = "softmax_regression"
 PROBLEM = make_problem(KIND)
 TABLE = PROBLEM.features, PROBLEM.targets
-PLAN = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
 LOSS = parse_loss(make_loss(KIND, evidence="declared"))
 
 
@@ -62,11 +59,6 @@ def through(model: Any, run: Run | None = None, loss: Any = None, **options: Any
     return fit(model, loss, data, make_run(release="all") if run is None else run, **options)
 
 
-def adaptively(run: Run | None = None, model: Any = None, **options: Any) -> Fitted[Any]:
-    model = Linear(classes=3) if model is None else model
-    return through(model, PLAN.run(len(TABLE[0]), LOSS) if run is None else run, **{"noise_policy": PLAN, "seed": 0, **options})
-
-
 def test_the_shorthands_are_the_door() -> None:
     run = make_run()
     short, long = fit_linear(run, *TABLE, classes=3, seed=1), fit(Linear(classes=3), run.loss, TABLE, run, seed=1)
@@ -87,24 +79,21 @@ def test_all_come_out_alike() -> None:
         "module": through(make_network(), make_network_run(noise_multiplier=2.0, **{**budget, "neighbours": "replace_one"})),
         "linear": through(Linear(classes=3), make_run(**budget)),
         "head": through(make_head(), make_run(**budget)),
-        "adaptive": adaptively(seed=None),
     }
-    for kind, fitted in found.items():
+    for fitted in found.values():
         assert isinstance(fitted, Fitted)
         assert fitted.report.steps > 0
         assert fitted.report.records == 23
-        assert fitted.report.left_over == (0 if kind == "adaptive" else 3)
+        assert fitted.report.left_over == 3
         assert fitted.odometer == Odometer.up_to(1.0)
         assert fitted.spent is not None
         assert 0.5 < fitted.spent <= 1.0 + 1e-9
         assert fitted.checked
         assert isinstance(fitted.declared, tuple)
-        assert (fitted.guarantee is not None) == bool(fitted.history) == (kind == "adaptive")
         assert not fitted.run.seeded
-    for kind in ("module", "linear", "head"):
-        assert isinstance(found[kind].record, TrainingRecord)
-        assert found[kind].record.run == found[kind].run
-        assert lethe.certify(found[kind], 1e-5).epsilon < np.inf
+        assert isinstance(fitted.record, TrainingRecord)
+        assert fitted.record.run == fitted.run
+        assert lethe.certify(fitted, 1e-5).epsilon < np.inf
     assert isinstance(found["module"].model, nn.Sequential)
     assert isinstance(found["linear"].model, LinearPredictor)
     assert (found["linear"].model.classes, found["linear"].model.loss.kind) == (3, KIND)
@@ -132,9 +121,8 @@ OTHERS: dict[str, Any] = {
 @pytest.mark.parametrize("option", OTHERS)
 def test_options_of_networks_are_refused_by_name_elsewhere(option: str) -> None:
     assert set(OTHERS) == {field.name for field in fields(NetworkOptions)}  # of a new one this test must know
-    for train in (lambda **given: through(Linear(classes=3), **given), adaptively):
-        with pytest.raises(InputError, match=f"^{option}: given, and a Linear does not know it"):
-            train(**{option: OTHERS[option]})
+    with pytest.raises(InputError, match=f"^{option}: given, and a Linear does not know it"):
+        through(Linear(classes=3), **{option: OTHERS[option]})
     if option == "physical_size":
         through(make_head(), physical_size=4)
         return
@@ -173,58 +161,3 @@ def test_what_is_no_model_and_no_run_is_refused() -> None:
     for model, loss in ((Linear(classes=3), None), (Linear(classes=3), LOSS), (make_head(), None), (make_head(), LOSS)):
         with pytest.raises(InputError, match=r"needs a lethe\.Run"):
             through(model, "run", loss)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"run": PLAN.run(23, LOSS).replace(noise_budget=1.1)}, r"^run\.noise_budget: got 1.1; the AdaptiveDescent says 1.0"),
-        ({"run": PLAN.run(23, LOSS).replace(neighbours="replace_one")}, r"^run\.neighbours"),
-        ({"run": PLAN.run(23, LOSS).replace(clip_norm=0.7)}, r"^run\.clip_norm"),
-        ({"run": PLAN.run(23, LOSS).replace(steps=7)}, r"^run\.steps"),
-        ({"run": PLAN.run(23, LOSS).replace(noise_multiplier=1.0)}, r"^run\.noise_multiplier"),
-        ({"run": PLAN.run(23, LOSS).replace(regulariser={"kind": "ridge", "strength": 1.0})}, r"^run\.regulariser"),
-        ({"run": PLAN.run(23, LOSS).replace(clip_method="automatic")}, r"^run\.clip_method"),
-        ({"run": make_run()}, r"^run\."),
-        ({"run": PLAN.run(24, LOSS)}, "the run says 24"),
-        ({"run": "run"}, r"needs a lethe\.Run"),
-        ({"model": Linear(classes=3, dtype="float32")}, "^dtype, device: got float32"),
-        ({"seed": None, "batch_generator": torch.Generator()}, "^batch_generator: given"),
-        ({"noise_generator": torch.Generator()}, "^seed: given together"),
-        ({"model": make_network()}, "AdaptiveDescent, and the model is Sequential"),
-        ({"model": make_head()}, "AdaptiveDescent, and the model is Head"),
-        ({"progress": 3}, "^progress"),
-    ],
-)
-def test_an_adaptive_descent_refuses_what_it_does_not_carry_out(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        adaptively(**options)
-
-
-def test_an_adaptive_descent_has_a_guarantee_and_no_certificate() -> None:
-    fitted = adaptively(seed=None)
-    with pytest.raises(InputError, match="no theorem on runs speaks"):
-        lethe.certify(fitted, 1e-5)
-    with pytest.raises(InputError, match="no noise yet"):  # of its run, whose recursion it is not
-        lethe.certify(fitted.run, 1e-5)
-    assert adaptively(PLAN.run(23, LOSS).replace(seeded=True), seed=None).guarantee == NotPrivate()  # a run is taken at its word
-    assert fitted.run == PLAN.run(23, LOSS).replace(loss=LOSS.model_copy(update={"evidence": "enforced"}))
-    assert isinstance(fitted.guarantee, ZCDP)
-    assert 1.0 < fitted.guarantee.rho <= 1.0 + 1e-11
-    assert lethe.certify(PLAN.run(23, LOSS).replace(noise_multiplier=1e3), 1e-5).epsilon >= fitted.guarantee.epsilon(1e-5)
-
-
-@pytest.mark.slow
-def test_an_adaptive_descent_takes_a_start_a_generator_and_a_callback() -> None:
-    def noise() -> torch.Generator:
-        return torch.Generator().manual_seed(5)
-
-    told: list[tuple[int, int]] = []
-    first, again = (adaptively(seed=None, noise_generator=noise(), progress=lambda *said: told.append(said)) for _ in range(2))
-    assert (first.model.weights == again.model.weights).all()
-    assert first.run.seeded
-    assert first.with_fresh_noise is not None
-    assert told == [(step, 10_000) for step in range(1, len(first.history) + 1)] * 2
-    start = np.full((4, 3), 0.5)
-    moved = adaptively(model=Linear(classes=3, initial=start)).model.weights - start
-    assert np.linalg.norm(moved) <= sum(step.length for step in adaptively(model=Linear(classes=3, initial=start)).history) * (1 + 1e-9)

@@ -17,11 +17,9 @@ from private_loops import Loop
 from torch import nn
 
 import lethe
-from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.calculus.upward_formatting import shown
-from lethe.run.losses import parse_loss
 from lethe.run.run import Run
-from lethe.train import AdaptiveDescent, Linear, fit, fit_head, fit_linear
+from lethe.train import fit, fit_head, fit_linear
 from lethe.train.checkpoints.journal import Journal
 
 SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -112,20 +110,6 @@ def test_the_same_seed_is_the_same_noise() -> None:
 
 def test_a_run_that_says_seeded_is_taken_at_its_word() -> None:
     assert linear(make_run(batches={"design": "cyclic", "size": 20}, passes=2, seeded=True)).seeded
-
-
-def test_of_an_adaptive_descent_the_guarantee_is_none() -> None:
-    generator = np.random.default_rng(0)
-    features, targets = generator.normal(size=(50, 3)), generator.integers(2, size=50)
-    plan = AdaptiveDescent(rho=1.0, gradient_rho=0.02, selection_rho=0.03, gradient_clip=0.6, loss_clip=2.0, neighbours="zero_out")
-    loss = parse_loss({"kind": "logistic_regression", "feature_norm": 1.0})
-    run = plan.run(50, loss)
-    found = {seed: fit(Linear(), loss, (features, targets), run, noise_policy=plan, seed=seed) for seed in (None, 0, 3)}
-    assert [found[seed].run.seeded for seed in (None, 0, 3)] == [False, True, True]
-    assert found[0].guarantee == found[3].guarantee == NotPrivate()
-    assert found[3].with_fresh_noise == found[None].guarantee
-    assert isinstance(found[None].guarantee, ZCDP)
-    assert found[None].with_fresh_noise is None
 
 
 def test_an_odometer_of_a_seeded_run_says_nothing() -> None:

@@ -69,7 +69,7 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     precision = zero_start_precision(drawn, records.loss, shape[0]) if run.noise is None else None
     last = descend(
         start,
-        _Gradients(records, run),  # pyright: ignore[reportArgumentType]
+        _Gradients(records, run),
         draw_batches(drawn, draws.batches),
         run.step_sizes.tolist(),
         drawn.noise_stds.tolist(),

@@ -32,7 +32,7 @@ from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
 from lethe.train.core.declared import USERS, WORKERS
 from lethe.train.core.vouching import KEPT_WITHIN
-from lethe.train.linear.partitioned.block_model import MOST_DRAWN
+from lethe.train.linear.blocks import MOST_DRAWN
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
 _ROWS = "every row is projected to that norm, and the loss is computed by fit"

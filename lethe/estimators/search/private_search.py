@@ -44,7 +44,7 @@ from lethe.mechanisms.selection.selection import choose
 from lethe.partitions.given_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 from lethe.train.callbacks.in_force import paid_as_a_whole
-from lethe.train.linear.partitioned.block_model import MOST_DRAWN
+from lethe.train.linear.blocks import MOST_DRAWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

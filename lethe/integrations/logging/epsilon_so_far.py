@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from lethe.accounting.certify import certify
 from lethe.accounting.cumulative import stopped
-from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
@@ -76,8 +75,6 @@ class EpsilonSoFar:
         run, taken = self._run, step.step
         if run.release == "last":
             return None
-        if step.noise_std is None and run.noise_budget is not None:  # an AdaptiveDescent, of which no theorem on runs speaks
-            return math.inf if run.seeded else BudgetFilter(run.noise_budget).guarantee().epsilon(self._delta)
         if run.noise_budget is not None:
             sizes = run.step_sizes[:taken].tolist()
             return self._certified(lambda: run.replace(steps=taken, step_size=sizes, noise_multiplier=list(self._used)))

@@ -7,7 +7,6 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -16,7 +15,6 @@ import lethe.report
 from lethe.accounting.certify import certify
 from lethe.calculus.domains import require_count
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.statement import Statement
 from lethe.errors import InputError, MissingExtraError
 from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, Setting, settings_of
 from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
@@ -103,8 +101,7 @@ class RunLogger(TrainingCallback, ABC):
             self._log(self._last)
         self._over = True
         certificate = self._certificate(end)
-        epsilon = certificate.epsilon if isinstance(certificate, Certificate) else certificate.epsilon(self._delta)
-        self._scalars({"dp/certified_epsilon": epsilon}, end.steps, private=False)
+        self._scalars({"dp/certified_epsilon": certificate.epsilon}, end.steps, private=False)
         self._text("dp/certificate", str(certificate), private=False)
         if end.report is not None:
             told = {"private/projected": float(end.report.projected)}
@@ -158,10 +155,10 @@ class RunLogger(TrainingCallback, ABC):
         values = {
             "dp/noise_multiplier": step.noise_multiplier,
             "dp/step_size": step.step_size,
+            "dp/noise_std": step.noise_std,
             "dp/nominal_batch_size": float(step.batch_size),
         }
         besides = {
-            "dp/noise_std": step.noise_std,
             "dp/clip_norm": step.clip_norm,
             "dp/budget_spent": step.spent,
             "dp/epsilon": self._epsilon.at(step),
@@ -174,15 +171,12 @@ class RunLogger(TrainingCallback, ABC):
             self._scalars(told, step.step, private=True)
         self._logged = step.step
 
-    def _certificate(self, end: TrainingEnd) -> Certificate | Statement:
-        if end.statement is not None:  # of an AdaptiveDescent
-            return replace(end.statement, target_delta=self._delta)
-        assert end.record is not None
+    def _certificate(self, end: TrainingEnd) -> Certificate:
         if end.record.released:
             return certify(end.record, self._delta, allow_large_delta=True)  # the delta was looked at when training began
         return certify(end.run, self._delta, allow_large_delta=True)  # weights of a kind that cannot be sealed
 
-    def _written(self, certificate: Certificate | Statement, run: Run, folder: Path) -> Mapping[str, Path]:
+    def _written(self, certificate: Certificate, run: Run, folder: Path) -> Mapping[str, Path]:
         """The files of the run, its certificate and its report, by what they are."""
         files = {"run": folder / "run.yaml", "certificate": folder / "certificate.json"}
         run.save(files["run"])

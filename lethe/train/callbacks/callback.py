@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.run.run import Run
 from lethe.train.fitted import Report
@@ -31,9 +30,8 @@ class StepEnd:
     Args:
         step: its number, from 1; after a resume it goes on where the checkpoint ends.
         steps: T of the run; it may end sooner.
-        step_size: the factor of the mean gradient; of an `AdaptiveDescent` the length that was chosen.
-        noise_std: of the noise in the parameters, in parameter units; None of an `AdaptiveDescent`, whose steps have another scale.
-            Of correlated noise: of what is drawn anew for the step.
+        step_size: the factor of the mean gradient.
+        noise_std: of the noise in the parameters, in parameter units; of correlated noise, of what is drawn anew for the step.
         noise_multiplier: of the same noise relative to the clip norm, on the sum of the gradients; 0 of a step without noise.
         clip_norm: C; None: no clipping.
         batch_size: b, the nominal one, which a sum of gradients is divided by.
@@ -44,7 +42,7 @@ class StepEnd:
     step: int
     steps: int
     step_size: float
-    noise_std: float | None
+    noise_std: float
     noise_multiplier: float
     clip_norm: float | None
     batch_size: int
@@ -59,16 +57,14 @@ class TrainingEnd:
     Args:
         run: as recorded: what to certify.
         steps: that were taken.
-        record: `lethe.certify(record, delta)` certifies and seals it; None of an `AdaptiveDescent`.
-        statement: of an `AdaptiveDescent`, which has no record; else None.
+        record: `lethe.certify(record, delta)` certifies and seals it.
         spent: as in `StepEnd`.
         report: what happened to the data, for callbacks whose `private` is True; else None.
     """
 
     run: Run
     steps: int
-    record: TrainingRecord | None
-    statement: Statement | None = None
+    record: TrainingRecord
     spent: float | None = None
     report: Report | None = None
 

@@ -88,26 +88,18 @@ class Telling:
         step, last, run = recorder.steps, recorder.last, self._run
         loss = float(self._loss) / self._losses if self._losses else None
         self._loss, self._losses = 0.0, 0
-        self.told(
-            StepEnd(
-                step=step,
-                steps=run.total_steps,
-                step_size=last.step_size,
-                noise_std=last.noise_std,
-                noise_multiplier=_multiplier(run, step, last.step_size, last.noise_std),
-                clip_norm=run.clip_norm,
-                batch_size=run.batch_size,
-                spent=None if self._budget is None else self._budget.spent(),
-                private=PrivateStep(records=last.records, loss=loss),
-            )
+        public = StepEnd(
+            step=step,
+            steps=run.total_steps,
+            step_size=last.step_size,
+            noise_std=last.noise_std,
+            noise_multiplier=_multiplier(run, step, last.step_size, last.noise_std),
+            clip_norm=run.clip_norm,
+            batch_size=run.batch_size,
+            spent=None if self._budget is None else self._budget.spent(),
         )
-
-    def told(self, step: StepEnd) -> None:
-        """Tell of a step; what is private of it goes to those alone who ask."""
-        if not self._live:
-            return
-        public = replace(step, private=None)
-        self._each(f"step {step.step}", lambda callback: callback.on_step_end(step if callback.private else public))
+        whole = replace(public, private=PrivateStep(records=last.records, loss=loss))
+        self._each(f"step {step}", lambda callback: callback.on_step_end(whole if callback.private else public))
 
     def end(self, end: TrainingEnd) -> None:
         """Tell that training ended well; once for each number of steps and run."""

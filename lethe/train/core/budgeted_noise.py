@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from lethe.calculus.composition.budget import BudgetFilter, gaussian_cost
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
+from lethe.run.schedules import Explicit, Schedule, as_schedule, parse_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +39,39 @@ class Observed:
 
 
 NoisePolicy = Callable[[Observed], float]
+
+
+def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
+    """The noise multipliers of a schedule, whatever is seen: training lasts as long as the budget does.
+
+    Args:
+        schedule: as in `Run.noise_multiplier`: a number, a list, or {schedule: time_decay | step | polynomial | exponential, ...}.
+        every: "step", or "pass" for one value a pass, as Yu et al. 2019 count time.
+    Raises:
+        InputError: no schedule, or another word than step and pass. The policy itself raises it at the end of a list.
+    Reference: Yu et al. 2019, arXiv:1904.02200 (time, step, exponential and polynomial decay of the noise).
+    """
+    if every not in ("step", "pass"):
+        raise outside("every", every, "step or pass")
+    noise = as_schedule(parse_schedule(schedule))
+    seen: list[float] = []
+
+    def policy(observed: Observed) -> float:
+        place = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
+        if place >= len(seen):
+            seen[:] = _values(noise, 2 * place + 1)
+        if place >= len(seen):
+            raise InputError(
+                f"noise_policy: the list of {len(seen)} multipliers ends before {every} {place + 1}.",
+                remedy="list one for each, give the run fewer steps, or take a schedule that goes on.",
+            )
+        return seen[place]
+
+    return policy
+
+
+def _values(schedule: Schedule, count: int) -> list[float]:
+    return list(schedule.listed) if isinstance(schedule, Explicit) else schedule.values(count).tolist()
 
 
 # (step, parameters, planned noise) -> the noise of the step in parameter units, decided before anything of the step is computed;

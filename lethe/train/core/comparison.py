@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 T = TypeVar("T")
 
@@ -32,13 +31,6 @@ def sample(usable: Sequence[T], count: int) -> list[T]:
     return chance.sample(list(usable), min(count, len(usable)))
 
 
-def halves(records: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """A random half of the records, and the other one: two masks of shape (B,); of two records or more neither is empty."""
-    first = torch.zeros(records, dtype=torch.bool, device=device)
-    first[sample(range(records), records // 2)] = True
-    return first, ~first
-
-
 def coarser(one: torch.dtype, other: torch.dtype) -> torch.dtype:
     """The one of two types of number that rounds more."""
     return max(one, other, key=lambda dtype: torch.finfo(dtype).eps)
@@ -48,41 +40,6 @@ def arithmetic(device: torch.device | str) -> torch.dtype:
     """The type that layers may compute in here: autocast's, or float64 where it is off."""
     kind = torch.device(device).type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float64
-
-
-def close(
-    one: Tensor,
-    other: Tensor,
-    scale: Tensor,
-    allowed: Mapping[torch.dtype, float],
-    precision: torch.dtype = torch.float64,
-    *,
-    asked: Sequence[int] | None = None,
-) -> Tensor:
-    """Whether two tensors are equal up to rounding, record by record, wherever the second is finite; shape (B,).
-
-    Args:
-        one, other: shape (B, ...).
-        scale: its largest finite number is what the tolerance is relative to.
-        allowed: the relative tolerance of each type of number.
-        precision: what both were computed in, where it is coarser than their own type.
-        asked: the records whose answers are looked at; None: all.
-    """
-    if (one.shape, one.dtype, one.device.type, other.device.type) == (other.shape, other.dtype, "cpu", "cpu"):
-        # Most agree in every number, which takes a tenth of the time to see.
-        apart = [record for record in (range(len(other)) if asked is None else asked) if not torch.equal(one[record], other[record])]
-        agrees = torch.ones(len(other), dtype=torch.bool)
-        if apart:
-            agrees[apart] = _near(one[apart], other[apart], scale, allowed, precision)
-        return agrees
-    return _near(one, other, scale, allowed, precision)
-
-
-def _near(one: Tensor, other: Tensor, scale: Tensor, allowed: Mapping[torch.dtype, float], precision: torch.dtype) -> Tensor:
-    finite = torch.isfinite(other)
-    size = torch.where(torch.isfinite(scale), scale, 0).abs().max() if scale.numel() else 0.0
-    agrees = ~finite | ((one - other).abs() <= allowed[coarser(other.dtype, precision)] * size)
-    return agrees.reshape(len(agrees), -1).all(1)
 
 
 def first_line(error: BaseException) -> str:

@@ -18,17 +18,17 @@ from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.iterates.projection import onto_ball
+from lethe.train.core.samplers import refuse_other_records
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.description import Linear, prepared
-from lethe.train.linear.frozen_features import copied, features_of, refuse_trained
+from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
+from lethe.train.linear.description import Linear
+from lethe.train.linear.frozen_features import checked_features, copied, refuse_trained
 from lethe.train.linear.links import linear_loss
-from lethe.train.linear.loop import train_linear, train_prepared
-from lethe.train.linear.partitioned.block_model import given_in_blocks
-from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone
+from lethe.train.linear.loop import train_linear
 from lethe.train.options import CommonOptions
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
@@ -111,23 +111,30 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
-    table, source, compared = given_in_blocks(data), None, True
-    if table is None:
+    source, device = None, head.weight.device
+    refuse_trained(backbone, device)
+    if (table := given_in_blocks(data)) is None:
         source = refuse_fields(as_source(data), "a Head")
-        features, targets, compared = features_of(
-            backbone, source, records=run.records, columns=head.in_features, physical_size=size, device=head.weight.device
-        )
+        refuse_other_records(run.records, len(source))
+        twin = copied(backbone.eval())
+        parts = checked_features(backbone, twin, source, columns=head.in_features, size=size, device=device)
+        features, targets = map(torch.cat, zip(*parts, strict=True))
         trained = train_linear(linear, (features, targets), run, options)
+    elif (twin := copied(backbone.eval())) is not None:
+        trained = train_linear(linear, table, run, options, backbone=BlockBackbone(backbone, columns=head.in_features, size=size))
     else:
-        copies = BlockBackbone(module=_copyable(backbone, head.weight.device), columns=head.in_features, size=size)
-        trained = train_prepared(prepared(linear, table, run, backbone=copies), run, options)
+        raise InputError(
+            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
+            source="copy.deepcopy(backbone)",
+            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+        )
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             head.bias.copy_(torch.from_numpy(trained.model.intercept))
     besides = (
         HypothesisClaim("public backbone", PUBLIC_BACKBONE),
-        HypothesisClaim("records apart", APART if compared else f"{APART} {NOT_COPIED}"),
+        HypothesisClaim("records apart", APART if twin is not None else f"{APART} {NOT_COPIED}"),
         HypothesisClaim("start", START),
         *(HypothesisClaim("data", said) for said in getattr(source, "declared", ())),
         *trained.record.declared,
@@ -137,22 +144,10 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     return replace(
         cast("Fitted[Any]", trained),
         model=model,
-        training_record=replace(trained.record, declared=besides, released=released),
-        checked="checked" if compared else f"checked {NOT_COPIED}",
+        record=replace(trained.record, declared=besides, released=released),
+        checked="checked" if twin is not None else f"checked {NOT_COPIED}",
         declared=tuple(claim.detail for claim in besides),
     )
-
-
-def _copyable(backbone: nn.Module, device: torch.device) -> nn.Module:
-    """The backbone, in eval mode and frozen, of which every block is given a copy."""
-    refuse_trained(backbone, device)
-    if copied(backbone.eval()) is None:
-        raise InputError(
-            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
-            source="copy.deepcopy(backbone)",
-            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
-        )
-    return backbone
 
 
 def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:

@@ -9,7 +9,6 @@ import torch
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
-from lethe.partitions.table import PartitionedTable
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
@@ -19,13 +18,11 @@ from lethe.train.core.declared import WORKERS
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
-from lethe.train.linear.features import numbers, prepare_features, refuse_not_finite
+from lethe.train.linear.blocks import BlockBackbone, BlockLinearModel, PreparedBlocks, given_in_blocks
+from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
 from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
 from lethe.train.linear.links import linear_loss, link_of
-from lethe.train.linear.partitioned.block_model import BlockLinearModel, given_in_blocks
-from lethe.train.linear.partitioned.prepared_blocks import BlockBackbone, PreparedBlocks
 from lethe.train.linear.predictor import LinearPredictor
-from lethe.train.linear.targets import prepare_targets
 from lethe.train.options import CommonOptions
 
 CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
@@ -86,7 +83,7 @@ class Prepared(NamedTuple):
     start: torch.Tensor
     projected: int
     dtype: torch.dtype
-    declared: tuple[HypothesisClaim, ...] = ()
+    declared: tuple[HypothesisClaim, ...]
 
 
 def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone | None = None) -> Prepared:
@@ -105,44 +102,38 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
     loss = linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
     if (blocks := given_in_blocks(data)) is not None:
-        return _in_blocks(described, blocks, run, loss, backbone)
-    if not isinstance(data, tuple | list) or len(data) != 2:
+        if device.type != "cpu":
+            raise InputError(
+                f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
+                source="device of Linear, or of the head",
+                remedy="leave it out, or give tables in memory.",
+            )
+        how = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+        model = BlockLinearModel(blocks, how, run)
+        projected, columns = model.projected, model.width
+        declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+    elif isinstance(data, tuple | list) and len(data) == 2:
+        features, targets = data
+        table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+        column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
+        model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
+        projected, columns, declared = table.projected, table.rows.shape[1], ()
+    else:
         raise InputError(
             f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
             remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
         )
-    features, targets = data
-    table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
-    refuse_other_records(run.records, len(table.rows), "the features have {} rows")
-    column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
-    model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
-    start = _initial(described.initial, (table.rows.shape[1], loss.outputs), device)
-    return Prepared(loss, model, start, table.projected, dtype)
-
-
-def _in_blocks(described: Linear, table: PartitionedTable, run: Run, loss: LinearLoss, backbone: BlockBackbone | None) -> Prepared:
-    """The same of a table in blocks, which is looked through once."""
-    dtype, device = described.arithmetic()
-    if device.type != "cpu":
-        raise InputError(
-            f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
-            source="device of Linear, or of the head",
-            remedy="leave it out, or give tables in memory.",
-        )
-    blocks = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
-    model, projected = BlockLinearModel.of(table, blocks, run)
-    start = _initial(described.initial, (model.width, loss.outputs), device)
-    declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+    start = starting_point(described.initial, (columns, loss.outputs), device)
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: CommonOptions, device: torch.device, *, batches: bool = True) -> tuple[torch.Generator, ...]:
-    """A generator of batches, on the CPU, unless there are none, and one of noise.
+def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, and one of noise.
 
     Args:
         options: a seed, generators, or none of these: fresh entropy.
         device: of the noise.
-        batches: whether any are drawn.
     Raises:
         InputError: a seed together with generators, one generator for both, or one on another device.
     """
@@ -151,18 +142,25 @@ def generators_of(options: CommonOptions, device: torch.device, *, batches: bool
     for name, generator, place in zip(("batch_generator", "noise_generator"), given, places, strict=True):
         if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
             raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
-    needed = slice(0 if batches else 1, 2)
     if options.seed is not None:
-        return seeded_generators(options.seed, places[needed])
-    pairs = zip(given[needed], places[needed], strict=True)
+        return seeded_generators(options.seed, places)
+    pairs = zip(given, places, strict=True)
     return tuple(fresh_generator(place) if not isinstance(generator, torch.Generator) else generator for generator, place in pairs)
 
 
-def _initial(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """$x_0$ in float64: zeros, or what is given.
+
+    Args:
+        initial: as of `Linear`.
+        shape: that it needs.
+        device: of the result.
+    Raises:
+        InputError: another shape, or an entry that is not finite.
+    """
     if initial is None:
-        return torch.zeros(
-            shape[::-1], dtype=torch.float64, device=device
-        ).T  # stored by outputs, as gradients are: a faster product with rows
+        by_outputs = torch.zeros(shape[::-1], dtype=torch.float64, device=device)  # as gradients are: a faster product with rows
+        return by_outputs.T
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")

@@ -1,4 +1,8 @@
-"""Features as the trainer needs them: finite, projected to the public norm bound, with a constant feature for the intercept."""
+"""Features and targets as the trainer needs them.
+
+Features are finite, projected to the public norm bound, with a constant feature for the intercept; targets are class numbers from a public
+range, or finite real numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,10 @@ class Features:
 
     Args:
         rows: shape (n, d), or (n, d + 1) with the constant feature 1 last.
-        columns: d, the features that were given.
         projected: how many rows were longer than the bound.
     """
 
     rows: torch.Tensor
-    columns: int
     projected: int
 
 
@@ -62,7 +64,35 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
         projected += int(outside.sum())
     if intercept:
         held[:, columns] = 1.0
-    return Features(rows=held.to(device=device), columns=columns, projected=projected)
+    return Features(rows=held.to(device=device), projected=projected)
+
+
+def prepare_targets(values: Any, *, classes: int | None, records: int, device: torch.device) -> torch.Tensor:
+    """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as float64.
+
+    Args:
+        values: shape (n,).
+        classes: how many classes, numbered 0..classes-1; None: real numbers.
+        records: n, the rows of the features.
+        device: of the result.
+    Raises:
+        InputError: another shape, NaN or infinity, or a class number outside the public range (named).
+    """
+    array = numbers("targets", values)
+    if array.shape not in ((records,), (records, 1)):
+        raise InputError(f"targets: got shape {array.shape}; it needs ({records},), one for each row of features.")
+    column = array.reshape(-1, 1)
+    refuse_not_finite("targets", column)
+    if classes is None:
+        return torch.tensor(column, dtype=torch.float64, device=device)
+    wrong = (column != np.floor(column)) | (column < 0) | (column >= classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"targets[{row}]: got {column[row, 0]:g}; it needs a class number 0..{classes - 1}.",
+            remedy="number the classes 0, 1, 2, ... by a public list.",
+        )
+    return torch.tensor(column, dtype=torch.int64, device=device)
 
 
 def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -76,13 +76,6 @@ class GradientSums(Protocol):
         """Over a batch, shape (d, k)."""
         ...
 
-    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
-        """Over all records, shape (K,).
-
-        Args: as `LinearModel.clipped_losses_along`.
-        """
-        ...
-
 
 class LinearModel:
     r"""A linear model on its training data.
@@ -139,29 +132,13 @@ class LinearModel:
             total += residuals.T @ features
         return total.T
 
-    def clipped_losses_along(self, parameters: Tensor, direction: Tensor, lengths: Tensor, loss_clip: float) -> Tensor:
-        r"""$\sum_i \min(f_i(x - a d), C)$ over all records, for each length a: shape (K,); every record's share lies in [0, C].
-
-        Args:
-            parameters: x, shape (d, k).
-            direction: d, of the same shape.
-            lengths: the a, shape (K,).
-            loss_clip: C > 0.
-        """
-        total = torch.zeros_like(lengths, dtype=torch.float64)
-        for features, targets, _ in self._parts(slice(None)):
-            scores, slopes = _product(features, parameters), _product(features, direction)
-            sums = [self._link.losses(scores - length * slopes, targets).clamp_(0.0, loss_clip).sum() for length in lengths]
-            total += torch.stack(sums)
-        return total
-
-    def _parts(self, batch: Batch) -> Iterator[_Part]:
-        """The records of a batch in float64: at once where they are stored so, else some at a time."""
+    def _parts(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Features in float64, targets and the features' norms of a batch: at once where they are stored so, else some at a time."""
         features, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
         size = len(features) if features.dtype == torch.float64 else max(1, _AT_ONCE // features.shape[1])
         for first in range(0, len(features), max(1, size)):
             part = slice(first, first + size)
-            yield _Part(features[part].double(), targets[part], norms[part])
+            yield features[part].double(), targets[part], norms[part]
 
 
 def _product(features: Tensor, parameters: Tensor) -> Tensor:
@@ -173,11 +150,3 @@ def _product(features: Tensor, parameters: Tensor) -> Tensor:
     for some, weights in blocks:
         scores.addmm_(some, weights)
     return scores
-
-
-class _Part(NamedTuple):
-    """Features, targets and the features' norms of some records, a row each."""
-
-    features: Tensor
-    targets: Tensor
-    norms: Tensor

@@ -10,7 +10,7 @@ import torch
 from lethe.run.losses import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, NoisePolicy, as_planned, refuse_policy
+from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, as_planned, refuse_policy
 from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.iterates.proximal import Proximal, proximal_step
@@ -20,9 +20,10 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.vouching import linear_record
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.description import CLOSED_FORM, Linear, Prepared, generators_of, prepared
+from lethe.train.linear.blocks import BlockBackbone
+from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
 from lethe.train.linear.gradients import GradientSums, gradient_rounding
-from lethe.train.linear.noise import StepNoise, step_noise
+from lethe.train.linear.noise import GaussianNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
 
@@ -34,7 +35,7 @@ def descend(
     step_sizes: Sequence[float],
     noise_stds: Sequence[float],
     divisor: int,
-    noise: StepNoise,
+    noise: GaussianNoise,
     prox: Proximal,
     recorder: Recorder,
     finished: Callable[[int, torch.Tensor], None],
@@ -85,32 +86,24 @@ def descend(
     return parameters
 
 
-def train_linear(described: Linear, data: Any, run: Run, options: CommonOptions) -> Fitted[LinearPredictor]:
+@torch.inference_mode()
+def train_linear(
+    described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: BlockBackbone | None = None
+) -> Fitted[LinearPredictor]:
     """Train a linear model, as `lethe.train.fit` says.
 
     Args:
         described, data, run: as given to `fit`.
         options: the rest.
+        backbone: of a table in blocks, makes the features; None: they are what is stored.
     Raises:
         BudgetExceededError, InputError, LetheError: as `fit`.
     """
-    return train_prepared(prepared(described, data, run), run, options)
-
-
-@torch.inference_mode()
-def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[LinearPredictor]:
-    """`train_linear` of what has been checked.
-
-    Args:
-        ready: the data and the start.
-        run: as given to `fit`.
-        options: the rest.
-    Raises:
-        BudgetExceededError, InputError, LetheError: as `fit`.
-    """
+    ready = prepared(described, data, run, backbone=backbone)
     model, start, declared = ready.model, ready.start, ready.declared
     policy, prox = options.noise_policy, proximal_step(run.regularisers)
-    noise_of_step = _noise_of_step(run, policy)
+    refuse_policy(run, policy)
+    budgeted = None if run.noise_budget is None else BudgetedNoise(run, policy)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     noise_stds = drawn.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
     refuse_unstable(run, start.dtype)
@@ -120,7 +113,7 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     precision = linear_precision(drawn, ready.loss, start) if run.noise is None else None  # correlated noise releases all iterates
     batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(drawn, batch_generator))
     told = options.callbacks
-    budget = noise_of_step.filter if isinstance(noise_of_step, BudgetedNoise) else None
+    budget = None if budgeted is None else budgeted.filter
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
     def taken(step: int, iterate: torch.Tensor) -> None:
@@ -139,7 +132,7 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
             prox,
             recorder,
             taken,
-            noise_of_step,
+            as_planned if budgeted is None else budgeted,
             PassAverage(run.pass_averages),
             precision,
         )
@@ -149,7 +142,7 @@ def train_prepared(ready: Prepared, run: Run, options: CommonOptions) -> Fitted[
     return Fitted(
         model=predictor,
         run=recorded,
-        training_record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
+        record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
         checked=CLOSED_FORM,
         declared=tuple(claim.detail for claim in declared),
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
@@ -193,10 +186,3 @@ def recorded_after(
     """
     refuse_overflow([last], run, remedy=remedy)
     return recorder.run(run, enforced=True).replace(precision=precision)
-
-
-def _noise_of_step(run: Run, policy: NoisePolicy | None) -> NoiseOfStep:
-    refuse_policy(run, policy)
-    if run.noise_budget is not None:
-        return BudgetedNoise(run, policy)
-    return as_planned

@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
 from lethe.run.noise.draws import Draws
 from lethe.run.run import Run
-
-
-class StepNoise(Protocol):
-    """Gives the noise of each step in turn."""
-
-    def draw(self, noise_std: float) -> torch.Tensor | float:
-        """The noise of the next step; 0.0 when `noise_std` is 0.
-
-        Args:
-            noise_std: >= 0, of what is drawn anew at this step, in parameter units.
-        """
-        ...
-
-    def executed(self, recorded: Run) -> Run:
-        """The run with this noise in it, from what was recorded of each step.
-
-        Raises:
-            HypothesisError: it was not drawn at every step, so that no Run describes what was executed.
-        """
-        ...
 
 
 class GaussianNoise:
@@ -58,11 +36,11 @@ class GaussianNoise:
         return noise_std * drawn
 
     def executed(self, recorded: Run) -> Run:
-        """`recorded` itself: noise drawn anew at each step is what a recorder notes."""
+        """The run with this noise in it, from what was recorded of each step: as it is, since that is drawn anew at each step."""
         return recorded
 
 
-class CorrelatedGaussianNoise:
+class CorrelatedGaussianNoise(GaussianNoise):
     r"""Draws $\tau_t u_t$ with $u = C^{-1}z$, $z_t \sim N(0, I)$: noise that depends on the noise of earlier steps.
 
     $\tau_t = \lambda_t z C_\mathrm{clip}/b$ changes with the step size alone, so that the noise on the sums of gradients is $C^{-1}z$
@@ -74,19 +52,19 @@ class CorrelatedGaussianNoise:
         generator: used for noise only, never for batches.
     """
 
-    __slots__ = ("_draws", "_fresh")
+    __slots__ = ("_draws",)
 
     def __init__(self, run: Run, shape: torch.Size, generator: torch.Generator) -> None:
         assert run.noise is not None
+        super().__init__(shape, generator)
         self._draws = Draws(run.noise)
-        self._fresh = GaussianNoise(shape, generator)
 
     def draw(self, noise_std: float) -> torch.Tensor | float:
         """The correlated noise of the next step; 0.0, and nothing drawn, when `noise_std` is 0."""
         if noise_std == 0.0:
             self._draws.none()
             return 0.0
-        return noise_std * self._draws.next(self._fresh.draw(1.0))
+        return noise_std * self._draws.next(super().draw(1.0))
 
     def executed(self, recorded: Run) -> Run:
         """`recorded` with the strategy that made the noise.
@@ -97,7 +75,7 @@ class CorrelatedGaussianNoise:
         return self._draws.executed(recorded)
 
 
-def step_noise(run: Run, shape: torch.Size, generator: torch.Generator) -> GaussianNoise | CorrelatedGaussianNoise:
+def step_noise(run: Run, shape: torch.Size, generator: torch.Generator) -> GaussianNoise:
     """The noise of a run, for one training.
 
     Args:
@@ -105,6 +83,4 @@ def step_noise(run: Run, shape: torch.Size, generator: torch.Generator) -> Gauss
         shape: of the parameters.
         generator: used for noise only.
     """
-    if run.noise is None:
-        return GaussianNoise(shape, generator)
-    return CorrelatedGaussianNoise(run, shape, generator)
+    return GaussianNoise(shape, generator) if run.noise is None else CorrelatedGaussianNoise(run, shape, generator)

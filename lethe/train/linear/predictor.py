@@ -11,9 +11,8 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.losses import LinearLoss
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.links import link_of
-from lethe.train.linear.targets import prepare_targets
 
 _CPU = torch.device("cpu")
 

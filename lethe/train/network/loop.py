@@ -136,7 +136,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         return Fitted(
             model=model,
             run=recorded,
-            training_record=network_record(recorded, model, said, averaged, isolation=options.isolation),
+            record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             checked=said_of(clipper),
             declared=declared_of(data=ready.source, isolation=options.isolation, loss=loss_said),

@@ -1,6 +1,7 @@
-"""DP-AGD: against the algorithm written out, its two noisy queries, and its budget."""
+"""DP-AGD: against the algorithm written out, and its budget."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,31 @@ import torch
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CLASSES, COLUMNS, make_loss, make_problem
-from scipy import stats
 
-from lethe import train
+import lethe
+import lethe.report
 from lethe.calculus import conversions, renyi_conversions
-from lethe.calculus.guarantees import ZCDP
-from lethe.errors import BudgetExceededError, InputError
-from lethe.run.losses import Logistic, Loss, Softmax, Unknown, parse_loss
-from lethe.train import AdaptiveDescent, Fitted, Linear, LinearPredictor
+from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.errors import InputError
+from lethe.report.document.subject import subject_of
+from lethe.run.losses import LinearLoss, Logistic, Softmax, Unknown, parse_loss
+from lethe.train.callbacks.in_force import in_force
 from lethe.train.core.generators import seeded_generators
-from lethe.train.linear.adaptive_budget import averaged
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import LogisticLink
-from lethe.train.linear.paid_queries import PaidQueries
+from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively
+from lethe_experiments.adaptive.queries import PaidQueries
 
-KINDS = ("softmax_regression", "logistic_regression", "least_squares")
+RECORDS, COLUMNS, CLASSES = 23, 4, 3
+LOSSES: dict[str, dict[str, Any]] = {
+    "softmax_regression": {},
+    "logistic_regression": {},
+    "least_squares": {"residual_bound": 0.8},
+    "huber": {"residual_bound": 0.3},
+    "truncated_logistic_regression": {"cut": 0.3},
+    "truncated_softmax_regression": {"cut": 0.7},
+    "smoothed_hinge": {"width": 0.3},
+    "one_versus_rest_hinge": {"classes": CLASSES, "width": 0.6},
+}
 NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
 
 
@@ -33,27 +43,39 @@ def make_plan(**changes: Any) -> AdaptiveDescent:
     return AdaptiveDescent(**{**fields, **changes})
 
 
-def fit(plan: AdaptiveDescent, kind: str = "logistic_regression", seed: int | None = 0, intercept: bool = False) -> Fitted[LinearPredictor]:
-    problem = make_problem(kind)
-    loss = parse_loss(make_loss(kind, intercept=intercept))
-    return adaptive(plan, problem.features, problem.targets, loss=loss, classes=problem.classes, seed=seed)
+def make_loss(kind: str, intercept: bool = False) -> LinearLoss:
+    loss = parse_loss({"kind": kind, "feature_norm": 1.5, "intercept": intercept, **LOSSES[kind]})
+    assert isinstance(loss, LinearLoss)
+    return loss
 
 
-def adaptive(
-    plan: AdaptiveDescent, features: Any, targets: Any, *, loss: Loss, classes: int | None = None, **options: Any
-) -> Fitted[LinearPredictor]:
-    return train.fit(Linear(classes=classes), loss, (features, targets), plan.run(len(features), loss), noise_policy=plan, **options)
+def make_data(loss: LinearLoss) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Features about as long as the bound, so some rows are projected and some are not; targets, and their classes."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(RECORDS, COLUMNS)) * 0.8
+    if loss.numeric_targets:
+        return features, random.normal(size=RECORDS), None
+    classes = 2 if loss.scalar else CLASSES
+    return features, random.integers(classes, size=RECORDS), classes
+
+
+def fit(
+    plan: AdaptiveDescent, kind: str = "logistic_regression", seed: int | None = 0, intercept: bool = False, **options: Any
+) -> AdaptivelyTrained:
+    loss = make_loss(kind, intercept)
+    features, targets, classes = make_data(loss)
+    return train_adaptively(plan, features, targets, **{"loss": loss, "classes": classes, "seed": seed, **options})
 
 
 def written_out(plan: AdaptiveDescent, seed: int) -> tuple[np.ndarray, list[float]]:
     """Lee & Kifer's algorithm for logistic regression, from schedules.md section 9: a residual budget and plain NumPy, record by record."""
-    problem, factor = make_problem("logistic_regression"), 2 if plan.neighbours == "replace_one" else 1
-    rows = problem.features * np.minimum(1.0, 1.5 / np.linalg.norm(problem.features, axis=1, keepdims=True))
-    generator = seeded_generators(seed, (torch.device("cpu"),))[0]
+    (features, given, _), factor = make_data(make_loss("logistic_regression")), 2 if plan.neighbours == "replace_one" else 1
+    rows = features * np.minimum(1.0, 1.5 / np.linalg.norm(features, axis=1, keepdims=True))
+    generator = seeded_generators(seed, (torch.device("cpu"),) * 2)[1]
 
     def noisy_gradient(w: np.ndarray, rho: float) -> np.ndarray:
         total = np.zeros(COLUMNS)
-        for row, target in zip(rows, problem.targets, strict=True):
+        for row, target in zip(rows, given, strict=True):
             gradient = row * (1 / (1 + math.exp(-row @ w)) - target)
             total += gradient * min(1.0, plan.gradient_clip / np.linalg.norm(gradient))
         normal = torch.randn(COLUMNS, 1, generator=generator, dtype=torch.float64).numpy()[:, 0]
@@ -62,7 +84,7 @@ def written_out(plan: AdaptiveDescent, seed: int) -> tuple[np.ndarray, list[floa
     def selected(w: np.ndarray, direction: np.ndarray, lengths: np.ndarray) -> int:
         sums = np.zeros(len(lengths))
         for place, length in enumerate(lengths):
-            for row, target in zip(rows, problem.targets, strict=True):
+            for row, target in zip(rows, given, strict=True):
                 sums[place] += min(math.log1p(math.exp((1 - 2 * target) * row @ (w - length * direction))), plan.loss_clip)
         one, other = (torch.empty(len(lengths), dtype=torch.float64).exponential_(generator=generator).numpy() for _ in range(2))
         return int(np.argmin(sums + factor * plan.loss_clip / math.sqrt(2 * plan.selection_rho) * (one - other)))
@@ -106,7 +128,7 @@ def test_it_is_the_published_algorithm(neighbours: str, seed: int) -> None:
     assert any(step.gradient_rho > plan.gradient_rho for step in trained.history)  # and a gradient averaged
 
 
-def paid(plan: AdaptiveDescent, trained: Fitted[LinearPredictor]) -> list[float]:
+def paid(plan: AdaptiveDescent, trained: AdaptivelyTrained) -> list[float]:
     """What each step cost, from its history alone: its gradient, all averagings included, and one choice more than averagings."""
     costs, before = [], plan.gradient_rho
     for step in trained.history:
@@ -132,8 +154,10 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
     spent = np.cumsum(paid(plan, trained))
     assert [step.spent for step in trained.history] == pytest.approx(spent.tolist(), rel=1e-9)
     assert (spent <= rho * (1 + 1e-9)).all()
-    assert isinstance(trained.with_fresh_noise, ZCDP)
-    assert rho < trained.with_fresh_noise.rho <= rho * (1 + 1e-11)
+    planned = trained.statement.planned
+    assert isinstance(planned, ZCDP)
+    assert rho < planned.rho <= rho * (1 + 1e-11)
+    assert trained.spent <= rho * (1 + 1e-9)
     assert all(0 < step.length <= step.longest <= plan.longest_step for step in trained.history)
 
 
@@ -143,7 +167,7 @@ def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: flo
 def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
     """Every look at the data was asked for and paid; the run ends at the first question that the budget does not reach."""
     plan, asked, looks = make_plan(rho=rho, growth=growth), [], []
-    originals = PaidQueries.gradient, PaidQueries.best, LinearModel.clipped_gradient_sum, LinearModel.clipped_losses_along
+    originals = PaidQueries.gradient, PaidQueries.best, LinearModel.clipped_gradient_sum, PaidQueries.clipped_losses
 
     def gradient(self: PaidQueries, parameters: torch.Tensor, cost: float) -> torch.Tensor:
         asked.append(cost)
@@ -157,71 +181,20 @@ def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, 
         looks.append(asked[-1])
         return originals[2](self, *arguments)
 
-    def losses(self: LinearModel, *arguments: Any) -> torch.Tensor:
-        looks.append(asked[-1])
+    def losses(self: PaidQueries, *arguments: Any) -> torch.Tensor:
+        if len(looks) < len(asked):  # all lengths of a comparison are looked at for one payment
+            looks.append(asked[-1])
         return originals[3](self, *arguments)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(PaidQueries, "gradient", gradient)
         patched.setattr(PaidQueries, "best", best)
         patched.setattr(LinearModel, "clipped_gradient_sum", gradient_sum)
-        patched.setattr(LinearModel, "clipped_losses_along", losses)
+        patched.setattr(PaidQueries, "clipped_losses", losses)
         fit(plan, seed=seed)
     assert looks == asked[:-1]
     assert math.fsum(looks) <= rho * (1 + 1e-9)
     assert math.fsum(asked) > rho
-
-
-def queries_on_nothing(plan: AdaptiveDescent, columns: int) -> PaidQueries:
-    """Records whose features are 0: every gradient is 0, so that what comes out is noise."""
-    model = LinearModel(
-        LogisticLink(Logistic(feature_norm=1.0)),
-        torch.zeros(3, columns, dtype=torch.float64),
-        torch.zeros(3, 1, dtype=torch.int64),
-        clip_norm=plan.gradient_clip,
-        outputs=1,
-    )
-    return PaidQueries(plan, model, torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-def test_the_noise_of_a_gradient_is_what_was_paid_for_and_averaging_adds_up(neighbours: str) -> None:
-    """Delta^2/(2 rho) with Delta = 2 C_g when a record is replaced, else C_g; the average of two has the variance of their sum of costs."""
-    plan, columns = make_plan(neighbours=neighbours, rho=10.0), 200_000
-    queries = queries_on_nothing(plan, columns)
-    nothing = torch.zeros(columns, 1, dtype=torch.float64)
-    first, second = queries.gradient(nothing, 0.4), queries.gradient(nothing, 0.1)
-    delta = 1.2 if neighbours == "replace_one" else 0.6
-    low, high = stats.chi2.interval(1 - 1e-9, columns)
-    for noise, rho in ((first, 0.4), (second, 0.1), (averaged(first, 0.4, second, 0.1), 0.5)):
-        assert low < float((noise**2).sum()) / (delta**2 / (2 * rho)) < high
-    assert queries.budget.spent() == pytest.approx(0.5)
-    assert high / columns < 1.02
-
-
-def test_a_query_that_cannot_be_paid_does_not_look() -> None:
-    queries = queries_on_nothing(make_plan(rho=0.05), 4)
-    nothing = torch.zeros(4, 1, dtype=torch.float64)
-    with pytest.raises(BudgetExceededError):
-        queries.gradient(nothing, 0.06)
-    queries.gradient(nothing, 0.04)
-    with pytest.raises(BudgetExceededError):
-        queries.best(nothing, nothing, torch.zeros(2, dtype=torch.float64))
-    assert queries.budget.spent() == pytest.approx(0.04)
-
-
-def test_the_losses_that_are_compared_are_clipped_record_by_record() -> None:
-    random = np.random.default_rng(0)
-    rows, targets = random.normal(size=(9, 4)), random.integers(2, size=9)
-    model = LinearModel(
-        LogisticLink(Logistic(feature_norm=1.0)), torch.tensor(rows), torch.tensor(targets).reshape(-1, 1), clip_norm=1.0, outputs=1
-    )
-    x, d = random.normal(size=4), random.normal(size=4)
-    lengths = [0.0, 0.5, 30.0]
-    got = model.clipped_losses_along(torch.tensor(x).reshape(-1, 1), torch.tensor(d).reshape(-1, 1), torch.tensor(lengths).double(), 0.9)
-    losses = [np.minimum(np.logaddexp(0, (1 - 2 * targets) * (rows @ (x - length * d))), 0.9).sum() for length in lengths]
-    assert got.tolist() == pytest.approx(losses, rel=1e-12)
-    assert np.logaddexp(0, (1 - 2 * targets) * (rows @ (x - 30 * d))).max() > 10  # clipping matters there
 
 
 def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
@@ -231,9 +204,10 @@ def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
     assert plan.selection_rho == pytest.approx((4 / 120) ** 2 / 2, rel=1e-12)
     assert conversions.gdp_delta(math.sqrt(2 * plan.gradient_rho), 4 / 120) == pytest.approx(1e-8, rel=1e-6)
     trained = fit(AdaptiveDescent.for_target(4.0, 1e-8, splits=5, gradient_clip=1.0, loss_clip=3.0))
-    assert trained.with_fresh_noise is not None
-    assert renyi_conversions.zcdp_epsilon_simple(trained.with_fresh_noise.rho, 1e-8) <= 4.0 * (1 + 1e-11)
-    assert trained.with_fresh_noise.epsilon(1e-8) < 4.0
+    planned = trained.statement.planned
+    assert isinstance(planned, ZCDP)
+    assert renyi_conversions.zcdp_epsilon_simple(planned.rho, 1e-8) <= 4.0 * (1 + 1e-11)
+    assert planned.epsilon(1e-8) < 4.0
 
 
 def test_it_learns_what_can_be_learned() -> None:
@@ -241,24 +215,23 @@ def test_it_learns_what_can_be_learned() -> None:
     targets = np.arange(3000) % 3
     features = np.eye(3)[targets] + 0.1 * random.normal(size=(3000, 3))
     plan = AdaptiveDescent.for_target(1.0, 1e-5, splits=10, gradient_clip=1.0, loss_clip=3.0, neighbours="zero_out")
-    trained = adaptive(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
+    trained = train_adaptively(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
     assert ((features @ trained.model.weights).argmax(axis=1) == targets).mean() > 0.95
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:
     trained, again, other = (fit(make_plan(), kind, seed=seed, intercept=intercept) for seed in (0, 0, 1))
-    outputs = CLASSES if kind == "softmax_regression" else 1
+    outputs = make_loss(kind).for_classes(CLASSES).outputs if "softmax" in kind else make_loss(kind).outputs
     assert trained.model.weights.shape == (COLUMNS, outputs)
     assert trained.model.intercept.shape == (outputs,)
     assert trained.model.intercept.any() == intercept
     assert (trained.model.weights == again.model.weights).all()
     assert not np.array_equal(trained.model.weights, other.model.weights)
     assert not np.array_equal(fit(make_plan(), kind, seed=None).model.weights, fit(make_plan(), kind, seed=None).model.weights)
-    assert trained.run.neighbours == "replace_one"
     assert fit(make_plan(most_steps=2), kind).history == fit(make_plan(), kind).history[:2]
 
 
@@ -286,12 +259,65 @@ def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
         make_plan(**changes)
 
 
-def test_bad_arguments_are_refused() -> None:
-    problem = make_problem("logistic_regression")
-    loss: Loss = Logistic(feature_norm=1.0)
-    for features, known in ((problem.features * math.nan, loss), (problem.features, Unknown())):
-        with pytest.raises(InputError):
-            adaptive(make_plan(), features, problem.targets, loss=known)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": Unknown()}, "loss.kind"),
+        ({"initial": np.zeros((3, 1))}, "^initial"),
+        ({"noise_generator": torch.Generator()}, "^seed: given together"),
+        ({"seed": None, "noise_generator": np.random.default_rng()}, "^noise_generator"),
+        ({"seed": -1}, "^seed"),
+    ],
+)
+def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(make_plan(), **options)
+
+
+def test_bad_data_and_targets_of_no_budget_are_refused() -> None:
+    features, targets, _ = make_data(make_loss("logistic_regression"))
+    with pytest.raises(InputError, match=r"features\[0, 0\]"):
+        train_adaptively(make_plan(), features * math.nan, targets, loss=Logistic(feature_norm=1.0))
     for epsilon, delta, splits in ((0.0, 1e-5, 60), (1.0, 0.0, 60), (1.0, 1.0, 60), (1.0, 1e-5, 0), (math.inf, 1e-5, 60)):
         with pytest.raises(InputError):
             AdaptiveDescent.for_target(epsilon, delta, splits=splits, gradient_clip=1.0, loss_clip=1.0)
+
+
+def test_a_start_and_a_generator_are_taken() -> None:
+    start = np.full((COLUMNS, 1), 0.5)
+    plan = make_plan(most_steps=3)
+    first, again = (fit(plan, seed=None, initial=start, noise_generator=torch.Generator().manual_seed(5)) for _ in range(2))
+    assert (first.model.weights == again.model.weights).all()
+    assert first.statement.guarantee == NotPrivate()  # whoever made the generator may know its noise
+    assert 0 < np.linalg.norm(first.model.weights - start) <= sum(step.length for step in first.history) * (1 + 1e-9)
+
+
+def test_a_ledger_in_force_is_not_passed_by() -> None:
+    """What pays for trainings in a block cannot tell the price of this one: it is refused, not left uncounted."""
+    with in_force(object(), "patients"), pytest.raises(InputError, match="AdaptiveDescent"):
+        fit(make_plan())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 3])
+def test_it_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> None:
+    """It is no run: certify refuses it, and what it costs is its budget."""
+    plan, delta = make_plan(rho=0.5, neighbours="zero_out"), 1e-5
+    trained = fit(plan, seed=seed)
+    stated = trained.statement
+    assert (stated.neighbours, stated.records, stated.seeded) == ("zero_out", RECORDS, seed is not None)
+    with pytest.raises(InputError, match=r"needs a lethe\.Run"):
+        lethe.certify(trained, delta)  # pyright: ignore[reportArgumentType]
+    assert subject_of(trained, delta=delta).epsilon == stated.guarantee.epsilon(delta)
+    lethe.report.write(trained, tmp_path / "report.md", delta=delta)
+    text = (tmp_path / "report.md").read_text()
+    if seed is not None:
+        assert "NOT PRIVATE" in text
+        return
+    assert "out of rho = 0.5" in text
+    assert "Lee, Kifer 2018" in text
+    stated.save(tmp_path / "statement.json")
+    with pytest.raises(InputError, match="same release"):
+        lethe.total([tmp_path / "statement.json", stated], delta=delta)
+    total = lethe.total([tmp_path / "statement.json", fit(plan, seed=None).statement], delta=delta)
+    assert total.epsilon >= lethe.ZCDP(1.0).epsilon(delta), "two trainings cost twice the budget"

@@ -1,17 +1,21 @@
-r"""Report noisy min: exact probabilities by quadrature, against the guarantee and against the code.
+r"""The two noisy queries of DP-AGD. Report noisy min: exact probabilities by quadrature, against the guarantee and against the code.
 
 The winner's probabilities are $P(i) = \int f(x) \prod_{j \ne i} (1 - F(q_i + x - q_j))\,dx$ with Laplace density f and distribution F.
 """
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from lethe.errors import InputError
-from lethe.train.linear.noisy_min import noisy_min
+from lethe.errors import BudgetExceededError, InputError
+from lethe.run.losses import Logistic
+from lethe_experiments.adaptive import AdaptiveDescent
+from lethe_experiments.adaptive.descent import averaged
+from lethe_experiments.adaptive.queries import PaidQueries, noisy_min
 
 BOUND = 3.0
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -103,3 +107,57 @@ def test_the_noise_is_no_smaller_than_the_proof_asks(touch_factor: float) -> Non
             assert noisy_min(losses, bound=BOUND, epsilon=0.7, touch_factor=touch_factor, generator=again) == 1
             lucky += 1
     assert lucky > 3
+
+
+def make_plan(**changes: Any) -> AdaptiveDescent:
+    fields: dict[str, Any] = {"rho": 1.0, "gradient_rho": 0.02, "selection_rho": 0.03, "gradient_clip": 0.6, "loss_clip": 2.0}
+    return AdaptiveDescent(**{**fields, **changes})
+
+
+def queries_on(plan: AdaptiveDescent, rows: np.ndarray, targets: np.ndarray) -> PaidQueries:
+    column = torch.tensor(targets).reshape(-1, 1)
+    return PaidQueries(plan, Logistic(feature_norm=1.0), torch.tensor(rows), column, torch.Generator().manual_seed(0))
+
+
+def queries_on_nothing(plan: AdaptiveDescent, columns: int) -> PaidQueries:
+    """Records whose features are 0: every gradient is 0, so that what comes out is noise."""
+    return queries_on(plan, np.zeros((3, columns)), np.zeros(3, dtype=np.int64))
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out", "add_or_remove"])
+def test_the_noise_of_a_gradient_is_what_was_paid_for_and_averaging_adds_up(neighbours: str) -> None:
+    """Delta^2/(2 rho) with Delta = 2 C_g when a record is replaced, else C_g; the average of two has the variance of their sum of costs."""
+    plan, columns = make_plan(neighbours=neighbours, rho=10.0), 200_000
+    queries = queries_on_nothing(plan, columns)
+    nothing = torch.zeros(columns, 1, dtype=torch.float64)
+    first, second = queries.gradient(nothing, 0.4), queries.gradient(nothing, 0.1)
+    delta = 1.2 if neighbours == "replace_one" else 0.6
+    low, high = stats.chi2.interval(1 - 1e-9, columns)
+    for noise, rho in ((first, 0.4), (second, 0.1), (averaged(first, 0.4, second, 0.1), 0.5)):
+        assert low < float((noise**2).sum()) / (delta**2 / (2 * rho)) < high
+    assert queries.budget.spent() == pytest.approx(0.5)
+    assert high / columns < 1.02
+
+
+def test_a_query_that_cannot_be_paid_does_not_look() -> None:
+    queries = queries_on_nothing(make_plan(rho=0.05), 4)
+    nothing = torch.zeros(4, 1, dtype=torch.float64)
+    with pytest.raises(BudgetExceededError):
+        queries.gradient(nothing, 0.06)
+    queries.gradient(nothing, 0.04)
+    with pytest.raises(BudgetExceededError):
+        queries.best(nothing, nothing, torch.zeros(2, dtype=torch.float64))
+    assert queries.budget.spent() == pytest.approx(0.04)
+
+
+def test_the_losses_that_are_compared_are_clipped_record_by_record() -> None:
+    random = np.random.default_rng(0)
+    rows, targets = random.normal(size=(9, 4)), random.integers(2, size=9)
+    queries = queries_on(make_plan(loss_clip=0.9), rows, targets)
+    x, d = random.normal(size=4), random.normal(size=4)
+    for length in (0.0, 0.5, 30.0):
+        scores = rows @ (x - length * d)
+        losses = np.logaddexp(0, (1 - 2 * targets) * scores)
+        got = float(queries.clipped_losses(torch.tensor(scores).reshape(-1, 1)))
+        assert got == pytest.approx(np.minimum(losses, 0.9).sum(), rel=1e-12)
+    assert losses.max() > 10  # clipping matters there

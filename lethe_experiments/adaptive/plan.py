@@ -14,9 +14,7 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError
-from lethe.run.batches import Full
-from lethe.run.losses import Loss
-from lethe.run.run import Neighbours, Run
+from lethe.run.neighbours import Neighbours, apart
 
 _CITATIONS = (
     Citation(
@@ -104,43 +102,6 @@ class AdaptiveDescent:
         rho = renyi_conversions.zcdp_rho_simple(epsilon, delta)
         return cls(rho=rho, gradient_rho=0.5 * mu * mu, selection_rho=0.5 * share * share, **constants)
 
-    def run(self, records: int, loss: Loss) -> Run:
-        """The run whose budget this descent spends, as `lethe.train.fit` needs it.
-
-        It says who the neighbours are, what is paid and how long at most, in full batches; its recursion is another, and so are its steps.
-
-        Args:
-            records: n, the public number of records.
-            loss: any `lethe.losses.LinearLoss`.
-        Raises:
-            InputError: a run cannot have that many records or steps.
-        """
-        return Run(
-            records=records,
-            batches=Full(),
-            steps=self.most_steps,
-            step_size=self.longest_step,
-            clip_norm=self.gradient_clip,
-            noise_budget=self.rho,
-            loss=loss,
-            release="all",
-            neighbours=self.neighbours,
-        )
-
-    def refuse_other(self, run: Run) -> None:
-        """Refuse a run that is not this descent's.
-
-        Raises:
-            InputError: a field that is another; it is named.
-        """
-        own, got = self.run(run.records, run.loss).to_document(), run.replace(seeded=False).to_document()
-        if others := [name for name in {**own, **got} if own.get(name) != got.get(name)]:
-            raise InputError(
-                f"run.{others[0]}: got {got.get(others[0])}; the AdaptiveDescent says {own.get(others[0])}.",
-                source=f"run.{others[0]}, noise_policy",
-                remedy="give the run that policy.run(records, loss) makes.",
-            )
-
     def statement(self, records: int, *, seeded: bool) -> Statement:
         """What one training by this descent costs, and what that rests on: the certificate of a release that is no run.
 
@@ -171,4 +132,4 @@ class AdaptiveDescent:
     @property
     def touch_factor(self) -> float:
         """How many clip norms apart one record's two contributions can be: 2 when it is replaced, else 1."""
-        return 2.0 if self.neighbours == "replace_one" else 1.0
+        return apart(self.neighbours)

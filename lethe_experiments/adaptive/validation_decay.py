@@ -1,4 +1,4 @@
-"""Earlier rules for choosing the noise along the way, as noise policies: a fixed schedule, and decay by validation accuracy."""
+"""Validation decay, a noise policy: less noise once accuracy on public records stops rising (Yu et al. 2019)."""
 
 from __future__ import annotations
 
@@ -9,44 +9,9 @@ import torch
 from lethe.calculus.domains import outside, require_positive, require_probability
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Loss
-from lethe.run.schedules import Explicit, Schedule, as_schedule, parse_schedule
-from lethe.train.core.budgeted_noise import NoisePolicy, Observed
-from lethe.train.linear.features import prepare_features
-from lethe.train.linear.links import linear_loss, link_of
-from lethe.train.linear.targets import prepare_targets
-
-
-def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
-    """The noise multipliers of a schedule, whatever is seen: training lasts as long as the budget does.
-
-    Args:
-        schedule: as in `Run.noise_multiplier`: a number, a list, or {schedule: time_decay | step | polynomial | exponential, ...}.
-        every: "step", or "pass" for one value a pass, as Yu et al. 2019 count time.
-    Raises:
-        InputError: no schedule, or another word than step and pass. The policy itself raises it at the end of a list.
-    Reference: Yu et al. 2019, arXiv:1904.02200 (time, step, exponential and polynomial decay of the noise).
-    """
-    if every not in ("step", "pass"):
-        raise outside("every", every, "step or pass")
-    noise = as_schedule(parse_schedule(schedule))
-    seen: list[float] = []
-
-    def policy(observed: Observed) -> float:
-        place = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
-        if place >= len(seen):
-            seen[:] = _values(noise, 2 * place + 1)
-        if place >= len(seen):
-            raise InputError(
-                f"noise_policy: the list of {len(seen)} multipliers ends before {every} {place + 1}.",
-                remedy="list one for each, give the run fewer steps, or take a schedule that goes on.",
-            )
-        return seen[place]
-
-    return policy
-
-
-def _values(schedule: Schedule, count: int) -> list[float]:
-    return list(schedule.listed) if isinstance(schedule, Explicit) else schedule.values(count).tolist()
+from lethe.train import Observed
+from lethe.train.linear.features import prepare_features, prepare_targets
+from lethe.train.linear.links import linear_loss
 
 
 class ValidationDecay:
@@ -96,8 +61,8 @@ class ValidationDecay:
             features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=cpu
         ).rows
         known = known.for_classes(classes)
-        self._targets = prepare_targets(targets, classes=known.target_classes, records=len(self._rows), device=cpu).squeeze(1)
-        self._link = link_of(known)
+        self._targets = prepare_targets(targets, classes=known.target_classes, records=len(self._rows), device=cpu).squeeze(1).numpy()
+        self._loss = known
         self._first = require_positive("first", first)
         self._factor = require_probability("factor", require_positive("factor", factor))
         self._period = _whole("period", period)
@@ -133,7 +98,7 @@ class ValidationDecay:
                 f"the model has parameters of shape {tuple(parameters.shape)}.",
                 remedy="give validation records with the features that are trained on; for a network write a policy of your own.",
             )
-        return float((self._link.decide(self._rows @ parameters) == self._targets).to(torch.float64).mean())
+        return float((self._loss.decide((self._rows @ parameters).numpy()) == self._targets).mean())
 
 
 def _whole(name: str, value: object) -> int:
