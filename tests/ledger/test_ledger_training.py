@@ -51,7 +51,7 @@ def test_a_linear_training_is_reserved_and_settled(ledger) -> None:
     fitted = fit_linear(run_of(), *table(), classes=2, ledger=Spending(ledger, "patients", by="team A", why="nightly"))
     (line,) = ledger.show("patients").lines
     assert (line.state, line.by, line.why) == ("settled", "team A", "nightly")
-    assert line.artefact == fitted.training_record.released[0].sha256
+    assert line.artefact == fitted.record.released[0].sha256
     assert ledger.show("patients").epsilon() >= lethe.certify(fitted.run, delta=1e-4).epsilon * (1 - 1e-9)
     ledger.verify()
 
@@ -167,7 +167,7 @@ def stopping(at: int):
 def by_fit(paid, folder, run, at):
     model, data = network()
     progress = stopping(at) if at else False
-    return fit(model, LOSS, data, run, progress=progress, ledger=paid, checkpoints=folder).training_record
+    return fit(model, LOSS, data, run, progress=progress, ledger=paid, checkpoints=folder).record
 
 
 def by_loop(paid, folder, run, at):

@@ -67,7 +67,7 @@ def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], d
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
     fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **options)
     state = {name: whole(entry) for name, entry in fitted.model.state_dict().items()}
-    assert fitted.training_record.released[0].sha256 == tensors_digest(raw_state(state))
+    assert fitted.record.released[0].sha256 == tensors_digest(raw_state(state))
     return everything(model), fitted.run, fitted.checked
 
 
