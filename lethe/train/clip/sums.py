@@ -259,5 +259,5 @@ def _together(one: dict[nn.Parameter, Tensor], other: dict[nn.Parameter, Tensor]
     if not one or not other:
         return one or other
     if both := [parameter for parameter in other if parameter in one]:
-        torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore
+        torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore[reportPrivateImportUsage]
     return other | one

@@ -46,7 +46,7 @@ def test_taking_the_sums_begins_anew() -> None:
         sums = clipper.take()
         assert list(sums) == list(model.parameters())
         near(flat(sums), clipped(truth(model, batch_of())))
-    assert not any(tensor.requires_grad for tensor in sums.values())
+        assert not any(tensor.requires_grad for tensor in sums.values())
     assert (clipper.measured, clipper.contributed) == (True, True)
     near(clipper.last_norms, truth(model, batch_of()).norm(dim=1))  # pyright: ignore[reportArgumentType]
     assert clipper.add(batch_of(0)).shape == (0,)

@@ -95,7 +95,7 @@ MODES: dict[str, Callable[[], Any]] = {
     "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
     "anomalies": lambda: torch.autograd.detect_anomaly(check_nan=False),
     "dispatch": Counting,
-    "deterministic": lambda: torch.utils.deterministic.fill_uninitialized_memory and torch.autograd.set_multithreading_enabled(False),
+    "one thread": lambda: torch.autograd.set_multithreading_enabled(False),
 }
 
 
