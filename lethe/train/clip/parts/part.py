@@ -4,7 +4,7 @@ No record moves a sum by more than C because what is added is never longer than 
 
 - Gradients that are held are measured and added as they are.
 - Those that are formed for the sum, again or for the first time, are measured there, and brought back to what was measured where rounding
-  made them longer (`no_longer`).
+  made them longer (`no_longer`); or they were not measured before, and get the weight that follows there (`clipped_as_formed`).
 - Those that are never formed are measured and added in float64. The computed square of n products of lengths that add up to L is off by
   at most $\gamma_nL^2$, $\gamma_n\le 2n2^{-53}$, in any order of the additions (Higham 2002, section 3.1): it counts as so much larger.
   Where the terms are more than `CANCELLED` times as long as their sum, it counts as longer, so that a sum of such products can be
