@@ -186,7 +186,7 @@ class Arriving:
         if place in self.squares:
             raise ReopenedError
         *others, largest = sorted(_joined(parts.items()), key=lambda joined: joined.numbers)
-        zeros = () if others else [torch.zeros(1, dtype=torch.float64, device=largest.parameters[0].device)]
+        zeros = () if others else [torch.zeros((), dtype=torch.float64, device=largest.parameters[0].device)]
         besides = _measured(others, zeros)
         weights = _weights(self._groups[place], self._method, [*others, largest])
 

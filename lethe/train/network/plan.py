@@ -21,7 +21,7 @@ from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.wrapped_models import refuse_wrapped
 
 
-def as_clipped(run: Run, *, groups: Sequence[Group] | None, method: str | None) -> Run:
+def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | None) -> Run:
     """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
 
     Args:

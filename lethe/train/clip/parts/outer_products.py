@@ -11,7 +11,18 @@ from torch import Tensor
 from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of, weighed
 from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory, forming
-from lethe.train.clip.parts.part import FORMED, FORMED_ON_GPU, PAIRED, PAIRED_ON_GPU, Part, at_least, no_longer, norms_of, without
+from lethe.train.clip.parts.part import (
+    FORMED,
+    FORMED_ON_GPU,
+    PAIRED,
+    PAIRED_ON_GPU,
+    Part,
+    at_least,
+    clipped_as_formed,
+    no_longer,
+    norms_of,
+    without,
+)
 from lethe.train.core.tensors import has_fast_doubles
 
 # From so many positions on, forming records in their own type and adding them in float64 is faster than products in float64.
@@ -38,7 +49,7 @@ class OuterProducts(Part):
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
         self._forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
         few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
-        self._formed_for_sum = self._forming[1] or not few
+        self.formed_for_sum = positions > 1 and (self._forming[1] or not few)
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -56,7 +67,7 @@ class OuterProducts(Part):
             return squares_of(self._kept)
         if self._forming[1]:
             return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(numbers)])
-        if self._formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
+        if self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
             return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
         return at_least(self.products(), self.lengths(), self.terms)
 
@@ -78,7 +89,7 @@ class OuterProducts(Part):
         """See Part."""
         if self._kept is not None:
             return weighed(weights, self._kept)
-        if not self._formed_for_sum:
+        if not self.formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
         numbers = self.inputs.shape[2] * self.gradients.shape[2]
         total, first = None, 0
@@ -91,16 +102,10 @@ class OuterProducts(Part):
 
     def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
         """See Part. Gradients that are formed for the sum in any case are formed once, and measured there."""
-        if self.inputs.shape[1] == 1 or not self._formed_for_sum:
+        if not self.formed_for_sum:
             return super().clipped(besides, weights)
-        besides, total, squares, first = besides.expand(len(self.inputs)), None, list[Tensor](), 0
-        for a, b in self._pieces(self.inputs.shape[2] * self.gradients.shape[2]):
-            records, formed = slice(first, first + len(a)), torch.bmm(a.mT, b)
-            squares.append(squares_of(formed) + besides[records])
-            added = weighed(weights(squares[-1], records), formed)
-            total, first = added if total is None else total.add_(added), records.stop
-        assert total is not None
-        return torch.cat(squares), total
+        pieces = self._pieces(self.inputs.shape[2] * self.gradients.shape[2])
+        return clipped_as_formed((torch.bmm(a.mT, b) for a, b in pieces), besides, weights)
 
     def rows(self) -> Tensor:
         """See Part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 import torch
@@ -12,7 +12,7 @@ from lethe.train.clip.in_float64 import products_added
 from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.outer_products import OuterProducts, products_of
-from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
+from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least, clipped_as_formed
 from lethe.train.clip.parts.token_rows import TokenRows, where_equal
 
 
@@ -43,13 +43,20 @@ class Several(Part):
         ]
         return torch.stack(sums).sum(0)
 
+    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
+        """See Part. Where positions are many, each record's gradient is formed once."""
+        first = next((part for part in self.parts if isinstance(part, OuterProducts) and part.formed_for_sum), None)
+        if first is None:
+            return super().clipped(besides, weights)
+        return clipped_as_formed((self.one(record)[None] for record in range(len(first.inputs))), besides, weights)
+
     def rows(self) -> Tensor:
         """See Part."""
         return torch.stack([part.rows() for part in self.parts]).sum(0)
 
     def one(self, record: int) -> Tensor:
         """See Part."""
-        return torch.stack([part.one(record) for part in self.parts]).sum(0)
+        return sum((part.one(record) for part in self.parts[1:]), start=self.parts[0].one(record))
 
     def drop(self, records: Tensor) -> None:
         """See Part."""
