@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_workers import at_once, read_as_another
@@ -35,7 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if not file.name.endswith("-shm")}
 
 
-def read(file: Path, *, held: bool = False) -> object:
+def read(file: Path, *, held: bool = False) -> Any:
     """By an account that may write neither the file nor beside it. An owner who has it open may bring the file itself up to date."""
     for path, mode in ((file, 0o444), (file.parent, 0o555)) if os.geteuid() else ():
         path.chmod(mode)
