@@ -128,7 +128,13 @@ def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tenso
 
 
 def clipped_as_formed(formed: Iterable[Tensor], besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
-    """`Part.clipped`, of gradients that are formed some records at a time: what is measured is what is added."""
+    """`Part.clipped`, of gradients that are formed some records at a time: what is measured is what is added.
+
+    Args:
+        formed: gradients of some records after others, each of shape (some, *shape).
+        besides: squared norms of what is clipped with them, shape (B,) or ().
+        weights: of squared norms, shape (some,), and the records they are of: weights, shape (some,).
+    """
     total, squares, first = None, list[Tensor](), 0
     for some in formed:
         records = slice(first, first + len(some))
