@@ -36,7 +36,7 @@ def test_a_process_alone_exchanges_nothing() -> None:
     tensors = [torch.arange(3.0), torch.ones(2, 2, dtype=torch.float64)]
     workers.add_up(tensors, parameters=tensors)
     workers.from_root(tensors)
-    workers.from_root_noisy(tensors, 1.0)
+    assert workers.told_by_root("number", 3) == 3
     workers.refuse_disagreement({"run": "mine"})
     workers.refuse_another_group()
     workers.refuse_device(torch.device("meta"))
@@ -85,6 +85,7 @@ class Group:
         monkeypatch.setattr(dist, "get_backend_config", lambda: backend)
         monkeypatch.setattr(dist, "all_gather", all_gather)
         monkeypatch.setattr(dist, "broadcast", lambda tensor, src: self.asked.append(f"broadcast {tensor.numel()} from {src}"))
+        monkeypatch.setattr(dist, "broadcast_object_list", lambda sent, src: self.asked.append(f"{sent} from {src}"))
         monkeypatch.setattr(dist, "reduce", lambda tensor, dst: self.asked.append(f"reduce {tensor.numel()} to {dst}"))
 
 
@@ -96,7 +97,7 @@ def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("noise_std", [0.0, 2.0])
 def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
-    group = Group(monkeypatch, [(4.0, noise_std)])
+    group = Group(monkeypatch, [(2.0, noise_std)])
     alone, shared = torch.zeros(6), torch.zeros(6)
     SharedNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
     NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)
@@ -137,10 +138,13 @@ def test_an_error_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_processes_that_expect_different_things_exchange_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Group(monkeypatch, [(2.0, 5056.0)])
-    with pytest.raises(LetheError, match=r"bytes 8\.0 in process 0, 5056\.0 in process 1"):
-        Workers.current().from_root([torch.tensor([3])])
+    group = Group(monkeypatch, [(2.0, 0.0)])
+    with pytest.raises(LetheError, match=r"different noise: its standard deviations are 1\.0 in process 0, 0\.0 in process 1"):
+        Workers.current().from_root([torch.tensor([3])], 1.0)
     assert group.asked == ["gather"]
+    assert Workers.current().told_by_root("checkpoint", 3) == 3
+    with pytest.raises(LetheError, match="process 0 sends its None, and process 1 expects its checkpoint"):
+        Workers(rank=1, world_size=2).told_by_root("checkpoint", 3)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class Mixing(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 3).double()
+        self.layer = nn.Linear(4, 3, bias=False).double()
         with torch.no_grad():
             self.layer.weight.copy_(torch.linspace(-1.0, 1.0, 12).view(3, 4))
 

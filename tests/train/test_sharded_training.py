@@ -217,8 +217,9 @@ def test_what_somebody_writes_is_found(processes: Processes, what: str, message:
     assert all(isinstance(one, LetheError) for one in said), said
 
 
-def files(folder: str) -> list[str]:
-    return sorted(path.name.rsplit("-", 1)[0] for path in Path(folder).iterdir())
+def spoil(folder: Path) -> None:
+    path = folder / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:-100])
 
 
 def never_begun(journal: Path, step: int) -> None:
@@ -232,16 +233,14 @@ def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Proces
     run, folder = make_network_run("shuffled", step_size=0.1), os.fspath(tmp_path / "kept")
     for stopped in processes.run(3, kept, run, folder, 5, "raise", torch.optim.SGD):
         assert isinstance(stopped, Killed), stopped
-    assert files(folder) == ["checkpoint.pt", "journal", "shards-4"]
+    assert sorted(os.listdir(folder)) == ["checkpoint.pt", "journal"]
     never_begun(tmp_path / "kept" / "journal", 5)
     results = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
     expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
     assert all(float((one[0] - expected).abs().max()) < 1e-9 for one in results)
-    assert files(folder) == ["checkpoint.pt", "journal", "shards-9"]
-    shard = next((tmp_path / "kept").glob("shards-*/__*"))
-    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    spoil(tmp_path / "kept")
     again = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
-    assert any("gone, damaged" in str(one) for one in again), again
+    assert "damaged" in str(again[0])
     assert all(isinstance(one, LetheError) for one in again), again
 
 
@@ -269,11 +268,6 @@ def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None
         assert all(torch.equal(one[0], results[0][0]) and with_fresh_noise(one[1]) == run for one in results), results
         assert results[0][2] <= run.total_steps - 5  # noise was drawn for the steps that were left, and no other
         assert journaled(folder) == run.total_steps
-        shard = next((tmp_path / "kept").glob("shards-*/__*"))
-        shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-        again: list[Any] = started.run(2, kept, run, folder, None)
-        assert any("gone, damaged" in str(one) for one in again), again
-        assert all(isinstance(one, LetheError) for one in again), again
 
 
 @pytest.mark.parametrize("written", [False, pytest.param(True, marks=pytest.mark.nightly)])

@@ -16,7 +16,7 @@ from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.in_force import spender_in_force
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.checkpoints.receipt import read_receipt, write_receipt
+from lethe.train.checkpoints.journal import read_receipt, write_receipt
 
 
 @runtime_checkable

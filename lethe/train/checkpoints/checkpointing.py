@@ -29,7 +29,6 @@ with noise the iterate is one that the run itself has.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,78 +38,71 @@ import torch
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, told, write_checkpoint
+from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, write_checkpoint
 from lethe.train.checkpoints.journal import Journal
-from lethe.train.checkpoints.sharded_state import drop_others, read_noise, read_shards, refuse_other_shards, write_shards
-from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, refuse_others, set_right, taken_down, without_memory
+from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, as_told
 from lethe.train.core.generators import same_stream, state_digest
 from lethe.train.distributed.workers import Workers
 
 NoiseGenerator = np.random.Generator | torch.Generator | None
 
 
-class NoCheckpointing:
-    """A training without checkpoints."""
-
-    active = False
-    starts = 0
-
-    def begin(self, training: Training) -> int:
-        """Begin: no step is done."""
-        return 0
-
-    def before_noise(self, step: int) -> None:
-        """Nothing to write."""
-
-    def after(self, step: int, *, last: bool = False) -> None:
-        """Nothing to save."""
-
-    def save(self, step: int) -> None:
-        """Refuse.
-
-        Raises:
-            InputError: always.
-        """
-        raise InputError("save: there is no folder to save to.", remedy="give checkpoints=folder.")
-
-    def finish(self) -> None:
-        """Nothing to write."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class Checkpointing:
-    """A training with checkpoints: locks the folder, and refuses what cannot go on there.
+    """The checkpoints of a training: locks their folder, and refuses what cannot go on there; without a folder nothing is done.
 
-    Of several processes, number 0 alone reads and writes; it tells the others what it found.
+    Of several processes, number 0 alone reads and writes; it tells the others what it found. Correlated noise of shards alone is kept by
+    each process for itself, in a file beside that `checkpoint.pt` names: it is on disk before that points to it.
 
     Args:
-        checkpoints: where and how often.
+        checkpoints: where and how often; None: nowhere.
         run: that is carried out, with its noise.
         noise_generator: the user's, if one was given.
-        seeded: whether somebody can make its noise or its secret batches again; what a process before this one drew counts as well.
         workers: the processes that train together.
+        seeded: whether somebody can make its noise or its secret batches again; what a process before this one drew counts as well.
+        policed: whether a policy chooses the noise along the way.
     Raises:
-        InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already.
+        InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already, or
+            a policy chooses it.
+    Attributes:
+        active: whether there is a folder.
     """
 
-    active = True
-
-    def __init__(self, checkpoints: Checkpoints, run: Run, noise_generator: NoiseGenerator, workers: Workers, *, seeded: bool) -> None:
-        self._seeded, self._asked, run = seeded, run, run.uncorrelated
-        self._checkpoints, self._run, self._noise_generator, self._workers = checkpoints, run, noise_generator, workers
-        self._noisy = np.isin(np.arange(run.total_steps), run.noisy_steps)
-        self._path = Path(checkpoints.folder) / "checkpoint.pt"
-        self._saved = 0
+    def __init__(
+        self,
+        checkpoints: Checkpoints | str | os.PathLike[str] | None,
+        run: Run,
+        noise_generator: NoiseGenerator,
+        workers: Workers,
+        *,
+        seeded: bool,
+        policed: bool = False,
+    ) -> None:
+        self.active = checkpoints is not None
+        self._journal: Journal | None = None  # of process 0
+        self._asked, self._run, self._noise_generator, self._workers = run, run.uncorrelated, noise_generator, workers
         self._training: Training | None = None
-        released = (run.noisy_steps + 1).tolist() if run.release == "all" else []
-        self._journal = _opened(self._path.parent, released) if workers.root else None
+        if checkpoints is None:
+            return
+        if policed:
+            raise InputError(
+                "checkpoints: given together with noise_policy; what it chose for steps that a kill loses is nowhere written down.",
+                source="noise_policy",
+                remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
+            )
+        self._checkpoints = Checkpoints.of(checkpoints)
+        self._folder, self._saved = Path(self._checkpoints.folder), 0
+        self._path = self._folder / "checkpoint.pt"
+        self._noisy = np.isin(np.arange(run.total_steps), self._run.noisy_steps)
+        found: dict[str, Any] | None = None
+        if workers.root:
+            self._journal = self._opened()
         try:
-            self._noise_start = self._checked_noise()
-            found = self._checked_folder() if self._journal else None
-            self._memory, found = without_memory(found)  # what noise is taken back is no other process's business
-            self._found, self._released = told(found, 0 if self._journal is None else self._journal.step, workers)
+            if self._journal is not None:
+                self._noise_start = self._checked_noise(self._journal) or ("seeded" if seeded else None)
+                found = self._checked_folder(self._journal)
+            told = found if found is None or not workers.several else as_told(found)
+            told, self._released = workers.told_by_root("checkpoint", (told, 0 if self._journal is None else self._journal.step))
+            self._found = found if workers.root else told
         except BaseException:
             self.close()
             raise
@@ -128,32 +120,29 @@ class Checkpointing:
         Raises:
             InputError: the checkpoint is of another model, optimiser or clipping, or of other data; the model is as it was.
         """
-        self._training, found = training, self._found
-        if found is None:
+        if not self.active:
+            return 0
+        self._training, training.also = training, self._checkpoints.also
+        if (found := self._found) is None:
             self._start()
             self.save(0)
             return 0
-        step, also = int(found["step"]), self._checkpoints.also
-        refuse_others(found, training, also)
-        refuse_other_shards(found, training, self._path.parent, self._workers)
+        step = int(found["step"])
+        training.refuse_others(found)
+        shard_noise = self._shard_noise(found, training)
         training.stream.load_state_dict(found["stream"])
         training.recorder.load_state_dict(found["recorder"])
         least = step if self._run.release == "all" else 0
         if not training.stream.steps_done == training.recorder.steps == step or self._released < least:
             raise InputError(f"{self._path}: its parts and the journal are not of one step.", source="checkpoints.folder", remedy=AGAIN)
         lost = max(self._released - step, 0)
-        if training.noise is not None:
-            training.noise.load_state_dict({**found["noise"], "memory": self._memory})
-            training.noise.forget(lost)
-        if training.shard_noise is not None:
-            training.shard_noise.load_state_dict(read_noise(found, self._path.parent, self._workers))
-            training.shard_noise.forget(lost)
+        for noise, state in ((training.noise, found["noise"]), (training.shard_noise, shard_noise)):
+            if noise is not None:
+                noise.load_state_dict(state or {})
+                noise.forget(lost)
         self._start()
-        shards = None
-        if training.placement.sharded:
-            self._workers.meet_to_gather()
-            shards = read_shards(found, training, self._path.parent, self._workers)
-        set_right(found, training, also, random=self._workers.root, shards=shards)
+        training.held.placement.meet()
+        training.load_state_dict(found, root=self._workers.root)
         self._saved, self._found = step, None
         return step + self._skip(training, step, lost)
 
@@ -163,7 +152,7 @@ class Checkpointing:
         Raises:
             LetheError: it was counted before, or cannot be written down; the noise must not be drawn then.
         """
-        if self._journal and self._run.release == "all" and self._noisy[step - 1]:
+        if self._journal is not None and self._run.release == "all" and self._noisy[step - 1]:
             self._journal.release(step)
 
     def after(self, step: int, *, last: bool = False) -> None:
@@ -175,33 +164,41 @@ class Checkpointing:
         Raises:
             InputError, LetheError: see `write_checkpoint`.
         """
-        due = step - self._saved >= self._checkpoints.every or last or step == self._run.total_steps
-        if due and step > self._saved and self._noisy[step - 1]:
+        if not self.active or step <= self._saved or not self._noisy[step - 1]:
+            return
+        if step - self._saved >= self._checkpoints.every or last or step == self._run.total_steps:
             self.save(step)
 
     def save(self, step: int) -> None:
         """Save the training as it is after step number `step`.
 
         Raises:
-            InputError: the step has no noise, or is only half done.
+            InputError: there is no folder; the step has no noise, or is only half done.
+            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
             LetheError: the file cannot be written.
         """
+        if (training := self._training) is None:
+            raise InputError("save: there is no folder to save to.", remedy="give checkpoints=folder.")
         if step and not self._noisy[step - 1]:
             raise InputError(
                 f"save: step {step} has no noise of its own; from there training could not go on without meeting a record once too often.",
                 source="run.noise_at",
                 remedy="save after the last step of a pass.",
             )
-        assert self._training is not None
-        shards: dict[str, Any] = {}
-        if self._training.placement.sharded:
-            self._training.held.refuse_changes("before they were saved")
-            shards["shards"] = write_shards(self._path.parent, step, self._training, self._workers)
-        if self._journal:
-            head = {"journal": self._journal.name, "run": _text(self._asked), "step": step}
-            write_checkpoint(self._path, head | taken_down(self._training, self._checkpoints.also) | shards)
-            if shards:
-                drop_others(self._path.parent, shards["shards"]["folder"])
+        training.held.refuse_changes("before they were saved")
+        training.held.placement.meet()
+        state = training.state_dict(root=self._workers.root)
+        name, world = "", self._workers.world_size
+        if training.shard_noise is not None:
+            name = self._workers.told_by_root("name of its noise", f"noise-{os.urandom(8).hex()}")
+            write_checkpoint(self._noise_file(name), training.shard_noise.state_dict())
+            training.held.placement.meet()
+        if self._journal is not None:
+            head = {"journal": self._journal.name, "run": _text(self._asked), "step": step, "shard_noise": [name, world]}
+            write_checkpoint(self._path, head | state)
+            for one in self._folder.glob("noise-*.pt"):
+                if not one.name.startswith(name or " "):
+                    one.unlink()
         self._saved = step
 
     def finish(self) -> None:
@@ -210,17 +207,24 @@ class Checkpointing:
         Raises:
             LetheError: it cannot be written.
         """
-        if self._journal:
+        if self._journal is not None:
             self._journal.finish()
 
     def close(self) -> None:
         """Unlock the folder."""
-        if self._journal:
+        if self._journal is not None:
             self._journal.close()
 
+    def _opened(self) -> Journal:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self._folder} cannot be made: {error.strerror or error}.", source="checkpoints.folder") from error
+        return Journal(self._folder / "journal", (self._run.noisy_steps + 1).tolist() if self._run.release == "all" else [])
+
     def _start(self) -> None:
-        if self._journal:
-            self._journal.start(self._noise_start or ("seeded" if self._seeded else None))
+        if self._journal is not None:
+            self._journal.start(self._noise_start)
 
     def _skip(self, training: Training, step: int, lost: int) -> int:
         """The steps that were released after the checkpoint: recorded as planned, their batches drawn and dropped; returns how many."""
@@ -235,10 +239,32 @@ class Checkpointing:
             )
         return lost
 
-    def _checked_noise(self) -> str | None:
-        """The digest of the given generator's state; None: there is none, or its noise is not used."""
+    def _noise_file(self, name: str) -> Path:
+        return self._folder / f"{name}-{self._workers.rank}.pt"
+
+    def _shard_noise(self, found: dict[str, Any], training: Training) -> dict[str, Any] | None:
+        """What this process kept of the noise of its shards; None: nothing, since it is not correlated."""
+        if training.shard_noise is None:
+            return None
+        name, world = found["shard_noise"]
+        if world != self._workers.world_size:
+            raise InputError(
+                f"shards: {world} processes have kept the correlated noise of their own shards; {self._workers.world_size} train now.",
+                source="checkpoints.folder",
+                remedy="go on with as many processes as before.",
+            )
+        if (noise := read_checkpoint(self._noise_file(name))) is None:
+            raise InputError(
+                f"{self._noise_file(name)} is gone, or cannot be seen by process {self._workers.rank}.",
+                source="checkpoints.folder",
+                remedy="give all processes the same folder; put back an intact copy: with the journal as it is that is safe.",
+            )
+        return noise
+
+    def _checked_noise(self, journal: Journal) -> str | None:
+        """The digest of the given generator's state; None: there is none."""
         given = self._noise_generator
-        if self._journal is None or not isinstance(given, np.random.Generator | torch.Generator):
+        if not isinstance(given, np.random.Generator | torch.Generator):
             return None
         if any(same_stream(given, one) for one in (torch.default_generator, *_device_generators())):
             raise InputError(
@@ -246,7 +272,7 @@ class Checkpointing:
                 remedy="leave it out: noise from fresh entropy is not written anywhere.",
             )
         digest = state_digest(given)
-        if any(digest.startswith(one) for one in self._journal.noise_starts):
+        if any(digest.startswith(one) for one in journal.noise_starts):
             raise InputError(
                 "noise_generator: in a state that training in this folder began with before; its noise was used.",
                 source="checkpoints.folder",
@@ -254,10 +280,9 @@ class Checkpointing:
             )
         return digest
 
-    def _checked_folder(self) -> dict[str, Any] | None:
+    def _checked_folder(self, journal: Journal) -> dict[str, Any] | None:
         """What the checkpoint holds; None: there is none yet."""
-        assert self._journal is not None
-        journal, found = self._journal, read_checkpoint(self._path)
+        found = read_checkpoint(self._path)
         if journal.finished and self._run.release == "last" and (found is None or found.get("step") != self._run.total_steps):
             raise InputError(
                 f"{journal.path}: this run is finished before its last step, and its model may be released; from the checkpoint training "
@@ -273,7 +298,7 @@ class Checkpointing:
             )
         if found is None:
             return None
-        if set(found) - {"shards", "noise", "moved"} != PARTS | {"journal", "run", "step"} or found["journal"] != journal.name:
+        if set(found) != PARTS | {"journal", "run", "step", "shard_noise"} or found["journal"] != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",
@@ -287,44 +312,6 @@ class Checkpointing:
         if journal.seeded and isinstance(found["recorder"], dict):  # also by a process that never came to a checkpoint of its own
             found["recorder"]["seeded"] = True
         return found
-
-
-def keeping(
-    checkpoints: Checkpoints | str | os.PathLike[str] | None,
-    run: Run,
-    noise_generator: NoiseGenerator,
-    workers: Workers,
-    *,
-    seeded: bool,
-    policed: bool = False,
-) -> Checkpointing | NoCheckpointing:
-    """The checkpointing of a training; `NoCheckpointing` where no folder is given.
-
-    Args:
-        checkpoints, run, noise_generator, workers, seeded: see `Checkpointing`; None: no folder.
-        policed: whether a policy chooses the noise along the way.
-    Raises:
-        InputError: see `Checkpoints` and `Checkpointing`; or a folder for noise that a policy chooses.
-    """
-    if checkpoints is not None and policed:
-        raise InputError(
-            "checkpoints: given together with noise_policy; what it chose for steps that a kill loses is nowhere written down.",
-            source="noise_policy",
-            remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
-        )
-    return (
-        NoCheckpointing()
-        if checkpoints is None
-        else Checkpointing(Checkpoints.of(checkpoints), run, noise_generator, workers, seeded=seeded)
-    )
-
-
-def _opened(folder: Path, steps: Sequence[int]) -> Journal:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror or error}.", source="checkpoints.folder") from error
-    return Journal(folder / "journal", steps)
 
 
 def _text(run: Run) -> str:

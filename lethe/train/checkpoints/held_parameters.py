@@ -50,9 +50,9 @@ class HeldParameters:
         Raises:
             HypothesisError: one was written to.
         """
-        now, moved = self._now(), self.placement.moved() if self._sharded else None
+        now, moved = self._now(), self.placement.moved() if self._sharded else []
         if now != self._versions or moved:
-            written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + (moved or [])
+            written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + moved
             raise HypothesisError(
                 f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
                 source="the guarantee covers parameters that only noisy steps move",

@@ -1,13 +1,13 @@
-"""Journal of noisy steps that may have been released, written before each step is taken."""
+"""Journal of noisy steps that may have been released, written before each step is taken; and the receipt of what pays for them."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from lethe.documents.strict import write_bytes
 from lethe.errors import InputError, LetheError
 
 try:
@@ -17,6 +17,7 @@ except ImportError:  # Windows has no such locks; training without checkpoints n
 
 _HEAD = "lethe-journal 1 "
 _NAME_BYTES = 16
+_RECEIPT = "reservation"
 
 
 class Journal:
@@ -24,8 +25,8 @@ class Journal:
 
     Its lines: `lethe-journal 1 NAME`; `start DIGEST` for every process that trained (`-`: noise from fresh entropy; `seeded`: under a
     seed, or with secret batches from a given generator); `step T` before the noise of step T is drawn; `finished`. Each call that writes
-    returns when its line is on disk. A last line that is unfinished counts as written, since nobody can tell whether a power cut tore it
-    or somebody cut it off: as the next step, if it may be one; and the next start completes it. Whole lines that are gone are not noticed.
+    returns when its line is on disk. A last line that is unfinished counts as the most that it may be the beginning of, since nobody can
+    tell whether a power cut tore it or somebody cut it off; the next start completes it. Whole lines that are gone are not noticed.
 
     Args:
         path: of the file; made if there is none.
@@ -107,7 +108,7 @@ class Journal:
         try:
             while left:
                 left = left[os.write(self._descriptor, left) :]
-            _synchronise(self._descriptor)
+            getattr(os, "fdatasync", os.fsync)(self._descriptor)  # macOS has none
         except OSError as error:
             raise LetheError(
                 f"{self.path} cannot be written: {error.strerror or error}; training stops before the noise that it was to count.",
@@ -122,26 +123,14 @@ class Journal:
         for number, line in enumerate(lines, start=1):
             if not self._take(line, first=number == 1):
                 raise self._foreign(number, line)
-        if not unfinished:
+        if not unfinished or (not lines and (_HEAD.startswith(unfinished) or unfinished.startswith(_HEAD))):
             return ""
-        whole = next((line for line in self._possible(unfinished, steps) if line.startswith(unfinished)), None)
-        if whole is None:
+        following = [f"step {step}" for step in steps if step > self.step][:1]
+        possible = ([*following, "finished"] if self.starts else []) + ["start -"] + [unfinished] * unfinished.startswith("start ")
+        whole = next((line for line in possible if line.startswith(unfinished)), "")
+        if not self._take(whole, first=not lines):
             raise self._foreign(len(lines) + 1, unfinished)
-        if lines:
-            self._take(whole, first=False)
         return f"{whole[len(unfinished) :]}\n"
-
-    def _possible(self, unfinished: str, steps: Sequence[int]) -> Iterator[str]:
-        """The lines of which an unfinished one may be the beginning: what counts most comes first."""
-        if not self.name:
-            yield _HEAD + unfinished[len(_HEAD) :]
-            return
-        if self.starts:
-            yield from (f"step {step}" for step in steps[bisect_right(steps, self.step) :][:1])
-            yield "finished"
-        yield "start -"
-        if unfinished.startswith("start "):
-            yield unfinished
 
     def _foreign(self, number: int, line: str) -> InputError:
         return InputError(
@@ -169,13 +158,6 @@ class Journal:
         return True
 
 
-def _synchronise(descriptor: int) -> None:
-    if hasattr(os, "fdatasync"):
-        os.fdatasync(descriptor)
-    else:  # macOS
-        os.fsync(descriptor)
-
-
 def to_disk(folder: Path) -> None:
     """Have a folder's entries on disk: a file that was made or renamed there outlives a power cut only then."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -183,6 +165,41 @@ def to_disk(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_receipt(folder: Path) -> str | None:
+    """What `write_receipt` wrote there; None: nothing, or beside another journal than the one that is there now.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        head, _, receipt = (folder / _RECEIPT).read_text(encoding="ascii").rstrip("\n").partition("\n")
+        return receipt if head == _first_line(folder) else None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder / _RECEIPT} cannot be read: {error}.", source="checkpoints.folder") from error
+
+
+def write_receipt(folder: Path, receipt: str) -> None:
+    """Have on disk what pays for a training, so that it is not paid twice, bound to the journal: one that begins anew is paid anew.
+
+    Args:
+        folder: of the checkpoint, which this process has locked; a training has begun there.
+        receipt: a line of ASCII.
+    Raises:
+        InputError: it cannot be written.
+    """
+    write_bytes(folder / _RECEIPT, f"{_first_line(folder)}\n{receipt}\n".encode("ascii"))
+    os.chmod(folder / _RECEIPT, 0o600)
+    to_disk(folder)
+
+
+def _first_line(folder: Path) -> str:
+    """Of the journal, which has its name."""
+    with open(folder / "journal", encoding="ascii") as file:
+        return file.readline().rstrip("\n")
 
 
 def _locked(path: Path) -> int:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.run.precision import Precision, parse_precision
 from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.clip import METHODS, Clipper
+from lethe.train.clip.check.kept_state import digests
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.tensors import contents, is_shard
+from lethe.train.core.tensors import contents, is_shard, whole
 from lethe.train.data import BatchStream
-from lethe.train.distributed.placement import Placement
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
-PARTS = {"trained", "untrained", "clipping", "optimizer", "also", "stream", "recorder", "random", "precision"}
-"""The names of what `taken_down` returns, but for "noise" and "moved"."""
+PARTS = {"trained", "untrained", "moved", "clipping", "optimizer", "shards", "also", "stream", "recorder", "noise", "random", "precision"}
+"""The names of what `Training.state_dict` returns."""
 
 
 class KeptNoise(Protocol):
@@ -52,9 +51,12 @@ class Recursion(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Training:
-    """The parts of a training that are saved, and restored when it is resumed.
+    """The parts of a training that are saved, and restored when it is resumed; made when it begins.
+
+    What lies in shards is saved whole: process 0 gathers it, tensor by tensor, in its main memory. A step gathers the model in that of
+    each GPU anyway. So a checkpoint is one file, and any number of processes may go on from there.
 
     Args:
         named: the trained parameters, or the iterate that is kept beside them.
@@ -62,12 +64,12 @@ class Training:
         stream: of the batches.
         recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
-        untouched: what else the model has, of which is saved what the optimiser's steps moved.
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
         pass_weights: that passes end at; None: at their last iterate.
         recursion: of `fit`; None: of a loop of one's own.
+        also: what else is kept, by name: `Checkpointing` says what.
     """
 
     named: Mapping[str, Tensor]
@@ -75,194 +77,189 @@ class Training:
     stream: BatchStream
     recorder: Recorder
     held: HeldParameters
-    untouched: MovedState
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
     pass_weights: tuple[float, ...] | None = None
     recursion: Recursion | None = None
+    also: Mapping[str, Any] = field(init=False, default_factory=dict)
+    _begun: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begun = digests(self.clipper.model)
+
+    def state_dict(self, *, root: bool) -> dict[str, Any]:
+        """The state between two steps, as tensors and plain data; no generator of noise is in it. All processes call it together.
+
+        Of correlated noise there is what later steps take back, under "noise". What is not trained is saved only if it is other than it
+        was when training began, as an average of the weights that a hook of the optimiser moves.
+
+        Args:
+            root: whether this is process 0; in others what lies in shards has no contents.
+        Raises:
+            InputError: a step is only half done.
+        """
+        now = digests(self.clipper.model)
+        moved = {name: _saved(tensor, root) for name, tensor in self._untrained().items() if now.get(name) != self._begun.get(name)}
+        state = None if self.optimizer is None else self.optimizer.state_dict()
+        precision = None if self.recursion is None else self.recursion.precision
+        return {
+            "trained": {name: _saved(parameter, root) for name, parameter in self.named.items()},
+            "untrained": self._untrained_digest(moved),
+            "moved": moved,
+            "clipping": self._clipping(),
+            "optimizer": self._described() | {"state": None if state is None else _mapped(state, lambda _, value: _saved(value, root))},
+            "shards": {"trained": self.divided, "state": {} if state is None else _divided(state)},
+            "also": {name: part.state_dict() for name, part in self.also.items()},
+            "stream": self.stream.state_dict(),
+            "recorder": self.recorder.state_dict(),
+            "noise": None if self.noise is None else self.noise.state_dict(),
+            "random": _random_state(self._device),
+            "precision": None if precision is None else precision.to_document(),
+        }
+
+    def refuse_others(self, found: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states.
+
+        Args:
+            found: what `state_dict` returned.
+        Raises:
+            InputError: what differs.
+        """
+        there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
+        here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named.items()}
+        if there != here:
+            name = next(name for name in [*here, *there] if here.get(name) != there.get(name))
+            raise InputError(
+                f"model: its trained parameters are not those of the checkpoint: {name} is {there.get(name, 'not among them')} there, "
+                f"and {here.get(name, 'not trained')} here.",
+                source="checkpoints.folder",
+                remedy=AGAIN,
+            )
+        if (self.noise is not None or self.shard_noise is not None) and list(there) != list(here):
+            name, other = next(pair for pair in zip(here, there, strict=True) if pair[0] != pair[1])
+            raise InputError(
+                f"model: {name} comes where {other} came in the checkpoint; correlated noise is kept by the order of the parameters.",
+                source="checkpoints.folder",
+                remedy="make the model as before: its modules in the same order.",
+            )
+        if found["untrained"] != self._untrained_digest(found["moved"]):
+            raise InputError(
+                "model: its buffers or frozen parameters are not those that training began with.",
+                source="checkpoints.folder",
+                remedy="load the same frozen weights as before.",
+            )
+        described = {key: value for key, value in found["optimizer"].items() if key != "state"}
+        for what, before, now in (
+            ("shards of the model", found["shards"]["trained"], self.divided),
+            ("clipping", found["clipping"], self._clipping()),
+            ("optimizer", described, self._described()),
+            ("also", sorted(found["also"]), sorted(self.also)),
+        ):
+            if before != now:
+                raise InputError(f"{what}: the checkpoint has {before}; got {now}.", source="checkpoints.folder", remedy=AGAIN)
+
+    @torch.no_grad()
+    def load_state_dict(self, found: Mapping[str, Any], *, root: bool) -> None:
+        """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before.
+
+        Args:
+            found: what `refuse_others` let pass. All processes call this together.
+            root: whether this is process 0, which has the contents of the shards, and whose global generators go on where they were: from
+                them dropout draws.
+        """
+        mesh = next((parameter.device_mesh for parameter in self.named.values() if is_shard(parameter)), None)  # pyright: ignore[reportAttributeAccessIssue]
+
+        def placed(value: Any, dimension: int | None) -> Tensor:
+            from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+            there = value.to(self._device) if root else torch.empty_like(value, device=self._device)
+            return distribute_tensor(there, mesh, [Replicate() if dimension is None else Shard(dimension)])
+
+        for name, parameter in self.named.items():
+            saved, divided = found["trained"][name], found["shards"]["trained"]
+            parameter.copy_(placed(saved, divided[name]) if name in divided else saved)
+        untrained = self._untrained()
+        for name, tensor in found["moved"].items():
+            untrained[name].copy_(tensor)
+        if self.recursion is not None:
+            self.recursion.go_on(parse_precision(found["precision"]))
+        if self.optimizer is not None:
+            divided = found["shards"]["state"]
+            state = _mapped(found["optimizer"]["state"], lambda name, value: placed(value, divided[name]) if name in divided else value)
+            self.optimizer.load_state_dict(state)
+        for name, part in self.also.items():
+            part.load_state_dict(found["also"][name])
+        if root:
+            _set_random_state(found["random"], self._device)
 
     @property
-    def placement(self) -> Placement:
-        """Of the trained parameters; what lies in shards is kept by `sharded_state.py`."""
-        return self.held.placement
+    def divided(self) -> dict[str, int]:
+        """The trained parameters in shards, and the dimension along which each is divided."""
+        return dict(self.held.placement.divided)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.named.values())).device
+
+    def _untrained(self) -> dict[str, Tensor]:
+        model = self.clipper.model
+        return {name: one for name, one in model.named_parameters() if not one.requires_grad} | dict(model.named_buffers())
+
+    def _untrained_digest(self, moved: Mapping[str, Tensor]) -> str:
+        """A hash of the buffers and the frozen parameters, by name; without the numbers of `moved`, which the optimiser's steps move."""
+        digest = hashlib.blake2b(digest_size=32)
+        for name, tensor in self._untrained().items():
+            digest.update(repr((name, tuple(tensor.shape), tensor.dtype)).encode())
+            if name in moved and (moved[name].shape, moved[name].dtype) == (tensor.shape, tensor.dtype):
+                continue
+            digest.update(str(tensor.placements).encode() if is_shard(tensor) else contents(tensor))  # pyright: ignore[reportAttributeAccessIssue]
+        return digest.hexdigest()
+
+    def _clipping(self) -> dict[str, Any]:
+        method = next(name for name, method in METHODS.items() if method is self.clipper.method)
+        return {"method": method, "groups": [[list(group.parameters), group.clip_norm] for group in self.clipper.groups]}
+
+    def _described(self) -> dict[str, Any]:
+        """The optimiser's class, and the parameters of each of its groups by name: its state is kept by their order."""
+        if self.optimizer is None:
+            return {"kind": None, "groups": []}
+        names = {id(parameter): name for name, parameter in self.clipper.model.named_parameters()}
+        kind = type(self.optimizer)
+        groups = [[names.get(id(parameter), "") for parameter in group["params"]] for group in self.optimizer.param_groups]
+        return {"kind": f"{kind.__module__}.{kind.__qualname__}", "groups": groups}
 
 
-def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a training between two steps, as tensors and plain data; no generator of noise is in it.
-
-    Of correlated noise there is what later steps take back, under "noise".
-
-    Raises:
-        InputError: a step is only half done.
-        HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
-    """
-    training.held.refuse_changes("before they were saved")
-    noise = {} if training.noise is None else {"noise": training.noise.state_dict()}
-    moved = training.untouched.moved()
-    state = noise | {
-        "trained": {name: parameter.detach().cpu().clone() for name, parameter in _whole(training).items()},
-        "untrained": _untrained(training.clipper.model, moved),
-        "clipping": _clipping(training.clipper),
-        "optimizer": _described(training) | {"state": None if training.optimizer is None else whole_part(training.optimizer.state_dict())},
-        "also": {name: part.state_dict() for name, part in also.items()},
-        "stream": training.stream.state_dict(),
-        "recorder": training.recorder.state_dict(),
-        "random": _random_state(_device(training)),
-        "precision": _precision(training),
-    }
-    return state | ({"moved": {name: tensor.detach().cpu().clone() for name, tensor in moved.items()}} if moved else {})
+def as_told(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint as other processes than 0 are told it: without the memory of noise and the contents of what lies in shards."""
+    divided = found["shards"]
+    trained = {name: tensor.to("meta") if name in divided["trained"] else tensor for name, tensor in found["trained"].items()}
+    told = {**found, "trained": trained, "noise": found["noise"] and {**found["noise"], "memory": []}}
+    if (state := found["optimizer"]["state"]) is not None:
+        state = _mapped(state, lambda name, value: value.to("meta") if name in divided["state"] else value)
+        told["optimizer"] = {**found["optimizer"], "state": state}
+    return told
 
 
-def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
-    """Refuse a training whose model, clipping or optimiser is not that of the checkpoint.
-
-    The stream and the recorder check their own states.
-
-    Args:
-        found: the state in the checkpoint.
-        training: what is to be continued.
-        also: further states that the caller keeps, by name.
-    Raises:
-        InputError: what differs.
-    """
-    there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
-    here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in _whole(training).items()}
-    if there != here:
-        name = next(name for name in [*here, *there] if here.get(name) != there.get(name))
-        raise InputError(
-            f"model: its trained parameters are not those of the checkpoint: {name} is {there.get(name, 'not among them')} there, "
-            f"and {here.get(name, 'not trained')} here.",
-            source="checkpoints.folder",
-            remedy=AGAIN,
-        )
-    if (training.noise is not None or training.shard_noise is not None) and list(there) != list(here):
-        raise refused_order("model", here, there)
-    if found["untrained"] != _untrained(training.clipper.model, found.get("moved", {})):
-        raise InputError(
-            "model: its buffers or frozen parameters are not those that training began with.",
-            source="checkpoints.folder",
-            remedy="load the same frozen weights as before.",
-        )
-    described = {key: value for key, value in found["optimizer"].items() if key != "state"}
-    for what, before, now in (
-        ("clipping", found["clipping"], _clipping(training.clipper)),
-        ("optimizer", described, _described(training)),
-        ("also", sorted(found["also"]), sorted(also)),
-    ):
-        if before != now:
-            raise InputError(f"{what}: the checkpoint has {before}; got {now}.", source="checkpoints.folder", remedy=AGAIN)
+def _saved(value: Any, root: bool) -> Any:
+    """A tensor whole, on the CPU, and nobody else's; in other processes than 0 what lies in shards has no contents."""
+    if not isinstance(value, Tensor):
+        return value
+    gathered = whole(value.detach())
+    return gathered.to("meta") if is_shard(value) and not root else gathered.cpu().clone()
 
 
-@torch.no_grad()
-def set_right(
-    found: Mapping[str, Any],
-    training: Training,
-    also: Mapping[str, Any],
-    *,
-    random: bool,
-    shards: Mapping[int, Mapping[str, Tensor]] | None = None,
-) -> None:
-    """Restore the model, the optimiser and whatever else was saved, after checking that they fit the checkpoint.
-
-    Args:
-        found: what `taken_down` returned.
-        training: its stream and recorder are loaded already.
-        also: by name.
-        random: whether PyTorch's global generators, from which dropout draws, go on where they were.
-        shards: of the optimiser's state, by the number of the parameter.
-    """
-    for name, parameter in _whole(training).items():
-        parameter.copy_(found["trained"][name])
-    training.untouched.restore(found.get("moved", {}))
-    if training.recursion is not None:
-        training.recursion.go_on(parse_precision(found["precision"]))
-    if training.optimizer is not None:
-        training.optimizer.load_state_dict(put_together(found["optimizer"]["state"], shards or {}))
-    for name, part in also.items():
-        part.load_state_dict(found["also"][name])
-    if random:
-        _set_random_state(found["random"], _device(training))
+def _mapped(state: Mapping[str, Any], change: Any) -> dict[str, Any]:
+    """An optimiser's state dict, of whose state (name: NUMBER.KEY, value) is changed."""
+    changed = {number: {key: change(f"{number}.{key}", value) for key, value in one.items()} for number, one in state["state"].items()}
+    return {**state, "state": changed}
 
 
-def refused_order(what: str, here: Iterable[str], there: Iterable[str]) -> InputError:
-    """The error where correlated noise would go on with another parameter's: what it keeps has no names, and goes by their order.
-
-    Args:
-        what: whose parameters they are.
-        here: their names, in order.
-        there: those of the checkpoint, the same in another order.
-    """
-    name, other = next(pair for pair in zip(here, there, strict=True) if pair[0] != pair[1])
-    return InputError(
-        f"{what}: {name} comes where {other} came in the checkpoint; correlated noise is kept by the order of the parameters.",
-        source="checkpoints.folder",
-        remedy="make the model as before: its modules in the same order.",
-    )
-
-
-def without_memory(found: dict[str, Any] | None) -> tuple[list[Tensor], dict[str, Any] | None]:
-    """What correlated noise takes back, and the rest of the checkpoint."""
-    if found is None or "noise" not in found:
-        return [], found
-    return found["noise"]["memory"], {**found, "noise": {**found["noise"], "memory": []}}
-
-
-def whole_part(state: Mapping[str, Any]) -> dict[str, Any]:
-    """An optimiser's state dict without what lies in shards."""
-    kept = {
-        number: {key: value for key, value in one.items() if not (isinstance(value, Tensor) and is_shard(value))}
-        for number, one in state["state"].items()
-    }
-    return {**state, "state": kept}
-
-
-def put_together(state: Mapping[str, Any], shards: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Any]:
-    """What `whole_part` left, with the shards that were read."""
-    return {**state, "state": {number: {**one, **shards.get(number, {})} for number, one in state["state"].items()}}
-
-
-def _precision(training: Training) -> dict[str, Any] | None:
-    found = None if training.recursion is None else training.recursion.precision
-    return None if found is None else found.to_document()
-
-
-def _whole(training: Training) -> dict[str, Tensor]:
-    return {name: parameter for name, parameter in training.named.items() if not is_shard(parameter)}
-
-
-def _untrained(model: nn.Module, moved: Mapping[str, Tensor]) -> str:
-    """A hash of the buffers and the frozen parameters, by name; without the numbers of `moved`, which the optimiser's steps move."""
-    digest = hashlib.blake2b(digest_size=32)
-    frozen = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    for name, tensor in [*frozen, *model.named_buffers()]:
-        digest.update(repr((name, tuple(tensor.shape), tensor.dtype)).encode())
-        if name in moved and (moved[name].shape, moved[name].dtype) == (tensor.shape, tensor.dtype):
-            continue
-        digest.update(str(tensor.placements).encode() if is_shard(tensor) else contents(tensor))  # pyright: ignore[reportAttributeAccessIssue]
-    return digest.hexdigest()
-
-
-def _clipping(clipper: Clipper) -> dict[str, Any]:
-    method = next(name for name, method in METHODS.items() if method is clipper.method)
-    return {"method": method, "groups": [[list(group.parameters), group.clip_norm] for group in clipper.groups]}
-
-
-def _described(training: Training) -> dict[str, Any]:
-    """The optimiser's class, and the parameters of each of its groups by name: its state is kept by their order."""
-    if training.optimizer is None:
-        return {"kind": None, "groups": []}
-    names = {id(parameter): name for name, parameter in training.clipper.model.named_parameters()}
-    kind = type(training.optimizer)
-    groups: Sequence[Mapping[str, Any]] = training.optimizer.param_groups
-    return {
-        "kind": f"{kind.__module__}.{kind.__qualname__}",
-        "groups": [[names.get(id(parameter), "") for parameter in group["params"]] for group in groups],
-    }
-
-
-def _device(training: Training) -> torch.device:
-    return next(iter(training.named.values())).device
+def _divided(state: Mapping[str, Any]) -> dict[str, int | None]:
+    """What of an optimiser's state lies in shards, and along which dimension; None: all processes have the same."""
+    named: dict[str, Any] = {f"{number}.{key}": value for number, one in state["state"].items() for key, value in one.items()}
+    shards: dict[str, Any] = {name: value for name, value in named.items() if isinstance(value, Tensor) and is_shard(value)}
+    return {name: getattr(value.placements[0], "dim", None) for name, value in shards.items()}
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +13,9 @@ from torch import nn
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator
 from lethe.train.core.tensors import contents, is_shard
 from lethe.train.data import Source
 from lethe.train.data.fingerprint import fingerprint, whole
-from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 
 _KEY_BYTES = 32
@@ -53,7 +52,7 @@ def refuse_other_start(
     """
     if not workers.several:
         return
-    key, root_pays = _from_root(workers, pays)
+    key, root_pays = workers.told_by_root("key", (os.urandom(_KEY_BYTES).hex(), pays))
     if pays and not root_pays:
         raise InputError(
             f"ledger: process {workers.rank} was given one, and process 0, which reserves for all, was not: nothing would be counted.",
@@ -74,16 +73,6 @@ def refuse_other_start(
             **{f"data (contents of all records, tensor {place})": all_of_it for place, all_of_it in enumerate(of_all)},
         }
     )
-
-
-def _from_root(workers: Workers, pays: bool) -> tuple[str, bool]:
-    """A key that all share, and whether process 0 pays."""
-    generator = fresh_generator(torch.device("cpu"))
-    key = torch.randint(0, 256, (_KEY_BYTES,), generator=generator, dtype=torch.uint8)
-    sent = torch.cat([key, torch.tensor([int(pays)], dtype=torch.uint8)]).to(control_device())
-    workers.from_root([sent])
-    *shared, root_pays = sent.cpu().tolist()
-    return bytes(shared).hex(), root_pays == 1
 
 
 def _model_hash(model: nn.Module) -> str:

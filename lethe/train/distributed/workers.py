@@ -10,8 +10,10 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -20,21 +22,42 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lethe.errors import InputError, LetheError
-from lethe.train.distributed.collectives import StoppedElsewhere, control_device, device_types, reached, spread_from_root, sum_to_root
-from lethe.train.distributed.meetings import Doing, announce, listed, meet
+from lethe.train.distributed.collectives import StoppedElsewhere, device_types, exchange, reached
 
 # How far the norms of the parameters may lie apart, in units of their rounding: unlike machines round differently.
 _ROUNDINGS = 64
-
+# How long a process that stops waits for the others to hear of it: they may be in the middle of a step, or may never come.
+_PATIENCE = timedelta(seconds=20)
 _SHOWN = 60
 _TOLD = "_told_to_others"
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Doing(IntEnum):
+    """What a process is about to do; an error says it by the name."""
+
+    STOPPED_BY_AN_ERROR = 0
+    COMPARING_WHAT_THEY_BEGIN_WITH = 1
+    TAKING_WHAT_PROCESS_0_SENDS = 2
+    ADDING_UP_CLIPPED_SUMS = 3
+    ADDING_UP_A_PART_OF_A_BATCH = 4
+    GATHERING_THE_MODEL = 5
+    ENDING_THE_RUN = 6
+
+    @property
+    def words(self) -> str:
+        """As an error says it."""
+        return self.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
     """The processes that train one model together; alone, none of the methods does anything.
 
-    Every process must call the same methods in the same order, from one thread.
+    Every process must call the same methods in the same order, from one thread. Each of them that exchanges something raises a
+    StoppedElsewhere where another process had an error, or is gone.
 
     Args:
         rank: of this process, from 0. Process 0 is the root: of what all hold whole it alone has the sums, and draws the noise.
@@ -94,7 +117,7 @@ class Workers:
                 source="the backend given to init_process_group",
                 remedy='initialise it with backend "nccl" for GPUs, or "gloo".',
             )
-        if control_device().type == device.type == "cuda" and device.index != (present := torch.cuda.current_device()):
+        if "cpu" not in known and device.type == "cuda" and device.index != (present := torch.cuda.current_device()):
             raise InputError(
                 f"torch.distributed: the model is on {device}, and the present GPU of this process is {present}.",
                 source="torch.cuda.set_device, which was not called",
@@ -103,12 +126,10 @@ class Workers:
 
     @contextmanager
     def watched(self, *, awaited: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """Within: an error is told to the other processes before it goes on.
+        """Within: an error is told to the other processes, at their next meeting, before it goes on.
 
         Args:
             awaited: whether the others will still meet; if not there is nobody to tell.
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
         """
         try:
             yield
@@ -116,29 +137,38 @@ class Workers:
             raise
         except BaseException as error:
             if self.several and awaited() and not getattr(error, _TOLD, False):
-                announce(self.world_size)
                 setattr(error, _TOLD, True)  # one of these within another must not tell it twice
+                with suppress(RuntimeError):  # where nobody is there to hear it, the error itself is what matters
+                    self._gathered(Doing.STOPPED_BY_AN_ERROR, 0.0, _PATIENCE)
             raise
+
+    def meet(self, doing: Doing, value: float = 0.0) -> list[float]:
+        """All processes' values, once all are here to do the same.
+
+        Raises:
+            LetheError: they are about to do different things.
+        """
+        if not self.several:
+            return [value]
+        with reached():
+            told = self._gathered(doing, value)
+        done = [Doing(int(one[0])) for one in told]
+        if stopped := [other for other, did in enumerate(done) if did == Doing.STOPPED_BY_AN_ERROR]:
+            raise StoppedElsewhere(
+                f"process {' and '.join(map(str, stopped))} of {self.world_size} stopped with an error, and this one with it.",
+                source=f"process {self.rank}, {doing.words}",
+                remedy=f"read what process {stopped[0]} wrote; the model holds an unfinished iterate, which must not be released.",
+            )
+        if len(set(done)) > 1:
+            raise LetheError(
+                f"the processes are not at the same point of the loop: {_listed([other.words for other in done])}.",
+                remedy="run the same loop in every process, over all batches of its loader.",
+            )
+        return [one[1] for one in told]
 
     def end(self) -> None:
         """Wait for all to have come to the end of the run without an error."""
-        self._meet(Doing.END)
-
-    def meet_to_gather(self) -> None:
-        """Wait for all to be about to gather the model's shards.
-
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        self._meet(Doing.GATHER)
-
-    def meet_to_collect(self) -> None:
-        """Wait for all to be about to add up the shards' sums of a part of a batch.
-
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        self._meet(Doing.COLLECT)
+        self.meet(Doing.ENDING_THE_RUN)
 
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor], *, parameters: Sequence[Tensor] = ()) -> None:
@@ -151,58 +181,74 @@ class Workers:
             parameters: what is trained; it must be the same in all processes, up to rounding.
         Raises:
             LetheError: the parameters have come apart.
-            StoppedElsewhere: another process had an error, or is gone.
         """
         if not self.several:
             return
-        norms = self._meet(Doing.ADD, _norm(parameters))
+        norms = self.meet(Doing.ADDING_UP_CLIPPED_SUMS, _norm(parameters))
         precision = max((torch.finfo(parameter.dtype).eps for parameter in parameters), default=0.0)
         if all(map(math.isfinite, norms)) and max(norms) - min(norms) > _ROUNDINGS * precision * max(norms):
             raise LetheError(
-                f"the processes do not hold the same parameters any more: their norms are {listed(norms)}.",
+                f"the processes do not hold the same parameters any more: their norms are {_listed(norms)}.",
                 source="an optimiser, a schedule or a callback that is not the same in all processes, or unlike machines",
                 remedy="do in every process what is done in one.",
             )
-        sum_to_root(tensors)
+        exchange(tensors, lambda flat: dist.reduce(flat, dst=0))
         if not self.root:
             for tensor in tensors:
                 tensor.zero_()
 
-    def from_root(self, tensors: Sequence[Tensor]) -> None:
+    def from_root(self, tensors: Sequence[Tensor], noise_std: float = 0.0) -> None:
         """Process 0's tensors, in place, bit for bit.
 
-        Raises:
-            LetheError: the processes do not expect as much; nothing is exchanged then.
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        if not self.several:
-            return
-        sizes = self._meet(Doing.BROADCAST, sum(tensor.nbytes for tensor in tensors))
-        if len(set(sizes)) > 1:
-            raise LetheError(
-                f"the processes do not expect the same from process 0: bytes {listed(sizes)}.",
-                source="arguments, such as checkpoints, that are not given to all of them",
-                remedy="call with the same arguments in every process.",
-            )
-        spread_from_root(tensors)
-
-    def from_root_noisy(self, tensors: Sequence[Tensor], noise_std: float) -> None:
-        """Process 0's tensors, with noise of this standard deviation on them already.
-
+        Args:
+            tensors: of the same shapes and types in all processes.
+            noise_std: the standard deviation of the noise that is on them already.
         Raises:
             LetheError: the processes ask for different noise; none is exchanged then.
-            StoppedElsewhere: another process had an error, or is gone.
         """
         if not self.several:
             return
-        asked = self._meet(Doing.NOISE, noise_std)
+        asked = self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS, noise_std)
         if len(set(asked)) > 1:
             raise LetheError(
-                f"the processes would record different noise: its standard deviations are {listed(asked)}.",
+                f"the processes would record different noise: its standard deviations are {_listed(asked)}.",
                 source="the noise multiplier of this step",
                 remedy="let it depend on nothing that differs between processes.",
             )
-        spread_from_root(tensors)
+        exchange(tensors, lambda flat: dist.broadcast(flat, src=0))
+
+    def told_by_root(self, what: str, value: Result) -> Result:
+        """Process 0's value, in all processes.
+
+        Args:
+            what: its name.
+            value: whatever can be pickled; of other processes than 0 it is not used.
+        Raises:
+            LetheError: the processes do not expect the same.
+        """
+        if not self.several:
+            return value
+        self.meet(Doing.TAKING_WHAT_PROCESS_0_SENDS)
+        sent: list[object] = [what, value] if self.root else [None, None]
+        with reached():
+            dist.broadcast_object_list(sent, src=0)
+        if sent[0] != what:
+            raise LetheError(
+                f"process 0 sends its {sent[0]}, and process {self.rank} expects its {what}.",
+                source="arguments, such as checkpoints, that are not given to all of them",
+                remedy="call with the same arguments in every process.",
+            )
+        return sent[1]  # pyright: ignore[reportReturnType]
+
+    def gathered(self, what: dict[str, str]) -> list[dict[str, str]]:
+        """What all processes say, in the order of their ranks."""
+        if not self.several:
+            return [what]
+        self.meet(Doing.COMPARING_WHAT_THEY_BEGIN_WITH)
+        told: list[dict[str, str]] = [{}] * self.world_size
+        with reached():
+            dist.all_gather_object(told, what)
+        return told
 
     def refuse_disagreement(self, what: Mapping[str, str]) -> None:
         """Refuse processes that do not begin alike; each is told the same.
@@ -211,61 +257,43 @@ class Workers:
             what: names, as they are to be read in an error, with the whole of what must agree, as text; empty where it cannot be told.
         Raises:
             InputError: some of it differs, and which.
-            StoppedElsewhere: another process had an error, or is gone.
         """
-        if not self.several:
-            return
-        told = self._compared(what)
+        told = self.gathered({name: _short(value) for name, value in what.items()})
         for name in dict.fromkeys(name for one in told for name in one):
             values = [one.get(name, "nothing") for one in told]
             if len(set(values)) > 1 and "" not in values:
                 raise InputError(
-                    f"{name}: not the same in all processes: {listed(values)}.",
+                    f"{name}: not the same in all processes: {_listed(values)}.",
                     source="torch.distributed, processes in the order of their ranks",
                     remedy="begin with the same run, model, options and data in every process; each then takes its share of every batch.",
                 )
 
-    def refuse_agreement(self, name: str, value: str, *, remedy: str) -> None:
-        """Refuse processes of which two say the same.
+    def _gathered(self, doing: Doing, value: float, patience: timedelta | None = None) -> list[list[float]]:
+        known = device_types()  # without a number it is the present GPU
+        mine = torch.tensor([doing, value], dtype=torch.float64, device="cpu" if "cpu" in known else known[0])
+        told = [torch.empty_like(mine) for _ in range(self.world_size)]
+        work = dist.all_gather(told, mine, async_op=True)
+        assert work is not None  # this process is in the default group
+        _ = work.wait() if patience is None else work.wait(patience)
+        return torch.stack(told).tolist()
 
-        Args:
-            name: what it is, for the error.
-            value: in this process; empty: nothing that could be compared.
-            remedy: what to do.
-        Raises:
-            InputError: two are the same.
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        if not self.several:
-            return
-        values = [one[name] for one in self._compared({name: value})]
-        if twice := [rank for rank, said in enumerate(values) if said and said in values[:rank]]:
-            raise InputError(
-                f"{name}: the same in process {twice[0]} and in process {values.index(values[twice[0]])}; each needs its own.",
-                source="torch.distributed",
-                remedy=remedy,
-            )
 
-    def gathered(self, what: dict[str, str]) -> list[dict[str, str]]:
-        """What all processes say, in the order of their ranks.
+def ending_together(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function that returns only where it returns in all processes; an error in one of them is one in all."""
 
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        if not self.several:
-            return [what]
-        self._meet(Doing.COMPARE)
-        told: list[dict[str, str]] = [{}] * self.world_size
-        with reached():
-            dist.all_gather_object(told, what)
-        return told
+    @wraps(function)
+    def together(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        workers = Workers.current()
+        with workers.watched():
+            result = function(*args, **kwargs)
+            workers.end()
+            return result
 
-    def _meet(self, doing: Doing, value: float = 0.0) -> list[float]:
-        """All processes' values, once all are here to do the same."""
-        return meet(doing, value, rank=self.rank, world_size=self.world_size) if self.several else [value]
+    return together
 
-    def _compared(self, what: Mapping[str, str]) -> list[dict[str, str]]:
-        return self.gathered({name: _short(value) for name, value in what.items()})
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(f"{value} in process {rank}" for rank, value in enumerate(values))
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:
@@ -289,21 +317,3 @@ def _refuse_strangers() -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"(hash {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()})"
-
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def ending_together(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function that returns only where it returns in all processes; an error in one of them is one in all."""
-
-    @wraps(function)
-    def together(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        workers = Workers.current()
-        with workers.watched():
-            result = function(*args, **kwargs)
-            workers.end()
-            return result
-
-    return together

@@ -14,7 +14,6 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
@@ -60,7 +59,6 @@ class LoopState:
                 stream=ready.stream,
                 recorder=self._recorder,
                 held=self._held,
-                untouched=MovedState(ready.clipper.model),
                 **noise,
             )
         )
@@ -220,7 +218,6 @@ class LoopState:
             self._guard.partial = True
             return
         sums = self._clipper.take()
-        self._placement.refuse_others(sums)
         self._placement.let_go()
         self._workers.refuse_another_group()
         noisy = self._placement.add_up(sums)

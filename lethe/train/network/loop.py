@@ -13,7 +13,6 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import Clipper
 from lethe.train.core.declared import claims, declared_of, of_loss
@@ -78,7 +77,6 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     stream=stream,
                     recorder=recorder,
                     held=held,
-                    untouched=MovedState(model),
                     optimizer=optimizer,
                     pass_weights=update.pass_weights,
                     recursion=update,

@@ -9,15 +9,14 @@ from torch import nn
 
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.checkpoints.checkpointing import Checkpointing, NoCheckpointing, keeping
+from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.clip import Clipper, per_layer
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.data import BatchStream, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.base import Source
 from lethe.train.data.sources.fields import fields_of
-from lethe.train.distributed.placement import Placement
-from lethe.train.distributed.shards import placement_of, reshard
+from lethe.train.distributed.placement import Placement, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.averaging import MovingAverage, kept_too, moving_average
@@ -59,7 +58,7 @@ class PreparedNetwork(NamedTuple):
     budget: NetworkBudget | None
     workers: Workers
     seeded: bool
-    kept: Checkpointing | NoCheckpointing
+    kept: Checkpointing
     noise: Noise
     source: Source
     stream: BatchStream
@@ -108,12 +107,12 @@ def prepared_network(
     budget = network_budget(run, parameters, common.noise_policy)
     device, workers = parameters[0].device, Workers.current()
     workers.refuse_device(device)
-    placement = placement_of(model, named, workers)
+    placement = Placement(model, named, workers)
     if placement.sharded:
         averaged = average is not None and options.checkpoints is not None
         refuse_for_shards(run, policed=common.noise_policy is not None, grouped=options.proximal_groups is not None, averaged=averaged)
     seeded, policed = common.seeded(run), common.noise_policy is not None
-    kept = keeping(kept_too(options.checkpoints, average), asked, common.noise_generator, workers, seeded=seeded, policed=policed)
+    kept = Checkpointing(kept_too(options.checkpoints, average), asked, common.noise_generator, workers, seeded=seeded, policed=policed)
     try:
         own = sources_of(run, device, **common.randomness, secure=options.secure, start=kept.starts)
         batches, noise = placed_sources(asked, own, placement, workers, seed=common.seed, start=kept.starts)

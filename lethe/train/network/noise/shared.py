@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lethe.run.run import Run
 from lethe.train.core.tensors import dimension
-from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
@@ -59,7 +58,7 @@ class SharedNoise:
             self._noise.add_to(tensors, noise_std)
         elif isinstance(self._noise, Correlated):
             self._noise.elsewhere(noise_std)
-        self._workers.from_root_noisy(tensors, noise_std)
+        self._workers.from_root(tensors, noise_std)
 
 
 class ShardedNoise:
@@ -160,8 +159,4 @@ def share_generator(generator: torch.Generator, workers: Workers) -> None:
     Raises:
         StoppedElsewhere: another process had an error, or is gone.
     """
-    if not workers.several:
-        return
-    state = generator.get_state().to(control_device())
-    workers.from_root([state])
-    generator.set_state(state.cpu())
+    generator.set_state(workers.told_by_root("generator of batches", generator.get_state()))

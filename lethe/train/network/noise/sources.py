@@ -11,7 +11,6 @@ from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators, shard_generator
-from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
@@ -63,13 +62,17 @@ def placed_sources(run: Run, sources: Sources, placement: Placement, workers: Wo
     shared = shared_sources(Sources(sources.batches, whole), workers)
     if not placement.sharded:
         return shared
-    own, told = sources.noise, torch.tensor([start], device=control_device())
-    workers.from_root([told])
+    own, start = sources.noise, workers.told_by_root("count of starts", start)
     if seed is not None:
-        own = NetworkNoise(shard_generator(seed, sources.noise.device, rank=workers.rank, start=int(told)))  # pyright: ignore
+        own = NetworkNoise(shard_generator(seed, sources.noise.device, rank=workers.rank, start=start))  # pyright: ignore
     digest = own.stream if isinstance(own, NetworkNoise) else ""
-    remedy = "leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator."
-    workers.refuse_agreement("noise_generator", digest, remedy=remedy)
+    same = [rank for rank, told in enumerate(workers.gathered({"stream": digest})) if digest and told["stream"] == digest]
+    if len(same) > 1:
+        raise InputError(
+            f"noise_generator: the same in process {same[1]} and in process {same[0]}; each needs its own.",
+            source="torch.distributed",
+            remedy="leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator.",
+        )
     own = correlating(run, own, placement, seed=seed, part=workers.rank + 1)
     of_all = shared.noise if isinstance(shared.noise, SharedNoise) else SharedNoise(whole, workers)
     return Sources(shared.batches, ShardedNoise(own, of_all, placement.parts(), placement.dimension))
