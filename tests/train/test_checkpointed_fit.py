@@ -13,7 +13,7 @@ from interrupted import Spy, make_kept_run, quick_disk, trained
 from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
 
-from lethe.errors import HypothesisError, InputError, LetheError
+from lethe.errors import InputError, LetheError
 from lethe.train import Group, fit
 from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.checkpoints.journal import Journal
@@ -27,15 +27,6 @@ def quick() -> Iterator[None]:
 
 
 RUN = make_kept_run("cyclic")
-
-
-@pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    """A folder whose training by Adam was killed after step 7."""
-    spy, model = Spy(), make_network()
-    spy.kill(7, before=False)
-    assert trained(tmp_path / "kept", RUN, spy, model=model, optimizer=torch.optim.Adam(model.parameters())) is None
-    return tmp_path / "kept"
 
 
 def other_data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,19 +121,6 @@ def test_going_on_with_something_else_is_refused(tmp_path: Path, change: dict[st
     assert optimizer is None or not optimizer.state
     kept.setdefault("journal", b"")  # an empty one is as good as none
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == kept
-
-
-@pytest.mark.nightly(by_day="test_a_refused_engine_leaves_the_folder_unlocked")
-@pytest.mark.slow
-def test_another_process_is_refused_and_training_goes_on_afterwards(killed: Path) -> None:
-    holder = Journal(killed / "journal")
-    model = make_network()
-    with pytest.raises(InputError, match="is locked"):
-        trained(killed, RUN, model=model, optimizer=adam(model))
-    holder.close()
-    result = trained(killed, RUN, model=model, optimizer=adam(model))
-    assert result is not None
-    assert as_planned(result.run) == RUN
 
 
 @pytest.mark.slow
@@ -269,42 +247,3 @@ def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
         trained(tmp_path / "file" / "kept", RUN)
     with pytest.raises(InputError, match="checkpoints: got 3"):
         fit(make_network(), CROSS_ENTROPY, make_data(), RUN, checkpoints=3)  # type: ignore[arg-type]
-
-
-@pytest.mark.nightly(by_day="test_a_finished_run_gives_the_same_model_again_and_draws_nothing")
-@pytest.mark.slow
-def test_an_error_of_the_model_leaves_a_training_that_can_go_on(tmp_path: Path) -> None:
-    calls: list[int] = []
-
-    def fails(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 12:
-            raise RuntimeError("out of memory")
-        return CROSS_ENTROPY(outputs, targets)
-
-    spy = Spy()
-    with pytest.raises(RuntimeError, match="out of memory"):
-        trained(tmp_path, RUN, spy, loss=fails)
-    result = trained(tmp_path, RUN, spy)
-    assert result is not None
-    assert as_planned(result.run) == RUN
-    assert spy.steps == list(range(1, 21))
-
-
-@pytest.mark.slow
-def test_a_model_that_remembers_is_refused_when_training_goes_on(killed: Path) -> None:
-    class Remembers(nn.Sequential):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            self.seen.add_(input.detach().sum())
-            return super().forward(input)
-
-    def remembering() -> nn.Module:
-        model = Remembers(*make_network())
-        model.register_buffer("seen", torch.zeros((), dtype=torch.float64))
-        return model
-
-    folder = killed.parent / "remembers"
-    with pytest.raises(HypothesisError, match="writes seen"):
-        trained(folder, RUN, model=remembering(), isolation="checked")
-    with pytest.raises(HypothesisError, match="writes seen"):
-        trained(folder, RUN, model=remembering(), isolation="checked")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from interrupted import quick_disk
-from networks import COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -35,26 +35,7 @@ def loaded(model: Any) -> None:
     model.load_state_dict({name: tensor / 2 for name, tensor in make_network().state_dict().items()})
 
 
-def a_plain_optimizer(model: Any) -> None:
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    if not any(parameter.grad.any() for parameter in model.parameters()):
-        model.zero_grad()
-
-
-def a_functional_update(model: Any) -> None:
-    features, targets = make_data()
-    gradients = torch.autograd.grad(CROSS_ENTROPY(model(features), targets).mean(), list(model.parameters()))
-    with torch.no_grad():
-        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            parameter.sub_(gradient)
-
-
-CHANGES: tuple[Callable[[Any], None], ...] = (in_place, loaded, a_plain_optimizer, a_functional_update)
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [in_place, loaded])
 @pytest.mark.parametrize("moment", ["before backward", "before the step", "at the end"])
 def test_a_change_beside_the_step_is_refused(change: Callable[[Any], None], moment: str) -> None:
     loop = Loop()
@@ -160,25 +141,15 @@ def test_a_record_written_into_a_trained_weight_in_a_batch_is_refused(step: int,
         assert loop.engine.steps == step - 1
 
 
-@pytest.mark.parametrize("optimizer", [None, torch.optim.SGD])
-@pytest.mark.parametrize("release", ["all", "last"])
+@pytest.mark.parametrize(("release", "optimizer"), [("all", None), ("all", torch.optim.SGD), ("last", None)])
 def test_the_callback_of_fit_may_not_move_parameters_and_they_are_not_saved(tmp_path: Any, release: str, optimizer: Any) -> None:
-    if release == "last" and optimizer:
-        return
     run, kept = make_network_run(release=release, noise_multiplier=1.0), Checkpoints(folder=tmp_path, every=3)
 
     def trained(change: Callable[[Any], None]) -> Any:
         model = make_network()
         own = None if optimizer is None else optimizer(model.parameters(), lr=0.5)
-        return fit(
-            model,
-            CROSS_ENTROPY,
-            make_data(),
-            run,
-            optimizer=own,
-            checkpoints=kept,
-            progress=lambda done, _: change(model) if done == 3 else None,
-        )
+        progress = lambda done, _: change(model) if done == 3 else None  # noqa: E731
+        return fit(model, CROSS_ENTROPY, make_data(), run, optimizer=own, checkpoints=kept, progress=progress)
 
     with pytest.raises(HypothesisError, match="changed by something else"):
         trained(in_place)
@@ -192,9 +163,10 @@ def test_what_a_loop_changed_is_not_saved(tmp_path: Any) -> None:
     for _ in range(3):
         loop.use(next(batches))
     in_place(loop.model)
-    for save in (loop.engine.save, lambda: next(batches)):
-        with pytest.raises(HypothesisError, match="changed by something else"):
-            save()
+    with pytest.raises(HypothesisError, match="changed by something else"):
+        loop.engine.save()
+    with pytest.raises(HypothesisError, match="changed by something else"):
+        next(batches)
     loop.engine.close()
 
 
@@ -236,13 +208,3 @@ def test_hooks_of_the_optimizer_s_own_are_part_of_its_step() -> None:
     loop.optimizer.register_step_post_hook(within)
     assert with_fresh_noise(loop.whole()) == loop.run
     assert float(loop.model[0].weight.detach().abs().max()) <= 0.3
-
-
-def test_parameters_that_are_no_numbers_any_more_are_no_change() -> None:
-    loop = Loop()
-    batches = iter(loop.loader)
-    loop.use(next(batches))
-    loop.optimizer.param_groups[0]["lr"] = float("inf")
-    loop.use(next(batches))
-    assert not bool(torch.isfinite(flat(loop.model)).all())
-    loop.use(next(batches))

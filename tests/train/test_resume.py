@@ -16,9 +16,7 @@ from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, qu
 from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
 
-from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train import Checkpoints
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
@@ -145,58 +143,26 @@ def test_without_noise_and_loss_it_is_the_uninterrupted_training_bit_for_bit(tmp
     assert not torch.equal(flat(whole), flat(make_network()))
 
 
+def with_dropout() -> nn.Module:
+    torch.manual_seed(7)
+    return nn.Sequential(make_network(), nn.Dropout(0.3))
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make",
+    ("model", "make"),
     [
-        lambda parameters: torch.optim.Adam(parameters, lr=0.05),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
-        lambda parameters: DebiasedMomentum(parameters, lr=0.05),
+        (make_network, lambda parameters: torch.optim.Adam(parameters, lr=0.05)),
+        (make_network, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9)),
+        (with_dropout, lambda parameters: DebiasedMomentum(parameters, lr=0.05)),
     ],
 )
-def test_the_optimiser_s_state_goes_on(tmp_path: Path, make: Any) -> None:
+def test_the_optimiser_s_state_and_dropout_s_masks_go_on(tmp_path: Path, model: Any, make: Any) -> None:
     run = make_kept_run("shuffled", noise_multiplier=0.0)
-    whole, cut = kept_twice(tmp_path, run, make_network, lambda model: make(model.parameters()), (3, 9))
-    assert torch.equal(flat(whole), flat(cut))
-
-
-@pytest.mark.nightly(by_day="test_the_optimiser_s_state_goes_on")
-@pytest.mark.slow
-def test_dropout_s_masks_go_on(tmp_path: Path) -> None:
-    def with_dropout() -> nn.Module:
-        torch.manual_seed(7)
-        network = make_network()
-        return nn.Sequential(network, nn.Dropout(0.3))
-
     with torch.random.fork_rng():
-        run = make_kept_run("shuffled", noise_multiplier=0.0)
-        whole, cut = kept_twice(tmp_path, run, with_dropout, lambda model: None, (3, 9))
+        whole, cut = kept_twice(tmp_path, run, model, lambda network: make(network.parameters()), (3, 9))
     assert torch.equal(flat(whole), flat(cut))
-
-
-@pytest.mark.nightly(by_day="test_a_scheduler_goes_on_with_the_optimiser")
-@pytest.mark.slow
-def test_what_is_also_saved_goes_on(tmp_path: Path) -> None:
-    run = make_kept_run("poisson", noise_multiplier=0.0)
-    models = []
-    for name, stops in (("whole", ()), ("cut", (5, 11))):
-        for after in (*stops, None):
-            model = make_network()
-            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
-            between = Between(after or 99)
-
-            def advance(step: int, steps: int, scheduler: Any = scheduler, between: Between = between) -> None:
-                between.progress(step, steps)
-                scheduler.step()
-
-            kept = Checkpoints(folder=tmp_path / name, every=1, also={"scheduler": scheduler})
-            trained(tmp_path, run, model=model, optimizer=optimizer, checkpoints=kept, progress=advance, loss=between.loss)
-            if after is None:
-                models.append(flat(model))
-                assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.8**20)
-    assert torch.equal(*models)
 
 
 @pytest.mark.slow
@@ -209,20 +175,6 @@ def test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on(tmp_path: Pat
         uncut = Spy()
         trained(tmp_path / f"{release}-uncut", run, uncut, seed=8, batch_generator=None)
         assert all(uncut.records[step - 1] == records for step, records in zip(spy.steps, spy.records, strict=True))
-
-
-@pytest.mark.nightly(by_day="test_all_released_no_step_twice_and_every_one_counted")
-@pytest.mark.slow
-def test_a_kill_after_the_last_release_leaves_nothing_to_do(tmp_path: Path) -> None:
-    run = make_kept_run("cyclic")
-    spy = Spy()
-    spy.kill(20, before=False)
-    model = make_network()
-    assert trained(tmp_path, run, spy, model=model) is None
-    result = trained(tmp_path, run, spy)
-    assert result is not None
-    assert as_planned(result.run) == run
-    assert spy.steps == list(range(1, 21))
 
 
 @pytest.mark.slow
@@ -254,17 +206,3 @@ def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None
         trained(tmp_path / "ends", make_kept_run("pass_ends"), every=3)
         trained(tmp_path / "steps", make_kept_run("shuffled"), every=7)
     assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]
-
-
-@pytest.mark.nightly(by_day="test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on")
-@pytest.mark.slow
-def test_noise_of_a_numpy_generator_is_not_used_a_second_time(tmp_path: Path) -> None:
-    spy = Spy()
-    spy.kill(3, before=False)
-    run = make_kept_run("cyclic")
-    assert trained(tmp_path, run, spy, noise_generator=np.random.default_rng(5)) is None
-    with pytest.raises(InputError, match="its noise was used"):
-        trained(tmp_path, run, spy, noise_generator=np.random.default_rng(5))
-    result = trained(tmp_path, run, spy, noise_generator=np.random.default_rng(6))
-    assert result is not None
-    assert spy.steps == list(range(1, 21))

@@ -141,7 +141,7 @@ def test_what_was_drawn_before_an_interruption_counts(tmp_path: Path, first: str
     assert ended is not None
     assert ended.seeded
     journal = Journal(tmp_path / "journal")
-    assert journal.seeded
+    assert journal.noise_starts
     journal.close()
 
 

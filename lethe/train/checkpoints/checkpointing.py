@@ -40,7 +40,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.checkpoints.file import Checkpoints, read_checkpoint, write_checkpoint
 from lethe.train.checkpoints.journal import Journal
-from lethe.train.checkpoints.training_state import AGAIN, PARTS, Training, as_told
+from lethe.train.checkpoints.training_state import AGAIN, Training, as_told
 from lethe.train.core.generators import same_stream, state_digest
 from lethe.train.distributed.workers import Workers
 
@@ -298,7 +298,7 @@ class Checkpointing:
             )
         if found is None:
             return None
-        if set(found) != PARTS | {"journal", "run", "step", "shard_noise"} or found["journal"] != journal.name:
+        if found.get("journal") != journal.name:
             raise InputError(
                 f"{self._path} and {journal.path} do not belong together.",
                 source="checkpoints.folder",
@@ -309,7 +309,7 @@ class Checkpointing:
         given = self._noise_generator
         if isinstance(given, torch.Generator) and torch.equal(given.get_state(), found["stream"]["anchor_state"]):
             raise InputError("noise_generator: in the state of the generator that the batches go on with.", remedy="leave it out.")
-        if journal.seeded and isinstance(found["recorder"], dict):  # also by a process that never came to a checkpoint of its own
+        if journal.noise_starts:  # somebody can make again what a process drew, which may never have come to a checkpoint of its own
             found["recorder"]["seeded"] = True
         return found
 

@@ -11,12 +11,6 @@ from lethe.errors import HypothesisError
 from lethe.train.core.tensors import local
 from lethe.train.distributed.placement import Placement
 
-ALONE = (
-    "leave them alone between two steps, in the model's forward pass and in the loss; what is done to noisy iterates belongs into the "
-    "optimiser's step, or comes after training."
-)
-
-
 _VERSION = attrgetter("_version")
 
 
@@ -56,5 +50,6 @@ class HeldParameters:
             raise HypothesisError(
                 f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
                 source="the guarantee covers parameters that only noisy steps move",
-                remedy=ALONE,
+                remedy="leave them alone between two steps, in the model's forward pass and in the loss; what is done to noisy iterates "
+                "belongs into the optimiser's step, or comes after training.",
             )

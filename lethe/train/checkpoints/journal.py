@@ -42,8 +42,6 @@ class Journal:
         InputError: another process has it open, the file cannot be opened, or is no journal.
     """
 
-    __slots__ = ("__weakref__", "_close", "_descriptor", "_missing", "finished", "name", "noise_starts", "path", "starts", "step")
-
     def __init__(self, path: Path, steps: Sequence[int] = ()) -> None:
         self.path, self.name, self.starts, self.step, self.finished = path, "", 0, 0, False
         self.noise_starts: set[str] = set()
@@ -71,11 +69,6 @@ class Journal:
         to_disk(self.path.parent)
         self.starts += 1
         self.noise_starts |= set() if noise_start is None else {noise_start}
-
-    @property
-    def seeded(self) -> bool:
-        """Whether a process that trained drew noise or secret batches that somebody can make again."""
-        return bool(self.noise_starts)
 
     def release(self, step: int) -> None:
         """The noise of step number `step` is about to be drawn: from here on it counts as released.

@@ -21,8 +21,6 @@ from lethe.train.data import BatchStream
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
-PARTS = {"trained", "untrained", "moved", "clipping", "optimizer", "shards", "also", "stream", "recorder", "noise", "random", "precision"}
-"""The names of what `Training.state_dict` returns."""
 
 
 class KeptNoise(Protocol):

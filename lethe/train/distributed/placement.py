@@ -17,7 +17,6 @@ micro-batch; all that is kept from step to step (parameters, what they are compa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -286,31 +285,17 @@ def _hooks(module: nn.Module) -> dict[tuple[str, int], Any]:
 
 def _casts(module: Any) -> dict[str, Any]:
     """The hooks that cast a module's inputs and outputs as its mixed-precision policy says."""
-    policy = getattr(module._get_fsdp_state(), "_mp_policy", None)
-    if policy is None:
-        raise InputError(
-            f"model: fully_shard of PyTorch {torch.__version__} does not tell its policy of precision.",
-            remedy="use another version of PyTorch, or give the model whole in every process.",
-        )
-    found: dict[str, Any] = {}
+    policy, found = module._get_fsdp_state()._mp_policy, dict[str, Any]()
     if policy.cast_forward_inputs and policy.param_dtype is not None:
-        found["_forward_pre_hooks"] = partial(_cast_inputs, policy.param_dtype)
+        found["_forward_pre_hooks"] = lambda module, args, kwargs: _cast((args, kwargs), policy.param_dtype)
     if policy.output_dtype is not None:
-        found["_forward_hooks"] = partial(_cast_output, policy.output_dtype)
+        found["_forward_hooks"] = lambda module, args, output: _cast(output, policy.output_dtype)
     return found
+
+
+def _cast(given: Any, dtype: torch.dtype) -> Any:
+    return tree_map(lambda one: one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point() else one, given)
 
 
 def _nothing(*given: Any, **keywords: Any) -> None:
     """Stands in for a hook."""
-
-
-def _cast_inputs(dtype: torch.dtype, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    return tree_map(_cast(dtype), (args, kwargs))
-
-
-def _cast_output(dtype: torch.dtype, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    return tree_map(_cast(dtype), output)
-
-
-def _cast(dtype: torch.dtype) -> Callable[[Any], Any]:
-    return lambda entry: entry.to(dtype) if isinstance(entry, Tensor) and entry.is_floating_point() else entry
