@@ -34,7 +34,7 @@ def sharded(model: nn.Sequential, how: str = "all") -> nn.Module:
     """The model in shards; alone in its process, as it is."""
     if how == "frozen":
         model[0].weight.requires_grad_(False)
-    if not dist.is_initialized():
+    if how == "whole" or not dist.is_initialized():
         return model
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -68,15 +68,6 @@ def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], d
     fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **options)
     state = {name: whole(entry) for name, entry in fitted.model.state_dict().items()}
     assert fitted.record.released[0].sha256 == tensors_digest(raw_state(state))
-    return everything(model), fitted.run, fitted.checked
-
-
-def by_name(rank: int, how: str, run: Run, make: Any, options: dict[str, Any]) -> Told:
-    """As `trained`, of records that are mappings."""
-    model, (inputs, targets) = sharded(network(), how), make_data()
-    optimizer = None if make is None else make(model.parameters(), lr=0.5)
-    data = {"input": inputs, "wanted": targets}
-    fitted = fit(model, lambda outputs, batch: CROSS_ENTROPY(outputs, batch["wanted"]), data, run, optimizer=optimizer, **options)
     return everything(model), fitted.run, fitted.checked
 
 
@@ -192,10 +183,10 @@ def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> t
     return local(model[0].weight.detach()).clone(), whole(model[0].weight.detach()), model[1].weight.detach()
 
 
-def moved_by(rank: int, run: Run, scale: float, options: dict[str, Any]) -> Tensor:
+def moved_by(rank: int, how: str, run: Run, scale: float, options: dict[str, Any]) -> Tensor:
     features, targets = make_data()
     features[7] = scale * torch.tensor([1.0, -2.0, 0.5, 3.0])
-    model = sharded(network())
+    model = sharded(network(), how)
     fit(model, CROSS_ENTROPY, (features, targets), run, **options)
     return everything(model)
 

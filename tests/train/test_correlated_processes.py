@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from how_many import by_night
 from interrupted import Killed
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, make_data, make_network_run, one_thread
 from processes import Processes, all_raised
-from shared_work import everything, network, sharded
-from test_distributed_training import in_a_loop, refuse_difference, trained
+from shared_work import everything, in_a_loop, network, sharded, trained
+from test_distributed_training import refuse_difference
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
@@ -53,26 +53,10 @@ def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Pat
         (run_of(tmp_path), in_a_loop, torch.optim.SGD),
     ]
     for run, work, make in cases if by_night() else cases[::2]:
-        given = (run, torch.float64, make, {"seed": 5}) if work is trained else (run, make, {"seed": 5})
+        given = ("whole", run, make, {"seed": 5})
         alone = work(0, *given)
         refuse_difference(processes.run(2, work, *given), alone)
         assert alone[1].noise == run.noise
-
-
-@pytest.mark.nightly(by_day="test_each_shard_s_noise_has_the_strategy_s_covariance")
-def test_secure_noise_is_shared_as_well(processes: Processes) -> None:
-    first, second = processes.run(2, trained, run_of(), torch.float64, None, {"secure": True})
-    assert torch.equal(first[0], second[0])
-    assert first[1] == second[1] == run_of()
-
-
-def test_processes_with_other_strategies_are_refused(processes: Processes) -> None:
-    for message in all_raised(processes.run(2, of_its_own_strategy), InputError):
-        assert "run" in message
-
-
-def of_its_own_strategy(rank: int) -> None:
-    fit(make_network(), CROSS_ENTROPY, make_data(), run_of(noise={"kind": "banded_toeplitz", "coefficients": [1.0, 0.5 + 0.1 * rank]}))
 
 
 def in_shards(rank: int, run: Run, secure: bool) -> tuple[list[Tensor], list[Tensor]]:
@@ -114,39 +98,24 @@ def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, 
     assert across == pytest.approx(np.zeros((4, 4)), abs=6 / np.sqrt(least))
 
 
-def kept(rank: int, run: Run, folder: str, stop: int | None, how: str | None = None) -> Any:
+def kept(rank: int, run: Run, folder: str, stop: int | None, how: str) -> Any:
     """`fit` with checkpoints after each step; it is killed in step `stop`, after its noise."""
 
     def progress(step: int, steps: int) -> None:
         if step == stop:
             raise Killed
 
-    model = make_network() if how is None else sharded(network(), how)
+    model = sharded(network(), how)
     try:
         fit(model, CROSS_ENTROPY, make_data(), run, seed=5, checkpoints=Checkpoints(folder=folder, every=1), progress=progress)
     except Killed:
         return "killed"
-    return flat(model) if how is None else everything(model)
+    return everything(model)
 
 
 @pytest.mark.nightly(by_day="test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step")
-def test_processes_go_on_from_the_noise_that_process_0_kept(processes: Processes, tmp_path: Path) -> None:
-    run = run_of()
-    whole = processes.run(2, kept, run, str(tmp_path / "whole"), None)
-    assert processes.run(2, kept, run, str(tmp_path / "kept"), 5)[0] == "killed"
-    lossy = processes.run(2, kept, run, str(tmp_path / "kept"), None)
-    assert torch.equal(lossy[0], lossy[1])
-    assert not torch.equal(lossy[0], whole[0])  # step 5 was released, and lost
-    assert processes.run(2, kept, run, str(tmp_path / "other"), 5)[0] == "killed"
-    journal = tmp_path / "other" / "journal"
-    journal.write_text(journal.read_text().replace("step 5\n", ""))  # as if it had been killed before
-    again = processes.run(2, kept, run, str(tmp_path / "other"), None)
-    assert torch.equal(again[0], whole[0])
-
-
-@pytest.mark.nightly(by_day="test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step")
-@pytest.mark.parametrize("how", ["all", "some"])
-def test_processes_go_on_from_the_noise_of_their_own_shards(processes: Processes, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["all", "some", "whole"])
+def test_processes_go_on_from_the_noise_that_they_kept(processes: Processes, tmp_path: Path, how: str) -> None:
     """Bit for bit where no step was lost."""
     run = run_of()
     whole = processes.run(2, kept, run, str(tmp_path / "whole"), None, how)
@@ -156,6 +125,8 @@ def test_processes_go_on_from_the_noise_of_their_own_shards(processes: Processes
     again = processes.run(2, kept, run, str(tmp_path / "kept"), None, how)
     assert torch.equal(again[0], again[1])
     assert torch.equal(again[0], whole[0])
+    assert processes.run(2, kept, run, str(tmp_path / "lossy"), 5, how)[0] == "killed"
+    assert not torch.equal(processes.run(2, kept, run, str(tmp_path / "lossy"), None, how)[0], whole[0])  # step 5 was released, and lost
 
 
 def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list[tuple[Tensor, Tensor]]:

@@ -19,7 +19,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.errors import InputError
-from lethe.run.noise import LowerTriangular
+from lethe.run.noise import LowerTriangular, lower_triangular
 from lethe.run.run import Run
 from lethe.train import Checkpoints
 from lethe.train.network import NetworkNoise
@@ -179,20 +179,14 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
     run, spy = run_of("matrix", tmp_path), Spy()
     spy.kill(6, before=True)
     assert trained(tmp_path / "kept", run, spy) is None
-    others = [
-        run.uncorrelated,
-        run_of("banded", tmp_path),
-        run.replace(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy")),
-    ]
-    for other in others:
+    tree = run.replace(noise=LowerTriangular.saved(binary_tree(STEPS), tmp_path / "tree.npy"))
+    for other in (run.uncorrelated, run_of("banded", tmp_path), tree):
         with pytest.raises(InputError, match="run: the checkpoint is not of run"):
             trained(tmp_path / "kept", other)
         with pytest.raises(InputError, match="run: the checkpoint is not of run"):
             Loop(other, checkpoints=tmp_path / "kept")
     document = run.to_document()
     (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
-    from lethe.run.noise import lower_triangular
-
     lower_triangular._read.cache_clear()  # another process
     with pytest.raises(InputError, match="has the hash"):
         Run(**document)
@@ -214,15 +208,15 @@ class TwoLayers(nn.Module):
 @pytest.mark.slow
 def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_order(tmp_path: Path) -> None:
     """They would take back one another's noise: C w would be no fresh draw any more."""
-    for name, run in (("correlated", run_of("banded", tmp_path)), ("independent", run_of("banded", tmp_path).uncorrelated)):
+    correlated, other = run_of("banded", tmp_path), TwoLayers("b", "a")
+    for name, run in (("correlated", correlated), ("independent", correlated.uncorrelated)):
         spy = Spy()
         spy.kill(6, before=True)
-        assert trained(tmp_path / name, run, spy, model=TwoLayers("a", "b"), optimizer=None) is None
-    other = TwoLayers("b", "a")
+        assert trained(tmp_path / name, run, spy, model=TwoLayers("a", "b")) is None
     with pytest.raises(InputError, match=r"b\.weight comes where a\.weight came"):
-        trained(tmp_path / "correlated", run_of("banded", tmp_path), model=other, optimizer=None)
-    assert trained(tmp_path / "correlated", run_of("banded", tmp_path), model=TwoLayers("a", "b"), optimizer=None) is not None
-    assert trained(tmp_path / "independent", run_of("banded", tmp_path).uncorrelated, model=other, optimizer=None) is not None
+        trained(tmp_path / "correlated", correlated, model=other)
+    assert trained(tmp_path / "correlated", correlated, model=TwoLayers("a", "b")) is not None
+    assert trained(tmp_path / "independent", correlated.uncorrelated, model=other) is not None
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers, ending_together
-from lethe.train.network import NetworkNoise, SecureNoise
-from lethe.train.network.noise.shared import SharedNoise, is_secure
+from lethe.train.network import NetworkNoise
+from lethe.train.network.noise.shared import SharedNoise
 from lethe.train.network.noise.sources import Sources, shared_sources
 
 
@@ -109,13 +109,6 @@ def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.
     assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
 
 
-def test_which_noise_is_secure() -> None:
-    assert is_secure(SecureNoise())
-    assert is_secure(SharedNoise(SecureNoise(), Workers()))
-    assert not is_secure(NetworkNoise(np.random.default_rng(0)))
-    assert not is_secure(SharedNoise(NetworkNoise(np.random.default_rng(0)), Workers()))
-
-
 @pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])
 def test_another_process_is_elsewhere(monkeypatch: pytest.MonkeyPatch, said: tuple[float, float], what: str) -> None:
     Group(monkeypatch, [said])
@@ -193,10 +186,3 @@ def test_data_parallel_is_refused_in_one_process_too(path: str) -> None:
     parallel = nn.DataParallel(make_network())
     with pytest.raises(InputError, match=f"{path}: wrapped in DataParallel"):
         fit(parallel if path == "model" else nn.Sequential(parallel), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
-
-
-def test_a_class_of_the_same_name_is_no_wrapper() -> None:
-    class DataParallel(nn.Sequential):
-        pass
-
-    fit(DataParallel(make_network()), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0, steps=1))

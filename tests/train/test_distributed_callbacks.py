@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes
+from shared_work import in_a_loop
 
 from lethe.errors import LetheError
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, StepEnd, TrainingCallback, TrainingEnd, fit
+from lethe.train import StepEnd, TrainingCallback, TrainingEnd, fit
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
@@ -45,19 +47,8 @@ def heard_in_fit(rank: int, fail_at: int | None = None) -> tuple[list[StepEnd], 
 
 
 def heard_in_a_loop(rank: int) -> tuple[list[StepEnd], int]:
-    import torch
-
-    heard, model = Heard(), make_network()
-    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0), seed=5, callbacks=heard)
-    sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(
-        module=model, optimizer=sgd, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data()
-    )
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    engine.record()
+    heard = Heard()
+    in_a_loop(rank, "whole", make_network_run(noise_multiplier=1.0), torch.optim.SGD, {"seed": 5, "callbacks": heard})
     return heard.steps, heard.ends
 
 

@@ -75,31 +75,6 @@ def bad_argument(rank: int) -> Tensor:
     return plain_fit(rank, physical_size=0 if rank else 2)
 
 
-def bad_data(rank: int) -> Tensor:
-    return plain_fit(rank, data="nothing.npy" if rank else make_data())
-
-
-class Drops:
-    """A data set that loses its records in one process, after those of the fingerprint were read."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.read = rank, 0
-
-    def __len__(self) -> int:
-        return 23
-
-    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        self.read += 1
-        if self.rank == 1 and self.read > 60:
-            raise OSError("the disk is gone")
-        features, targets = make_data()
-        return features[place], targets[place]
-
-
-def failing_data(rank: int) -> Tensor:
-    return plain_fit(rank, data=Drops(rank), run=make_network_run("shuffled", noise_multiplier=1.0, steps=40))
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("train", "error", "what"),
@@ -108,8 +83,6 @@ def failing_data(rank: int) -> Tensor:
         (failing_check, InputError, "depends on the other records"),
         (failing_callback, ZeroDivisionError, "after the last step"),
         (bad_argument, InputError, "physical_size"),
-        (bad_data, InputError, "nothing.npy"),
-        (failing_data, OSError, "disk"),
     ],
 )
 def test_an_error_in_one_process_ends_both(processes: Processes, train: Any, error: type[Exception], what: str) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+import torch
+from networks import make_network_run
 from processes import Processes, plain_fit
+from shared_work import in_a_loop
 from torch import Tensor
 
 pytest.importorskip("sqlalchemy")
 
 from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger import Budget, Ledger, Spending, spending
-from lethe.train import PrivacyEngine
 from lethe.train.distributed.collectives import StoppedElsewhere
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
@@ -44,29 +45,9 @@ def fitted_within(rank: int, place: str) -> Tensor:
         return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0))
 
 
-def in_a_loop(rank: int, place: str) -> None:
-    import torch
-
-    model, run = make_network(), make_network_run("shuffled", noise_multiplier=40.0)
-    engine = PrivacyEngine(run, ledger=Spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8))
-    sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(
-        module=model, optimizer=sgd, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data()
-    )
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    engine.record()
-
-
-def breaks_off(rank: int, place: str) -> Tensor:
-    def progress(step: int, steps: int) -> None:
-        if rank == 1 and step == 2:
-            raise ValueError("enough")
-
-    ledger = Spending(Ledger.open(place), "patients", slack=1e-8)
-    return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=40.0), ledger=ledger, progress=progress)
+def looped(rank: int, place: str) -> None:
+    ledger = Spending(Ledger.open(place), "patients", by=f"process {rank}", slack=1e-8)
+    in_a_loop(rank, "whole", make_network_run("shuffled", noise_multiplier=40.0), torch.optim.SGD, {"ledger": ledger})
 
 
 def goes_on(rank: int, place: str, folder: str, stop: int) -> Tensor:
@@ -86,7 +67,7 @@ def test_the_same_call_again_goes_on_under_its_own_reservation(processes: Proces
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("train", [fitted_within, in_a_loop])
+@pytest.mark.parametrize("train", [fitted_within, looped])
 def test_one_reservation_and_one_settlement(processes: Processes, place: str, train: object) -> None:
     assert not any(isinstance(result, Exception) for result in processes.run(2, train, place))
     assert states(place) == ["settled"]
@@ -115,10 +96,3 @@ def test_a_ledger_that_process_0_does_not_have_is_refused_by_all(processes: Proc
     assert isinstance(second, InputError)
     assert "process 0, which reserves for all, was not" in str(second)
     assert states(place) == []
-
-
-def test_an_error_elsewhere_leaves_the_reservation_counted(processes: Processes, place: str) -> None:
-    first, second = processes.run(2, breaks_off, place)
-    assert isinstance(first, StoppedElsewhere)
-    assert isinstance(second, ValueError)
-    assert states(place) == ["started"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,89 +19,63 @@ from lethe.train.distributed.workers import Workers
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 
-def other_model(rank: int) -> Tensor:
-    model: Any = make_network()
-    with torch.no_grad():
-        model[3].bias[1] += 1e-15 * rank
-    return plain_fit(rank, model=model)
-
-
-def other_frozen(rank: int) -> Tensor:
+def network_with(change: Callable[[Any], object]) -> nn.Module:
     model = make_network()
-    model[0].bias.requires_grad_(False)
     with torch.no_grad():
-        model[0].bias += rank
-    return plain_fit(rank, model=model)
+        change(model)
+    return model
 
 
-def other_shape(rank: int) -> Tensor:
-    return plain_fit(rank, model=nn.Sequential(nn.Linear(4, 5 + rank), nn.Linear(5 + rank, 3)).double())
-
-
-def other_mode(rank: int) -> Tensor:
-    return plain_fit(rank, model=make_network().train(rank == 0))
-
-
-def other_run(rank: int) -> Tensor:
-    return plain_fit(rank, run=make_network_run("shuffled", noise_multiplier=1.0 + rank))
-
-
-def other_length(rank: int) -> Tensor:
-    rows = 23 - rank
-    return plain_fit(
-        rank,
-        data=tuple(part[:rows] for part in make_data()),
-        run=make_network_run("shuffled", noise_multiplier=1.0, records=rows, batches={"design": "shuffled", "size": 5}),
-    )
-
-
-def other_contents(rank: int) -> Tensor:
-    return plain_fit(rank, data=make_data(seed=rank))
-
-
-def other_physical_size(rank: int) -> Tensor:
-    return plain_fit(rank, physical_size=4 + rank)
-
-
-def other_groups(rank: int) -> Tensor:
-    groups = [Group(parameters=("0.*",), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2 + rank / 10)]
-    return plain_fit(rank, clip_groups=groups)
-
-
-def other_isolation(rank: int) -> Tensor:
-    return plain_fit(rank, isolation="checked" if rank else "enforced")
-
-
-def other_optimizer(rank: int) -> Tensor:
+def stepped(rank: int) -> dict[str, Any]:
     model = make_network()
-    return plain_fit(rank, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.1 * (1 + rank)))
+    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.1 * (1 + rank))}
 
 
-def other_secure(rank: int) -> Tensor:
-    return plain_fit(rank, secure=rank == 0)
+def shorter(rank: int) -> dict[str, Any]:
+    run = make_network_run("shuffled", noise_multiplier=1.0, records=23 - rank, batches={"design": "shuffled", "size": 5})
+    return {"data": tuple(part[: 23 - rank] for part in make_data()), "run": run}
+
+
+def clipped(rank: int) -> dict[str, Any]:
+    return {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2 + rank / 10)]}
+
+
+def correlated(rank: int) -> dict[str, Any]:
+    noise = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5 + 0.1 * rank]}
+    return {"run": make_network_run("cyclic", noise_multiplier=1.0, noise=noise)}
+
+
+def of_users(rank: int) -> dict[str, Any]:
+    run = make_network_run(noise_multiplier=1.0, unit="user", records=8, batches={"design": "poisson", "size": 3})
+    return {"run": run, "users": [(place + rank * (place == 20)) // 3 for place in range(23)]}
+
+
+OTHER: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
+    "weights": (lambda rank: {"model": network_with(lambda model: model[3].bias[1].add_(1e-15 * rank))}, "model: not the same"),
+    "frozen": (lambda rank: {"model": network_with(lambda model: model[0].bias.requires_grad_(False).add_(rank))}, "model: not the same"),
+    "mode": (lambda rank: {"model": make_network().train(rank == 0)}, "model: not the same"),
+    "noise": (lambda rank: {"run": make_network_run("shuffled", noise_multiplier=1.0 + rank)}, "run: not the same"),
+    "strategy": (correlated, "run: not the same"),
+    "length": (shorter, "run: not the same"),
+    "contents": (lambda rank: {"data": make_data(seed=rank)}, "contents of some records"),
+    "users": (of_users, "users: not the same"),
+    "size": (lambda rank: {"physical_size": 4 + rank}, "physical_size: not the same in all processes: 4 in process 0, 5 in process 1"),
+    "groups": (clipped, "run: not the same"),
+    "isolation": (lambda rank: {"isolation": "checked" if rank else "enforced"}, "isolation: not the same"),
+    "optimizer": (stepped, "optimizer: not the same"),
+    "secure": (lambda rank: {"secure": rank == 0}, "secure: not the same"),
+}
+
+
+def begin(rank: int, what: str) -> Tensor:
+    return plain_fit(rank, **OTHER[what][0](rank))
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("begin", "what"),
-    [
-        (other_model, "model: not the same"),
-        (other_frozen, "model: not the same"),
-        (other_shape, "model: not the same"),
-        (other_mode, "model: not the same"),
-        (other_run, "run: not the same"),
-        (other_length, "run: not the same"),
-        (other_contents, "contents of some records"),
-        (other_physical_size, "physical_size: not the same in all processes: 4 in process 0, 5 in process 1"),
-        (other_groups, "run: not the same"),
-        (other_isolation, "isolation: not the same"),
-        (other_optimizer, "optimizer: not the same"),
-        (other_secure, "secure: not the same"),
-    ],
-)
-def test_processes_that_begin_differently_are_all_told_so(processes: Processes, begin: Any, what: str) -> None:
-    for message in all_raised(processes.run(2, begin), InputError):
-        assert what in message
+@pytest.mark.parametrize("what", OTHER)
+def test_processes_that_begin_differently_are_all_told_so(processes: Processes, what: str) -> None:
+    for message in all_raised(processes.run(2, begin, what), InputError):
+        assert OTHER[what][1] in message
 
 
 def other_group(rank: int, begun: bool) -> None:

@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 from helpers import as_planned
-from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
 from processes import Processes
 from scipy import stats
+from shared_deaths import Killed, kept
+from shared_work import Told, in_a_loop, network, trained
 from torch import Tensor, nn
 
-import lethe
 from lethe.run.run import Run
-from lethe.train import Group, PrivacyEngine, fit
-from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.core.generators import seeded_generators
-from lethe.train.core.samplers import draw_batches
+from lethe.train import Group, fit
 from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
@@ -34,34 +32,9 @@ def quick() -> Iterator[None]:
         yield
 
 
-def trained(rank: int, run: Run, dtype: torch.dtype, make: Any, options: dict[str, Any]) -> tuple[Tensor, Run]:
-    """`fit` in this process; `make` is an optimiser's class."""
-    model = make_network(dtype)
-    optimizer = None if make is None else make(model.parameters(), lr=0.5)
-    result = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **options)
-    return flat(model), result.run
-
-
-def in_a_loop(rank: int, run: Run, make: Any, options: dict[str, Any]) -> tuple[Tensor, Run]:
-    """The same in a loop of one's own."""
-    model = make_network()
-    engine = PrivacyEngine(run, **options)
-    model, optimizer, loader = engine.make_private(
-        module=model,
-        optimizer=make(model.parameters(), lr=0.5),
-        losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]),
-        data=make_data(),
-    )
-    for batch in loader:
-        engine.backward(batch)
-        optimizer.step()
-        optimizer.zero_grad()
-    return flat(model), engine.recorded_run()
-
-
-def refuse_difference(together: list[Any], alone: tuple[Tensor, Run], tolerance: float = 1e-12) -> None:
+def refuse_difference(together: list[Any], alone: Told, tolerance: float = 1e-12) -> None:
     """All processes end at the same numbers, bit for bit, and at those of one process up to rounding."""
-    parameters, run = alone
+    parameters, run, _ = alone
     for result in together:
         assert isinstance(result, tuple), result
         assert torch.equal(result[0], together[0][0])
@@ -115,31 +88,9 @@ def test_processes_together_take_the_steps_of_one(
 ) -> None:
     run = make_network_run(design, **{"noise_multiplier": 1.0, **changes})
     options = {"seed": SEED, **options}
-    alone = trained(0, run, torch.float64, make, options)
-    refuse_difference(processes.run(world, trained, run, torch.float64, make, options), alone)
+    alone = trained(0, "whole", run, make, options)
+    refuse_difference(processes.run(world, trained, "whole", run, make, options), alone)
     assert alone[1].noise_stds.tolist() == run.noise_stds.tolist()
-
-
-def with_other_ids(rank: int, run: Run) -> None:
-    fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS if rank == 0 else [0, *IDS[1:-1], 8])
-
-
-def test_processes_with_other_users_are_refused(processes: Processes) -> None:
-    for found in processes.run(2, with_other_ids, make_network_run(**USERS)):
-        assert isinstance(found, lethe.InputError)
-        assert "users: not the same in all processes" in str(found)
-
-
-def test_the_small_batches_of_these_tests_leave_processes_without_records(processes: Processes) -> None:
-    run = make_network_run(batches={"design": "poisson", "size": 1}, steps=15)
-    sizes = processes.run(1, drawn_sizes, run)[0]
-    assert {0, 1} <= set(sizes)
-    assert max(sizes) >= 2
-
-
-def drawn_sizes(rank: int, run: Run) -> list[int]:
-    batches, _ = seeded_generators(SEED, (torch.device("cpu"), torch.device("cpu")))
-    return [len(batch) for batch in draw_batches(run, batches) if isinstance(batch, Tensor)]
 
 
 @pytest.mark.sampled(2)
@@ -148,45 +99,37 @@ def test_it_is_the_recursion_by_hand(processes: Processes, physical_size: int | 
     """An oracle that shares nothing with the engine: a record dropped, or clipped in parts, would show."""
     run = make_network_run("without_replacement", noise_multiplier=0.0)
     options = {"batch_generator": torch.Generator().manual_seed(3).get_state(), "physical_size": physical_size}
-    expected = by_hand(make_network(), make_data(), run, torch.Generator().manual_seed(3))
-    for got, recorded in processes.run(3, trained_from_state, run, options):
+    expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
+    for got, recorded, _ in processes.run(3, trained_from_state, run, options):
         assert float((got - expected).abs().max()) < 1e-9
         assert as_planned(recorded) == run
 
 
-def trained_from_state(rank: int, run: Run, options: dict[str, Any]) -> tuple[Tensor, Run]:
+def trained_from_state(rank: int, run: Run, options: dict[str, Any]) -> Told:
     """Every process has a generator of its own; process 0's state counts."""
     generator = torch.Generator().manual_seed(100 + rank)
     if rank == 0:
         generator.set_state(options["batch_generator"])
-    return trained(rank, run, torch.float64, None, {**options, "batch_generator": generator})
+    return trained(rank, "whole", run, None, {**options, "batch_generator": generator})
 
 
 @pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
-def test_single_precision_agrees_to_its_rounding(processes: Processes) -> None:
-    run = make_network_run(noise_multiplier=1.0)
-    alone = trained(0, run, torch.float32, None, {"seed": 5})
-    refuse_difference(processes.run(2, trained, run, torch.float32, None, {"seed": 5}), alone, tolerance=1e-6)
-
-
-@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
-@pytest.mark.parametrize(("design", "physical_size"), [("poisson", None), ("poisson", 2), ("shuffled", 2)])
-@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize(("design", "physical_size", "make"), [("poisson", 2, torch.optim.SGD), ("shuffled", 2, torch.optim.Adam)])
 def test_a_loop_of_one_s_own_is_the_same(processes: Processes, design: str, physical_size: int | None, make: Callable[..., Any]) -> None:
     changes = {"batches": {"design": "poisson", "size": 2}} if design == "poisson" else {}
     run = make_network_run(design, noise_multiplier=1.0, **changes)
     options = {"seed": SEED, "physical_size": physical_size}
-    alone = in_a_loop(0, run, make, options)
-    refuse_difference(processes.run(2, in_a_loop, run, make, options), alone)
-    refuse_difference([alone], trained(0, run, torch.float64, make, options))
+    alone = in_a_loop(0, "whole", run, make, options)
+    refuse_difference(processes.run(2, in_a_loop, "whole", run, make, options), alone)
+    refuse_difference([alone], trained(0, "whole", run, make, options))
 
 
-@pytest.mark.parametrize("run", [make_network_run(noise_multiplier=[1.0, 0.0, 2.0], steps=3)])
-def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes, run: Run) -> None:
+def test_secure_noise_and_fresh_entropy_are_the_same_in_all(processes: Processes) -> None:
+    run = make_network_run(noise_multiplier=[1.0, 0.0, 2.0], steps=3)
     for secure in (True, False):
-        results = processes.run(2, trained, run, torch.float64, None, {"secure": secure})
+        results = processes.run(2, trained, "whole", run, None, {"secure": secure})
         assert all(torch.equal(result[0], results[0][0]) for result in results)
-        again = processes.run(2, trained, run, torch.float64, None, {"secure": secure})
+        again = processes.run(2, trained, "whole", run, None, {"secure": secure})
         assert not torch.equal(again[0][0], results[0][0])
         assert all(result[1] == run for result in results)
 
@@ -216,59 +159,17 @@ def test_noise_is_added_once(processes: Processes, release: str, make: Any, secu
     assert high / weights[0].numel() < 1.03
 
 
-def moved_by(rank: int, run: Run, scale: float, options: dict[str, Any]) -> Tensor:
-    features, targets = make_data()
-    features[7] = scale * torch.tensor([1.0, -2.0, 0.5, 3.0])
-    model = make_network()
-    fit(model, CROSS_ENTROPY, (features, targets), run, **options)
-    return flat(model)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("physical_size", [None, 3])
-def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: Processes, physical_size: int | None) -> None:
-    run = make_network_run("full", steps=1, step_size=2.0)
-    loud, absent = (processes.run(3, moved_by, run, scale, {"physical_size": physical_size})[0] for scale in (1e9, float("nan")))
-    bound = float(run.sensitivities[0])
-    assert bound * 0.5 <= float((loud - absent).norm()) <= bound * (1 + 1e-12)
-
-
-@pytest.mark.nightly(by_day="test_processes_together_take_the_steps_of_one")
-def test_the_certificate_is_that_of_one_process(processes: Processes) -> None:
-    run = make_network_run(noise_multiplier=1.0)
-    recorded = processes.run(2, trained, run, torch.float64, None, {})[1][1]
-    assert lethe.certify(recorded, delta=1e-5).epsilon == lethe.certify(run, delta=1e-5).epsilon
-
-
-class Killed(Exception):
-    """What ends a training in the middle."""
-
-
-def kept(rank: int, run: Run, folder: str, stop: int | None) -> tuple[Tensor, Run]:
-    """`fit` with checkpoints, ended in all processes after step `stop`."""
-
-    def progress(step: int, steps: int) -> None:
-        if step == stop:
-            raise Killed
-
-    options = {"checkpoints": Checkpoints(folder=folder, every=2), "progress": progress}
-    generator = torch.Generator().manual_seed(3)
-    make = torch.optim.SGD if run.release == "all" else None
-    return trained(rank, run, torch.float64, make, {**options, "batch_generator": generator})
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("release", "noise_multiplier"), [("last", 0.0), ("all", 1.0)])
 def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_path: Path, release: str, noise_multiplier: float) -> None:
     run = make_network_run("shuffled", release=release, noise_multiplier=noise_multiplier)
-    folder = os.fspath(tmp_path / "kept")
-    for stopped in processes.run(2, kept, run, folder, 5):
-        assert isinstance(stopped, Killed)
-    results = processes.run(2, kept, run, folder, None)
+    given = (run, os.fspath(tmp_path / "kept")), ("raise", torch.optim.SGD if release == "all" else None, "whole")
+    assert all(isinstance(one, Killed) for one in processes.run(2, kept, *given[0], 5, *given[1]))
+    results = processes.run(2, kept, *given[0], None, *given[1])
     assert torch.equal(results[0][0], results[1][0])
-    assert all(recorded.seeded and as_planned(recorded) == run for _, recorded in results)
+    assert all(recorded.seeded and as_planned(recorded) == run for _, recorded, _ in results)
     if release == "last":  # the steps after the checkpoint are taken again
-        expected = by_hand(make_network(), make_data(), run, torch.Generator().manual_seed(3))
+        expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
         assert float((results[0][0] - expected).abs().max()) < 1e-9
 
 

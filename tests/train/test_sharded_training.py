@@ -13,12 +13,11 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from how_many import by_night
-from networks import CLASSES, CROSS_ENTROPY, by_hand, make_data, make_network_run, one_thread
+from networks import CLASSES, CROSS_ENTROPY, make_network_run, one_thread
 from processes import Processes, all_raised, received
 from scipy import stats
 from shared_deaths import Killed, journaled, kept, root_dies
 from shared_work import (
-    by_name,
     collected,
     in_a_loop,
     loudest,
@@ -61,8 +60,6 @@ def quick() -> Iterator[None]:
         (trained, "frozen", 2, "poisson", SMALL, torch.optim.SGD, {}),
         (trained, "some", 3, "poisson", SMALL, None, {}),
         (trained, "all", 2, "poisson", USERS, None, {"users": OWNERS, "records_per_user": 3}),
-        (by_name, "all", 2, "poisson", LARGE, torch.optim.Adam, {"physical_size": 2}),
-        (by_name, "some", 2, "poisson", USERS, None, {"users": OWNERS, "records_per_user": 3}),
         (trained, "columns", 2, "shuffled", {}, torch.optim.SGD, {}),
         (trained, "some", 2, "cyclic", {}, None, {}),
         (in_a_loop, "all", 2, "poisson", {}, torch.optim.Adam, {"physical_size": 2}),
@@ -170,9 +167,11 @@ def test_the_shards_noises_together_are_one_gaussian(processes: Processes, make:
         assert abs(float(torch.corrcoef(pair)[0, 1])) < 6 / np.sqrt(pair.shape[1])
 
 
-def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: Processes) -> None:
-    run = make_network_run("full", steps=1, step_size=2.0)
-    loud, absent = (processes.run(3, moved_by, run, scale, {})[0] for scale in (1e9, float("nan")))
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("how", "physical_size"), [("all", None), ("whole", 3)])
+def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: Processes, how: str, physical_size: int | None) -> None:
+    run, options = make_network_run("full", steps=1, step_size=2.0), {"physical_size": physical_size}
+    loud, absent = (processes.run(3, moved_by, how, run, scale, options)[0] for scale in (1e9, float("nan")))
     bound = float(run.sensitivities[0])
     assert bound * 0.5 <= float((loud - absent).norm()) <= bound * (1 + 1e-12)
 
@@ -229,31 +228,18 @@ def never_begun(journal: Path, step: int) -> None:
 
 
 def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Processes, tmp_path: Path) -> None:
-    """Ended right after a checkpoint, no step is lost: the result is that of no interruption."""
-    run, folder = make_network_run("shuffled", step_size=0.1), os.fspath(tmp_path / "kept")
-    for stopped in processes.run(3, kept, run, folder, 5, "raise", torch.optim.SGD):
+    """Ended right after a checkpoint, no step is lost: the result is that of no interruption, with Adam's averages."""
+    run, folder = make_network_run("shuffled"), os.fspath(tmp_path / "kept")
+    whole, _, _ = processes.run(2, kept, run, os.fspath(tmp_path / "whole"), None)[0]
+    for stopped in processes.run(3, kept, run, folder, 5):
         assert isinstance(stopped, Killed), stopped
     assert sorted(os.listdir(folder)) == ["checkpoint.pt", "journal"]
     never_begun(tmp_path / "kept" / "journal", 5)
-    results = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
-    expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
-    assert all(float((one[0] - expected).abs().max()) < 1e-9 for one in results)
+    assert all(float((one[0] - whole).abs().max()) < 1e-9 for one in processes.run(2, kept, run, folder, None))
     spoil(tmp_path / "kept")
-    again = processes.run(2, kept, run, folder, None, "", torch.optim.SGD)
+    again = processes.run(2, kept, run, folder, None)
     assert "damaged" in str(again[0])
     assert all(isinstance(one, LetheError) for one in again), again
-
-
-@pytest.mark.nightly(by_day="test_another_number_of_processes_goes_on_from_a_checkpoint")
-def test_optimiser_states_go_on_in_shards(processes: Processes, tmp_path: Path) -> None:
-    """A tenth of a noise of 0 loses no steps where the kill comes right after a checkpoint: Adam's averages are as without it."""
-    run = make_network_run("shuffled")
-    whole, _, _ = processes.run(2, kept, run, os.fspath(tmp_path / "whole"), None)[0]
-    folder = os.fspath(tmp_path / "kept")
-    assert all(isinstance(one, Killed) for one in processes.run(3, kept, run, folder, 5))
-    never_begun(tmp_path / "kept" / "journal", 5)
-    for one in processes.run(2, kept, run, folder, None):
-        assert float((one[0] - whole).abs().max()) < 1e-9
 
 
 @pytest.mark.nightly(by_day="test_nobody_draws_noise_of_a_step_that_is_not_written_down")
@@ -304,15 +290,6 @@ def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
     NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
     assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
     assert asked[0] > 1.003 * 0.4
-
-
-def test_nothing_of_this_is_in_a_tensor_of_another_kind() -> None:
-    from lethe.train.core.tensors import as_part_of, is_shard, local, whole
-
-    tensor = torch.arange(3.0)
-    assert not is_shard(tensor)
-    assert local(tensor) is whole(tensor) is as_part_of(tensor, tensor) is tensor
-    assert isinstance(tensor, Tensor)
 
 
 class Tagger(nn.Module):
