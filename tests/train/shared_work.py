@@ -197,67 +197,48 @@ def wrong(rank: int, what: str) -> Any:
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
     from torch.distributed.tensor import distribute_module
 
-    mesh, model, options = init_device_mesh("cpu", (2,)), network(), dict[str, Any]()
-    run = make_network_run("shuffled", noise_multiplier=1.0)
-    made: Any = None
-    if what == "hybrid":
-        made = fully_shard(model, mesh=init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard")))
-    elif what == "tensor parallel":
-        made = distribute_module(model, mesh)
-    elif what == "one of two":
-        made = fully_shard(model, mesh=DeviceMesh("cpu", [rank]))
-    elif what == "first version":
-        made = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
-    elif what == "inside":
-        made = nn.Sequential(DistributedDataParallel(model), nn.Tanh())
-    elif what == "subgroup":
-        groups = [dist.new_group([0]), dist.new_group([1])]
-        made = DistributedDataParallel(model, process_group=groups[rank])
-    elif what == "policy":
-        made, options = fully_shard(model, mesh=mesh), {"noise_policy": lambda observed: 4.0}
-        run = make_network_run("shuffled", noise_multiplier=None, noise_budget=2.0)
-    elif what == "regulariser":
-        made = fully_shard(model, mesh=mesh)
-        run = make_network_run("shuffled", noise_multiplier=1.0, regulariser={"kind": "ridge", "strength": 0.1})
-    elif what == "last":
-        made, run = fully_shard(model, mesh=mesh), make_network_run("shuffled", noise_multiplier=1.0, release="last")
-    elif what == "average kept":
-        made, options = fully_shard(model, mesh=mesh), {"ema": 0.9, "checkpoints": "never made"}
-    elif what == "same noise":
-        made, options = fully_shard(model, mesh=mesh), {"noise_generator": torch.Generator().manual_seed(3)}
-    elif what == "written":
-        made, calls = fully_shard(model, mesh=mesh), list[int]()
+    mesh, model = init_device_mesh("cpu", (2,)), network()
+    makers: dict[str, Callable[[], Any]] = {
+        "hybrid": lambda: fully_shard(model, mesh=init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))),
+        "tensor parallel": lambda: distribute_module(model, mesh),
+        "one of two": lambda: fully_shard(model, mesh=DeviceMesh("cpu", [rank])),
+        "first version": lambda: FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True),
+        "inside": lambda: nn.Sequential(DistributedDataParallel(model), nn.Tanh()),
+        "subgroup": lambda: DistributedDataParallel(model, process_group=[dist.new_group([0]), dist.new_group([1])][rank]),
+    }
+    changes: dict[str, dict[str, Any]] = {
+        "policy": {"noise_multiplier": None, "noise_budget": 2.0},
+        "regulariser": {"regulariser": {"kind": "ridge", "strength": 0.1}},
+        "last": {"release": "last"},
+    }
+    options: dict[str, dict[str, Any]] = {
+        "policy": {"noise_policy": lambda observed: 4.0},
+        "average kept": {"ema": 0.9, "checkpoints": "never made"},
+        "same noise": {"noise_generator": torch.Generator().manual_seed(3)},
+    }
+    made = makers.get(what, lambda: fully_shard(model, mesh=mesh))()
+    run = make_network_run("shuffled", **{"noise_multiplier": 1.0, **changes.get(what, {})})
+    return fit(made, CROSS_ENTROPY, make_data(), run, **options.get(what, {}))
 
-        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            calls.append(1)
-            if len(calls) >= 60:  # through .data, which no version tells of; batch 64 is looked at
-                next(iter(made.parameters())).data.view(-1)[0] += 1e-9
-            return CROSS_ENTROPY(outputs, targets)
 
-        return fit(made, loss, make_data(), make_network_run("shuffled", noise_multiplier=1.0, steps=90))
-    elif what == "shard written":
-        made = fully_shard(model, mesh=mesh)
+def written(rank: int, what: str) -> None:
+    """Somebody writes into the parameters, or their gradients, while the model is whole; or into a shard between two steps."""
+    model, done, run = sharded(network()), [0], make_network_run("shuffled", noise_multiplier=1.0)
 
-        def progress(step: int, steps: int) -> None:
-            if step == 3 and rank == 1:
-                with torch.no_grad():
-                    local(next(iter(made.parameters()))).view(-1)[0] += 1.0
+    def progress(step: int, steps: int) -> None:
+        done[0] = step
+        if what == "shard" and step == 3 and rank == 1:
+            with torch.no_grad():
+                local(next(model.parameters())).view(-1)[0] += 1.0
 
-        options = {"progress": progress}
-    elif what == "backward":
-        made = fully_shard(model, mesh=mesh)
-        engine = PrivacyEngine(run)
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if what == "whole" and done[0] >= 5:  # through .data, which no version tells of; the eighth batch is looked at
+            next(model.parameters()).data.view(-1)[0] += 1e-9
+        if what == "gradient":
+            next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
+        return CROSS_ENTROPY(outputs, targets)
 
-        def losses(batch: Any) -> Tensor:
-            next(iter(made.parameters())).grad = torch.ones_like(next(iter(made.parameters())))
-            return CROSS_ENTROPY(made(batch[0]), batch[1])
-
-        own = torch.optim.SGD(made.parameters(), lr=0.5)
-        _, optimizer, loader = engine.make_private(module=made, optimizer=own, losses=losses, data=make_data())
-        for batch in loader:
-            engine.backward(batch)
-            optimizer.step()
-    return fit(made, CROSS_ENTROPY, make_data(), run, **options)
+    fit(model, loss, make_data(), run, progress=progress)
 
 
 def state_of_a_shard(rank: int) -> None:
