@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -168,19 +168,37 @@ def _noted(reduced: list[int], bucket: Any) -> Any:
     return future
 
 
-def of_noise_alone(rank: int, run: Run, make: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """A layer of zeros whose gradient vanishes ends at the sum of the noises: this process's shard, all of it, and what all hold whole."""
-    model = nn.Sequential(nn.Linear(900, 251, bias=False), nn.Linear(251, 7, bias=False)).double()
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
+class Noises(NamedTuple):
+    """The sums of the noises after each step, from 0, in this process's shard and in what all hold whole; at the end of all shards."""
+
+    shard: list[Tensor]
+    whole: list[Tensor]
+    shards: Tensor
+    run: Run
+
+
+def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, Any]) -> Noises:
+    """Layers of zeros whose gradients vanish, the first in shards, or both whole."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    model = nn.Sequential(nn.Linear(900, 251, bias=False), nn.Linear(251, 7, bias=False)).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    if how == "some":
+        fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    places: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def note(step: int, steps: int) -> None:
+        for place, layer in zip(places, model, strict=True):
+            place.append(local(layer.weight.detach()).clone())
+
+    note(0, 0)
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
     data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
-    fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, optimizer=optimizer, isolation="declared", **options)
-    return local(model[0].weight.detach()).clone(), whole(model[0].weight.detach()), model[1].weight.detach()
+    options = {"optimizer": optimizer, "isolation": "declared", "progress": note, **options}
+    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **options)
+    return Noises(*places, whole(model[0].weight.detach()), fitted.run)
 
 
 def moved_by(rank: int, how: str, run: Run, scale: float, options: dict[str, Any]) -> Tensor:

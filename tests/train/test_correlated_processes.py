@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from how_many import by_night
 from interrupted import Killed
 from networks import CROSS_ENTROPY, make_data, make_network_run, one_thread
 from processes import Processes, all_raised
-from shared_work import everything, in_a_loop, network, sharded, trained
+from shared_work import everything, in_a_loop, network, of_noise_alone, sharded, trained
 from test_distributed_training import refuse_difference
-from torch import Tensor, nn
+from torch import Tensor
 
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError
@@ -59,40 +58,20 @@ def test_two_processes_take_the_steps_of_one(processes: Processes, tmp_path: Pat
         assert alone[1].noise == run.noise
 
 
-def in_shards(rank: int, run: Run, secure: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """Of a layer in shards and one that is whole, the noise of every step, in this process."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    model = nn.Sequential(nn.Linear(900, 51, bias=False), nn.Linear(51, 7, bias=False)).double()
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
-    fully_shard(model[0], mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    places: tuple[list[Tensor], list[Tensor]] = ([torch.zeros_like(local(model[0].weight.detach()))], [torch.zeros(7, 51).double()])
-
-    def note(step: int, steps: int) -> None:
-        places[0].append(local(model[0].weight.detach()).clone())
-        places[1].append(model[1].weight.detach().clone())
-
-    data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
-    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, isolation="declared", secure=secure, progress=note)
-    assert fitted.run == run
-    return places
-
-
 @pytest.mark.parametrize("secure", [False, True])
 def test_each_shard_s_noise_has_the_strategy_s_covariance(processes: Processes, secure: bool) -> None:
     """C times what the steps moved is white in each shard and in what is whole, the shards' independent: within 6 deviations."""
     run = run_of(steps=4)
-    told = processes.run(2, in_shards, run, secure)
+    told = processes.run(2, of_noise_alone, "some", run, None, {"secure": secure})
+    assert told[0].run == told[1].run == run
     assert run.noise is not None
     assert run.clip_norm is not None
     white = []
-    for places in (told[0][0], told[1][0], told[0][1]):
+    for places in (told[0].shard, told[1].shard, told[0].whole):
         steps = -np.diff(np.stack([place.reshape(-1).numpy() for place in places]), axis=0) / (0.5 * run.clip_norm / 5)
         white.append(as_matrix(run.noise.strategy(4)) @ steps)
         assert np.cov(white[-1]) == pytest.approx(np.eye(4), abs=6 * np.sqrt(2 / steps.shape[1]))
-    assert all(torch.equal(*pair) for pair in zip(told[0][1], told[1][1], strict=True))  # whole in both: drawn once
+    assert all(torch.equal(*pair) for pair in zip(told[0].whole, told[1].whole, strict=True))  # whole in both: drawn once
     least = min(one.shape[1] for one in white[:2])
     across = white[0][:, :least] @ white[1][:, :least].T / least
     assert across == pytest.approx(np.zeros((4, 4)), abs=6 / np.sqrt(least))

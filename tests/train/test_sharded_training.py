@@ -145,11 +145,11 @@ def test_no_unclipped_gradient_is_ever_exchanged(processes: Processes, how: str)
 @pytest.mark.parametrize(("make", "secure"), [(None, False), (torch.optim.SGD, True)])
 def test_the_shards_noises_together_are_one_gaussian(processes: Processes, make: Any, secure: bool) -> None:
     run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3)
-    told = processes.run(3, of_noise_alone, run, make, {"secure": secure})
-    shards, (first, *others) = [one[0] for one in told], [one[2] for one in told]
+    told = processes.run(3, of_noise_alone, "some", run, make, {"secure": secure})
+    shards, (first, *others) = [one.shard[-1] for one in told], [one.whole[-1] for one in told]
     assert [len(shard) for shard in shards] == [84, 84, 83]  # of 251 rows
     weights = torch.cat(shards)
-    assert all(torch.equal(one[1], weights) for one in told)
+    assert all(torch.equal(one.shards, weights) for one in told)
     assert all(torch.equal(first, other) for other in others)  # whole in all: drawn once
     noise = torch.cat([weights.reshape(-1), first.reshape(-1)]).double()
     variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
