@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from lethe.certificates.weights import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, fit
+from lethe.train import Checkpoints, PrivacyEngine, fit
 from lethe.train.core.tensors import local, whole
 from lethe.train.distributed.placement import Placement
 
@@ -239,9 +239,12 @@ def wrong(rank: int, what: str) -> Any:
     return fit(made, CROSS_ENTROPY, make_data(), run, **options.get(what, {}))
 
 
-def written(rank: int, what: str) -> None:
+def written(rank: int, what: str, folder: str) -> None:
     """Somebody writes into the parameters, or their gradients, while the model is whole; or into a shard between two steps."""
-    model, done, run = sharded(network()), [0], make_network_run("shuffled", noise_multiplier=1.0)
+    model, done, run = sharded(network(), what), [0], make_network_run("shuffled", noise_multiplier=1.0)
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
+    if what == "frozen":
+        optimizer.register_step_post_hook(lambda *_: local(next(model.parameters())).add_(rank))
 
     def progress(step: int, steps: int) -> None:
         done[0] = step
@@ -250,13 +253,13 @@ def written(rank: int, what: str) -> None:
                 local(next(model.parameters())).view(-1)[0] += 1.0
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        if what == "whole" and done[0] >= 5:  # through .data, which no version tells of; the eighth batch is looked at
+        if what == "gathered" and done[0] >= 5:  # through .data, which no version tells of; the eighth batch is looked at
             next(model.parameters()).data.view(-1)[0] += 1e-9
         if what == "gradient":
             next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
         return CROSS_ENTROPY(outputs, targets)
 
-    fit(model, loss, make_data(), run, progress=progress)
+    fit(model, loss, make_data(), run, optimizer=optimizer, progress=progress, checkpoints=Checkpoints(folder=folder, every=2))
 
 
 def state_of_a_shard(rank: int) -> None:

@@ -202,13 +202,14 @@ def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, mes
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("whole", "writes 0.weight|changed by something else than fit's own step, in the forward pass or the loss|keeps what it saw"),
+        ("frozen", "0.weight is frozen, in shards and was moved"),
+        ("gathered", "writes 0.weight|changed by something else than fit's own step, in the forward pass or the loss|keeps what it saw"),
         ("shard", "0.weight .*was changed by something else"),
         ("gradient", "was written to .grad while the model was whole"),
     ],
 )
-def test_what_somebody_writes_is_found(processes: Processes, what: str, message: str) -> None:
-    said = processes.run(2, written, what)
+def test_what_somebody_writes_is_found(processes: Processes, tmp_path: Path, what: str, message: str) -> None:
+    said = processes.run(2, written, what, os.fspath(tmp_path))
     assert any(re.search(message, str(one)) for one in said), said
     assert all(isinstance(one, LetheError) for one in said), said
 

@@ -141,7 +141,6 @@ class Checkpointing:
                 noise.load_state_dict(state or {})
                 noise.forget(lost)
         self._start()
-        training.held.placement.meet()
         training.load_state_dict(found, root=self._workers.root)
         self._saved, self._found = step, None
         return step + self._skip(training, step, lost)
@@ -185,8 +184,6 @@ class Checkpointing:
                 source="run.noise_at",
                 remedy="save after the last step of a pass.",
             )
-        training.held.refuse_changes("before they were saved")
-        training.held.placement.meet()
         state = training.state_dict(root=self._workers.root)
         name, world = "", self._workers.world_size
         if training.shard_noise is not None:

@@ -95,18 +95,20 @@ class Training:
         Args:
             root: whether this is process 0; in others what lies in shards has no contents.
         Raises:
-            InputError: a step is only half done.
+            InputError: a step is only half done, or what is not trained lies in shards that something moved.
+            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
         """
+        self.held.refuse_changes("before they were saved")
         now = digests(self.clipper.model)
-        moved = {name: _saved(tensor, root) for name, tensor in self._untrained().items() if now.get(name) != self._begun.get(name)}
+        moved = {name: tensor.detach() for name, tensor in self._untrained().items() if now.get(name) != self._begun.get(name)}
+        if shards := [name for name, tensor in moved.items() if is_shard(tensor)]:
+            raise InputError(f"checkpoints: {shards[0]} is frozen, in shards and was moved; it is not kept.", remedy="leave it whole.")
         state = None if self.optimizer is None else self.optimizer.state_dict()
         precision = None if self.recursion is None else self.recursion.precision
-        return {
-            "trained": {name: _saved(parameter, root) for name, parameter in self.named.items()},
+        found = {
             "untrained": self._untrained_digest(moved),
-            "moved": moved,
+            "moved": {name: tensor.cpu().clone() for name, tensor in moved.items()},
             "clipping": self._clipping(),
-            "optimizer": self._described() | {"state": None if state is None else _mapped(state, lambda _, value: _saved(value, root))},
             "shards": {"trained": self.divided, "state": {} if state is None else _divided(state)},
             "also": {name: part.state_dict() for name, part in self.also.items()},
             "stream": self.stream.state_dict(),
@@ -114,6 +116,11 @@ class Training:
             "noise": None if self.noise is None else self.noise.state_dict(),
             "random": _random_state(self._device),
             "precision": None if precision is None else precision.to_document(),
+        }
+        self.held.placement.meet()  # what may fail in one process alone is done
+        return found | {
+            "trained": {name: _saved(parameter, root) for name, parameter in self.named.items()},
+            "optimizer": self._described() | {"state": None if state is None else _mapped(state, lambda _, value: _saved(value, root))},
         }
 
     def refuse_others(self, found: Mapping[str, Any]) -> None:
@@ -166,6 +173,7 @@ class Training:
             root: whether this is process 0, which has the contents of the shards, and whose global generators go on where they were: from
                 them dropout draws.
         """
+        self.held.placement.meet()
         mesh = next((parameter.device_mesh for parameter in self.named.values() if is_shard(parameter)), None)  # pyright: ignore[reportAttributeAccessIssue]
 
         def placed(value: Any, dimension: int | None) -> Tensor:
@@ -177,15 +185,15 @@ class Training:
         for name, parameter in self.named.items():
             saved, divided = found["trained"][name], found["shards"]["trained"]
             parameter.copy_(placed(saved, divided[name]) if name in divided else saved)
+        if self.optimizer is not None:
+            divided = found["shards"]["state"]
+            state = _mapped(found["optimizer"]["state"], lambda name, value: placed(value, divided[name]) if name in divided else value)
+            self.optimizer.load_state_dict(state)
         untrained = self._untrained()
         for name, tensor in found["moved"].items():
             untrained[name].copy_(tensor)
         if self.recursion is not None:
             self.recursion.go_on(parse_precision(found["precision"]))
-        if self.optimizer is not None:
-            divided = found["shards"]["state"]
-            state = _mapped(found["optimizer"]["state"], lambda name, value: placed(value, divided[name]) if name in divided else value)
-            self.optimizer.load_state_dict(state)
         for name, part in self.also.items():
             part.load_state_dict(found["also"][name])
         if root:
