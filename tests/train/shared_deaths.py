@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +29,6 @@ def journaled(folder: str) -> int:
     return max(steps, default=0)
 
 
-@contextmanager
-def journal_before_noise(folder: str) -> Iterator[list[bool]]:
-    """Within: whether the step was in the journal, on disk, when this process drew noise for it."""
-    seen: list[bool] = []
-    drawn, before = NetworkNoise._add_to, [journaled(folder)]
-
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float, through: Any) -> None:
-        if checked:
-            seen.append((now := journaled(folder)) > before[0])
-            before[0] = now
-        drawn(self, checked, noise_std, through)
-
-    NetworkNoise._add_to = add_to  # type: ignore[method-assign]
-    try:
-        yield seen
-    finally:
-        NetworkNoise._add_to = drawn  # type: ignore[method-assign]
-
-
 def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise", make: Any = torch.optim.Adam, how: str = "all") -> Any:
     """`fit`, in shards or whole, with checkpoints, ended after step `stop`: by an error, or process 1 by its death."""
 
@@ -66,12 +45,8 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise",
         "batch_generator": torch.Generator().manual_seed(3),
     }
     optimizer = None if make is None else make(model.parameters(), lr=0.1)
-    with journal_before_noise(folder) as seen:
-        try:
-            fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **options)
-        finally:
-            assert all(seen) or run.release == "last", seen
-    return everything(model), fitted.run, len(seen)
+    fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **options)
+    return everything(model), fitted.run
 
 
 def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:

@@ -14,7 +14,7 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import Group, fit
+from lethe.train import fit
 from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.network.noise.budget import NetworkBudget
@@ -79,7 +79,6 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("other data", {"data": other_data()}, InputError, "some records differ"),
     ("fewer data", {"data": tuple(part[:22] for part in make_data())}, InputError, "records: the run says 23"),
     ("other run", {"run": RUN.replace(step_size=0.4)}, InputError, "the checkpoint is not of run"),
-    ("more noise", {"run": RUN.replace(noise_multiplier=2.0)}, InputError, "the checkpoint is not of run"),
     ("release last", {"run": RUN.replace(release="last"), "make": lambda model: None}, InputError, "the checkpoint is not of run"),
     ("other type", {"model": lambda: make_network(torch.float32), "data": make_data(torch.float32)}, InputError, "trained parameters"),
     ("frozen", {"model": partly_frozen}, InputError, "trained parameters are not"),
@@ -88,7 +87,6 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("other optimiser", {"make": lambda model: torch.optim.AdamW(model.parameters())}, InputError, "optimizer: the checkpoint has"),
     ("other groups", {"make": two_groups}, InputError, "optimizer: the checkpoint has"),
     ("other order", {"make": reversed_order}, InputError, "optimizer: the checkpoint has"),
-    ("clip groups", {"clip_groups": [Group(parameters=("*",), clip_norm=0.3)]}, InputError, "not of run"),
     ("damaged", {"spoil": cut_short}, InputError, "it is damaged"),
     ("no checkpoint", {"spoil": lambda folder: (folder / "checkpoint.pt").unlink()}, InputError, "7 steps were released"),
     ("no journal", {"spoil": lambda folder: (folder / "journal").unlink()}, InputError, "do not belong together"),

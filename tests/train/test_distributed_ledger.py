@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,18 +68,11 @@ def test_the_same_call_again_goes_on_under_its_own_reservation(processes: Proces
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("train", [fitted_within, looped])
-def test_one_reservation_and_one_settlement(processes: Processes, place: str, train: object) -> None:
-    assert not any(isinstance(result, Exception) for result in processes.run(2, train, place))
+@pytest.mark.parametrize(("train", "given"), [(fitted_within, ()), (looped, ()), (fitted, (40.0, (0,)))])
+def test_process_0_reserves_and_settles_for_all(processes: Processes, place: str, train: object, given: tuple[Any, ...]) -> None:
+    assert not any(isinstance(result, Exception) for result in processes.run(2, train, place, *given))
     assert states(place) == ["settled"]
     assert Ledger.open(place).show("patients").lines[0].by == "process 0"
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("payers", [(0, 1), (0,)])
-def test_process_0_pays_for_all(processes: Processes, place: str, payers: tuple[int, ...]) -> None:
-    assert not any(isinstance(result, Exception) for result in processes.run(2, fitted, place, 40.0, payers))
-    assert states(place) == ["settled"]
 
 
 def test_what_does_not_fit_is_trained_by_no_process(processes: Processes, place: str) -> None:

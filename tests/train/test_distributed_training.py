@@ -155,7 +155,7 @@ def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_pa
     assert all(isinstance(one, Killed) for one in processes.run(2, kept, *given[0], 5, *given[1]))
     results = processes.run(2, kept, *given[0], None, *given[1])
     assert torch.equal(results[0][0], results[1][0])
-    assert all(recorded.seeded and as_planned(recorded) == run for _, recorded, _ in results)
+    assert all(recorded.seeded and as_planned(recorded) == run for _, recorded in results)
     if release == "last":  # the steps after the checkpoint are taken again
         expected = by_hand(network(), make_data(), run, torch.Generator().manual_seed(3))
         assert float((results[0][0] - expected).abs().max()) < 1e-9

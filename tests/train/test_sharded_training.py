@@ -228,7 +228,7 @@ def never_begun(journal: Path, step: int) -> None:
 def test_another_number_of_processes_goes_on_from_a_checkpoint(processes: Processes, tmp_path: Path) -> None:
     """Ended right after a checkpoint, no step is lost: the result is that of no interruption, with Adam's averages."""
     run, folder = make_network_run("shuffled"), os.fspath(tmp_path / "kept")
-    whole, _, _ = processes.run(2, kept, run, os.fspath(tmp_path / "whole"), None)[0]
+    whole, _ = processes.run(2, kept, run, os.fspath(tmp_path / "whole"), None)[0]
     for stopped in processes.run(3, kept, run, folder, 5):
         assert isinstance(stopped, Killed), stopped
     assert sorted(os.listdir(folder)) == ["checkpoint.pt", "journal"]
@@ -250,7 +250,6 @@ def test_a_process_that_dies_leaves_no_release_uncounted(tmp_path: Path) -> None
     with Processes(2) as started:
         results = started.run(2, kept, run, folder, None)
         assert all(torch.equal(one[0], results[0][0]) and with_fresh_noise(one[1]) == run for one in results), results
-        assert results[0][2] <= run.total_steps - 5  # noise was drawn for the steps that were left, and no other
         assert journaled(folder) == run.total_steps
 
 
