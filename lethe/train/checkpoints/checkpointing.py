@@ -44,8 +44,6 @@ from lethe.train.checkpoints.training_state import AGAIN, Training, as_told
 from lethe.train.core.generators import same_stream, state_digest
 from lethe.train.distributed.workers import Workers
 
-NoiseGenerator = np.random.Generator | torch.Generator | None
-
 
 class Checkpointing:
     """The checkpoints of a training: locks their folder, and refuses what cannot go on there; without a folder nothing is done.
@@ -71,7 +69,7 @@ class Checkpointing:
         self,
         checkpoints: Checkpoints | str | os.PathLike[str] | None,
         run: Run,
-        noise_generator: NoiseGenerator,
+        noise_generator: np.random.Generator | torch.Generator | None,
         workers: Workers,
         *,
         seeded: bool,
@@ -161,7 +159,7 @@ class Checkpointing:
             step: from 1.
             last: whether no step will follow, although the run has more: its budget ends here.
         Raises:
-            InputError, LetheError: see `write_checkpoint`.
+            HypothesisError, InputError, LetheError: as `save`.
         """
         if not self.active or step <= self._saved or not self._noisy[step - 1]:
             return

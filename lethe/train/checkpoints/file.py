@@ -50,11 +50,7 @@ class Checkpoints:
 
     @classmethod
     def of(cls, given: object) -> Checkpoints:
-        """Checkpoints in a folder; checkpoints are returned unchanged.
-
-        Raises:
-            InputError: neither.
-        """
+        """Checkpoints in a folder; checkpoints are returned unchanged."""
         return given if isinstance(given, Checkpoints) else cls(folder=given)  # pyright: ignore[reportArgumentType]  refused there
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
 
 from torch import nn
 
 from lethe.errors import HypothesisError
 from lethe.train.core.tensors import local
 from lethe.train.distributed.placement import Placement
-
-_VERSION = attrgetter("_version")
 
 
 class HeldParameters:
@@ -25,12 +22,10 @@ class HeldParameters:
 
     def __init__(self, named: Mapping[str, nn.Parameter], step: str, placement: Placement) -> None:
         self._named, self._step, self.placement, self._sharded = dict(named), step, placement, placement.sharded
-        self._versions: list[int] = []
-        self.keep()
+        self._versions = self._now()
 
     def _now(self) -> list[int]:
-        parameters = self._named.values()
-        return list(map(_VERSION, map(local, parameters) if self._sharded else parameters))
+        return [one._version for one in (map(local, self._named.values()) if self._sharded else self._named.values())]
 
     def keep(self) -> None:
         """A step was taken: they may be what they are now."""

@@ -109,7 +109,7 @@ class Training:
             "untrained": self._untrained_digest(moved),
             "moved": {name: tensor.cpu().clone() for name, tensor in moved.items()},
             "clipping": self._clipping(),
-            "shards": {"trained": self.divided, "state": {} if state is None else _divided(state)},
+            "shards": {"trained": self.held.placement.divided, "state": {} if state is None else _divided(state)},
             "also": {name: part.state_dict() for name, part in self.also.items()},
             "stream": self.stream.state_dict(),
             "recorder": self.recorder.state_dict(),
@@ -156,7 +156,7 @@ class Training:
             )
         described = {key: value for key, value in found["optimizer"].items() if key != "state"}
         for what, before, now in (
-            ("shards of the model", found["shards"]["trained"], self.divided),
+            ("shards of the model", found["shards"]["trained"], self.held.placement.divided),
             ("clipping", found["clipping"], self._clipping()),
             ("optimizer", described, self._described()),
             ("also", sorted(found["also"]), sorted(self.also)),
@@ -198,11 +198,6 @@ class Training:
             part.load_state_dict(found["also"][name])
         if root:
             _set_random_state(found["random"], self._device)
-
-    @property
-    def divided(self) -> dict[str, int]:
-        """The trained parameters in shards, and the dimension along which each is divided."""
-        return dict(self.held.placement.divided)
 
     @property
     def _device(self) -> torch.device:

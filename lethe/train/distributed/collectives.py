@@ -37,27 +37,64 @@ def reached() -> Iterator[None]:
 
 
 def exchange(tensors: Iterable[Tensor], operation: Callable[[Tensor], object]) -> None:
-    """Do so with each tensor, in place; small neighbours of one type travel as one, and empty ones not at all."""
+    """Do so with each tensor, in place; small neighbours travel as one."""
+    for bucket in _buckets(tensors):
+        alone = len(bucket) == 1 and bucket[0].is_contiguous()
+        flat = bucket[0] if alone else torch.cat([tensor.reshape(-1) for tensor in bucket])
+        if flat.numel():
+            with reached():
+                operation(flat)
+        if not alone:
+            for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+
+def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: int, world_size: int) -> Iterator[Tensor]:
+    """Of each tensor's sum over all processes this process's part, as `torch.chunk` divides it, and DTensor does; it may be empty.
+
+    The tensors are taken as they are needed, and let go as soon as they were sent.
+
+    Args:
+        tensors: of the same shapes and types in all processes.
+        dimensions: along which each is divided.
+        rank, world_size: this process and their number.
+    """
+    ahead = iter(dimensions)
+    for bucket in _buckets(tensors):
+        divided = [_chunks(tensor, next(ahead), world_size) for tensor in bucket]
+        bucket.clear()
+        own = [chunks[rank].shape for chunks in divided]
+        rows = [torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*divided, strict=True)]
+        del divided
+        sent = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        del rows
+        received = sent[0] if world_size == 1 else torch.empty_like(sent[0])
+        if world_size > 1 and sent.numel():
+            with reached():  # from version 2.13 on it has another name, and the old one warns
+                getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(received, sent.view(-1))
+        del sent
+        sizes = [shape.numel() for shape in own]
+        for part, shape in zip(received[: sum(sizes)].split(sizes), own, strict=True):  # the rest is padding
+            yield part.view(shape)
+
+
+def _chunks(tensor: Tensor, dimension: int, world_size: int) -> list[Tensor]:
+    chunks = tensor.detach().chunk(world_size, dimension)
+    return [*chunks, *[tensor.narrow(dimension, 0, 0)] * (world_size - len(chunks))]
+
+
+def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """The tensors in order, small neighbours of one type together."""
     bucket: list[Tensor] = []
     numbers = 0
-    for tensor in (one.detach() for one in tensors if one.numel()):
+    for tensor in tensors:
         numbers += tensor.numel()
         if bucket and (tensor.dtype != bucket[0].dtype or numbers > _BUCKET):
-            _exchange_bucket(bucket, operation)
+            yield bucket
             bucket, numbers = [], tensor.numel()
-        bucket.append(tensor)
+        bucket.append(tensor.detach())
     if bucket:
-        _exchange_bucket(bucket, operation)
-
-
-def _exchange_bucket(bucket: Sequence[Tensor], operation: Callable[[Tensor], object]) -> None:
-    alone = len(bucket) == 1 and bucket[0].is_contiguous()
-    flat = bucket[0] if alone else torch.cat([tensor.reshape(-1) for tensor in bucket])
-    with reached():
-        operation(flat)
-    if not alone:
-        for tensor, part in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        yield bucket
 
 
 def device_types() -> list[str]:

@@ -17,8 +17,6 @@ from lethe.train.distributed.workers import Workers
 def bare_module(model: Any) -> Any:
     """The module inside a DistributedDataParallel; any other model is returned as it is.
 
-    Args:
-        model: whatever was given to be trained.
     Raises:
         InputError: the wrapper does more than exchange gradients, or exchanges them among fewer processes than train together.
     """
@@ -50,11 +48,7 @@ def bare_optimizer(optimizer: Any) -> Any:
 
 def without_reducer(model: Any, losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
     """The function in which calls of a DistributedDataParallel are calls of the module inside: its reducer hears of none, and no buffer
-    is sent.
-
-    Args:
-        model: any model; of others the function is returned as it is.
-        losses: of a batch, which calls the model.
+    is sent. Of other models the function is returned as it is.
     """
     if not isinstance(model, DistributedDataParallel):
         return losses

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
 from lethe.train.core.tensors import dimension, is_shard, local
-from lethe.train.distributed.collectives import reached
+from lethe.train.distributed.collectives import reached, scatter_sums
 from lethe.train.distributed.workers import Doing, Workers
 
 Result = TypeVar("Result")
@@ -37,6 +37,8 @@ _PACKAGE, _STATE = "torch.distributed.", "__composable_api_state_key"
 
 class Placement:
     """See the head of this file; where nothing lies in shards, `add_up` alone exchanges anything.
+
+    What exchanges something raises a StoppedElsewhere where another process had an error, or is gone.
 
     Args:
         model: any; with shards, fully_shard was called on some of its modules.
@@ -82,11 +84,7 @@ class Placement:
         return [name in self.divided for name in self.named]
 
     def meet(self) -> None:
-        """Before whole parameters are read, which all processes do together if they are in shards: wait for all to be about to.
-
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
-        """
+        """Before whole parameters are read, which all processes do together if they are in shards: wait for all to be about to."""
         if self.sharded:
             self._workers.meet(Doing.GATHERING_THE_MODEL)
 
@@ -100,11 +98,7 @@ class Placement:
             return result
 
     def gather(self) -> None:
-        """Before the records of a step, and before the model's numbers are read: have the model whole here.
-
-        Raises:
-            StoppedElsewhere: another process had an error, or is gone.
-        """
+        """Before the records of a step, and before the model's numbers are read: have the model whole here."""
         if not self.sharded or self._gathered:
             return
         self.meet()
@@ -160,7 +154,6 @@ class Placement:
         Raises:
             InputError: they are not of the parameters that the model computes with.
             LetheError: the processes' parameters have come apart.
-            StoppedElsewhere: another process had an error, or is gone.
         """
         named = self._joined(sums)
         self._workers.add_up([named[name] for name in self.named if name not in self.divided], parameters=self.whole)
@@ -174,7 +167,7 @@ class Placement:
         Args:
             take: takes the sums so far, which begin anew.
         Raises:
-            InputError, StoppedElsewhere: as `add_up`.
+            InputError: as `add_up`.
         """
         if self.sharded:
             named = self._joined(take())
@@ -200,15 +193,9 @@ class Placement:
     @torch.no_grad()
     def _scatter(self, named: dict[str, Tensor]) -> None:
         """Put this process's own part in the place of each shard's sum, with that of the micro-batches before."""
-        if not self.divided:
-            return
-        from torch.distributed.tensor import DTensor, Partial
-
-        for name in self.divided:
-            parameter: Any = self.named[name]
-            with reached():
-                summed = DTensor.from_local(named.pop(name), parameter.device_mesh, [Partial()], run_check=False)
-                part = summed.redistribute(placements=parameter.placements).to_local()
+        whole = (named.pop(name) for name in self.divided)  # each is let go once it was sent
+        parts = scatter_sums(whole, list(self.divided.values()), rank=self._workers.rank, world_size=self._workers.world_size)
+        for name, part in zip(self.divided, parts, strict=True):
             before = self._collected.pop(name, None)
             named[name] = part if before is None else before.add_(part)
 

@@ -18,8 +18,6 @@ from lethe.train.data import Source
 from lethe.train.data.fingerprint import fingerprint, whole
 from lethe.train.distributed.workers import Workers
 
-_KEY_BYTES = 32
-
 
 def refuse_other_start(
     workers: Workers,
@@ -52,7 +50,7 @@ def refuse_other_start(
     """
     if not workers.several:
         return
-    key, root_pays = workers.told_by_root("key", (os.urandom(_KEY_BYTES).hex(), pays))
+    key, root_pays = workers.told_by_root("key", (os.urandom(32).hex(), pays))
     if pays and not root_pays:
         raise InputError(
             f"ledger: process {workers.rank} was given one, and process 0, which reserves for all, was not: nothing would be counted.",
