@@ -16,6 +16,8 @@ from lethe.train.core.samplers import draw_batches
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
+# The records' users: 9 with 1 to 6 records each, in no order.
+USERS, IDS = 9, np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
 
 
 @contextmanager
@@ -56,6 +58,11 @@ def make_network_run(design: str = "poisson", **changes: Any) -> Run:
     if "passes" in changes:
         del fields["steps"]
     return Run(**fields)
+
+
+def make_users_run(design: str = "poisson", **changes: Any) -> Run:
+    """The same in batches of 3 users."""
+    return make_network_run(design, **{"records": USERS, "batches": batches_of(design, 3), "unit": "user", **changes})
 
 
 def flat(model: nn.Module) -> Tensor:

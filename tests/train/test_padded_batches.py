@@ -107,7 +107,7 @@ def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
 @pytest.mark.slow
 def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
     with pytest.raises(InputError, match="padded"):
-        fit(Mean(masked=False), entropies, source(workers=1), run())
+        fit(Mean(masked=False), entropies, source(num_workers=1), run())
 
 
 def loop(model: nn.Module, criterion: Callable[[Any, Tensor], Tensor], given: Callable[[Any], Any] = tuple) -> None:

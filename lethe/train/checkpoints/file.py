@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import to_disk
-from lethe.train.data.sources.base import require_whole
 from lethe.train.distributed.collectives import control_device
 from lethe.train.distributed.workers import Workers
 
@@ -43,7 +43,7 @@ class Checkpoints:
     def __post_init__(self) -> None:
         if not _is_path(self.folder):
             raise InputError(f"folder: got {self.folder!r}; it needs a path.", source="checkpoints.folder")
-        object.__setattr__(self, "every", require_whole("every", self.every, 1))
+        object.__setattr__(self, "every", require_count("every", self.every))
         if not isinstance(self.also, Mapping) or not all(isinstance(name, str) for name in self.also):
             raise InputError(f"also: got {self.also!r}; it needs a dict of names and objects.", source="checkpoints.also")
         for name, part in self.also.items():

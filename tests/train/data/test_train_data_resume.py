@@ -111,33 +111,19 @@ def test_another_run_or_cap_is_refused(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    "change",
     [
         {"format": 1},
-        {"steps_done": -1},
-        {"steps_done": True},
-        {"steps_done": 99},
-        {"steps_done": 3.0},
-        {"anchor_step": 5},
-        {"anchor_step": 3},
-        {"anchor_state": torch.zeros(3, dtype=torch.uint8)},
-        {"anchor_state": None},
-        {"anchor_state": torch.zeros(5056)},
-        {"source": None},
-        {"source": {"key": "zz"}},
-        {"source": {"key": "00" * 32}},
         {"extra": 1},
         None,
     ],
 )
-def test_a_damaged_state_is_refused(damage: dict[str, Any] | None) -> None:
+def test_another_state_is_refused(change: dict[str, Any] | None) -> None:
     run = make_run("poisson")
     stream = BatchStream(run, numbered(23), seeded(2))
-    state = {**stream.state_dict(), **damage} if damage is not None else None
-    before = stream.state_dict()["anchor_state"]
-    with pytest.raises(InputError, match="state"):
+    state = {**stream.state_dict(), **change} if change is not None else None
+    with pytest.raises(InputError, match="not the state of a batch stream of this version"):
         stream.load_state_dict(state)
-    assert torch.equal(stream.state_dict()["anchor_state"], before)
 
 
 def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
@@ -160,16 +146,6 @@ class Turned(Augmented):
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
         return super().__getitem__(len(self) - 1 - index)
-
-
-class Uneven(Listed):
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return super().__getitem__(index)[: 1 if index == 22 else 2]
-
-
-def test_records_of_unequal_parts_are_refused() -> None:
-    with pytest.raises(InputError, match="record 22 is of 1 tensors; the first is of 2"):
-        BatchStream(make_run("cyclic"), Uneven(23))
 
 
 def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generator_alone() -> None:

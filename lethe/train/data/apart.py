@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence, Sized
 from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from lethe.errors import InputError
 from lethe.train.core.comparison import sample
-from lethe.train.data.sources.base import Tensors
+from lethe.train.data.sources import Tensors
 
 _ALONE = (64, 3)  # records that are made alone: in the first batch, in others
 _ROUNDINGS = 16  # where shapes differ, sums within a record may be taken in another order
@@ -32,13 +29,13 @@ class ApartCheck:
         self._what, self._padding = what, dict[int, Tensor]()
         self._batches: Counter[bool] = Counter()  # of records of one size, and of several
 
-    def __call__(self, made: Callable[[list[Any]], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
+    def __call__(self, made: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
         """Refuse rows that depend on other records of the batch.
 
         Args:
-            made: from records, or their indices, to a batch.
+            made: from a place in the batch to the batch of its record alone.
             records: of the batch.
-            batch: what it made of them.
+            batch: what was made of them.
         Returns:
             Some records that were padded, made alone, by their place in the batch.
         Raises:
@@ -54,8 +51,8 @@ class ApartCheck:
         chosen = sorted(sample(range(len(records)), len(records)), key=lambda place: sizes[place] == largest)  # the padded ones first
         alone: dict[int, Tensors] = {}
         for place in chosen[: _ALONE[number > 1]]:
-            single = made([records[place]])
-            if len(single) != len(batch) or not all(self._agrees(single[part], batch[part][place], part) for part in range(len(batch))):
+            single = made(place)
+            if len(single) != len(batch) or not all(self._agrees(single[part][0], batch[part][place], part) for part in range(len(batch))):
                 raise InputError(
                     f"data: {self._what} makes the row of record {place} of a batch of more than that record: it is another one alone.",
                     source="other records, or random numbers, which nobody can tell from a mixture of records",
@@ -63,15 +60,16 @@ class ApartCheck:
                     "with one number; draw what is random in dataset[i], which sees one record; or, if each row is made of its own record "
                     "and of random numbers that are its own, say so: MapStyleSource(..., declared_apart=True).",
                 )
-            if len(alone) < _ALONE[1] and any(one.shape[1:] != other.shape[1:] for one, other in zip(single, batch, strict=True)):
+            if len(alone) < _ALONE[1] and any(one.shape[1:] != rows.shape[1:] for one, rows in zip(single, batch, strict=True)):
                 alone[place] = single
         return alone
 
-    def _agrees(self, single: Tensor, row: Tensor, part: int) -> bool:
+    def _agrees(self, one: Tensor, row: Tensor, part: int) -> bool:
         """Whether the row of a batch is that of the record alone, up to padding at one end of each dimension."""
-        one = single[0]
-        if one.shape == row.shape or one.dtype != row.dtype or one.dim() != row.dim() or any(map(int.__gt__, one.shape, row.shape)):
-            return one.shape == row.shape and one.dtype == row.dtype and _same(one, row)
+        if one.dtype != row.dtype or one.dim() != row.dim() or any(map(int.__gt__, one.shape, row.shape)):
+            return False
+        if one.shape == row.shape:
+            return _same(one, row)
         for ends in product(*({0, long - short} for short, long in zip(one.shape, row.shape, strict=True))):
             outside = torch.ones(row.shape, dtype=torch.bool, device=row.device)
             outside[tuple(slice(end, end + size) for end, size in zip(ends, one.shape, strict=True))] = False
@@ -94,26 +92,3 @@ def _same(one: Tensor, other: Tensor, roundings: int = 0) -> bool:
     if roundings and one.is_floating_point() and one.numel():
         equal |= (one - other).abs() <= roundings * torch.finfo(one.dtype).eps * torch.where(other.isfinite(), other, 0).abs().max()
     return bool(equal.all())
-
-
-def meet(records: Sequence[Any]) -> bool:
-    """Whether two records share an array, or another object that a data set may fill anew for each of them."""
-    places = [place for record in records for place in {_place(leaf) for leaf in (record, *tree_leaves(record))} - {None}]
-    return len(set(places)) < len(places)
-
-
-def _place(leaf: Any) -> Hashable:
-    if isinstance(leaf, Tensor):
-        return leaf.data_ptr() if leaf.layout is torch.strided and leaf.numel() else None
-    return leaf.__array_interface__["data"][0] if isinstance(leaf, np.ndarray) else id(leaf) if isinstance(leaf, list | dict) else None
-
-
-def copied(record: Any, kind: str) -> Any:
-    """A copy of a record of a data set of a kind, of tensors their own numbers alone."""
-    try:
-        return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), record)
-    except Exception as error:  # whatever an object of the user's makes of it
-        raise InputError(
-            f"data: {kind} returns parts of one record for another, and they cannot be copied: {error}.",
-            remedy="return a new object for each record.",
-        ) from error
