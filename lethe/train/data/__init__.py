@@ -1,7 +1,6 @@
 """Data at scale: sources that need not fit in memory, and the batches of a run read from them.
 
-`BatchStream` turns a Run and a data source into loaded batches of any of the designs; which records meet which step comes from the
-Run alone, since that is part of the privacy guarantee.
+Which records meet which step comes from the Run alone, since that is part of the privacy guarantee.
 """
 
 from lethe.train.data.batches import BatchStream, LoadedBatch

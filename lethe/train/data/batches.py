@@ -78,7 +78,6 @@ class BatchStream:
             `physical_size` counts units, whose rows are not padded. None: a unit is a record.
 
     Attributes:
-        source: that the batches are read from.
         steps_done: steps whose last micro-batch was delivered.
         single: whether each unit is one row: not where users have several.
         filled: whether every micro-batch is filled up to one number of rows.
@@ -113,6 +112,8 @@ class BatchStream:
         self.single = members is None or members.single
         self.filled = self._physical_size is not None and self.single
         self._fingerprint = fingerprint(self.source)
+        draws = {"records": run.records, "batches": run.batches.to_document(), "steps": run.total_steps}
+        self._fixed = {"draws": draws, "units": members and members.digest()}  # all that batches depend on but the data and the generator
         self._anchor = Anchor(0, self._generator.get_state())
         self.steps_done = self._delivered = 0
         self._last: tuple[int, int] | None = None  # the two before the last delivery
@@ -151,7 +152,7 @@ class BatchStream:
         if "whole" not in self._fingerprint:
             self._fingerprint["whole"] = whole(self.source, self._fingerprint["key"])
         done = {"steps_done": self.steps_done, "anchor_step": self._anchor.step, "anchor_state": self._anchor.state.clone()}
-        return {"format": _FORMAT, **self._fixed(), **done, "source": dict(self._fingerprint)}
+        return {"format": _FORMAT, **self._fixed, **done, "source": dict(self._fingerprint)}
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where `state_dict` was taken: exactly the remaining batches follow, with any physical size and any number of processes.
@@ -159,8 +160,7 @@ class BatchStream:
         Raises:
             InputError: the state is none, or of another run or other data; the stream is then as it was.
         """
-        mine = self._fixed()
-        names = {"format", "steps_done", "anchor_step", "anchor_state", "source", *mine}
+        mine, names = self._fixed, {"format", "steps_done", "anchor_step", "anchor_state", "source", "draws", "units"}
         if not isinstance(state, dict) or set(state) != names or state["format"] != _FORMAT:
             raise InputError("state: this is not the state of a batch stream of this version.", remedy="give what state_dict returned.")
         if state["draws"] != mine["draws"]:
@@ -185,11 +185,6 @@ class BatchStream:
         if drawn:
             self.steps_done, _, self._anchor = drawn[-1]
         return [batch for _, batch, _ in drawn]
-
-    def _fixed(self) -> dict[str, Any]:
-        """Everything that the draws and the rows depend on besides the generator and the data."""
-        draws = {"records": self._run.records, "batches": self._run.batches.to_document(), "steps": self._run.total_steps}
-        return {"draws": draws, "units": None if self._members is None else self._members.digest()}
 
     def _deliver(self) -> Generator[LoadedBatch]:
         waiting: deque[tuple[Anchor, int, dict[str, Any]]] = deque()

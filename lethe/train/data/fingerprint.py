@@ -69,14 +69,12 @@ def refuse_others(document: dict[str, Any], mine: dict[str, Any]) -> None:
     Raises:
         InputError: the data are others.
     """
+    other = [f"{name} {mine[name]}, not {document[name]}," for name in ("records", "shapes", "dtypes") if document[name] != mine[name]]
     # Arrays may have moved to other sources, which are not read whole, and back; what is random has no hash.
     pairs = [pair for name in ("samples", "whole") for pair in zip(document[name], mine[name], strict=False)]
-    other = [name for name in ("records", "shapes", "dtypes") if document[name] != mine[name]]
     if other or any(there and here and there != here for there, here in pairs):
         raise InputError(
-            f"data: their {other[0]} are {mine[other[0]]}; those of the checkpoint's data are {document[other[0]]}."
-            if other
-            else "data: some records differ from those of the checkpoint, or stand in another order.",
+            f"data: {' '.join(other) or 'some records'} differ from those of the checkpoint, or stand in another order.",
             remedy="take training up again with the data it began with; for other data, begin a new run.",
         )
 

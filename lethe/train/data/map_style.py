@@ -1,21 +1,24 @@
-"""Map-style data sets of PyTorch and their like: a length, and record i for every i."""
+"""Map-style data sets of PyTorch and their like, collated, and whether each row of a batch is made from its own record alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Sized
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torch.utils.data import default_collate
 
 from lethe.errors import InputError
-from lethe.train.core.comparison import first_line
+from lethe.train.core.comparison import first_line, sample
 from lethe.train.core.samplers import Batch
-from lethe.train.data.apart import ApartCheck
 from lethe.train.data.sources import Tensors, fetched
+
+_ALONE = (64, 3)  # records that are made alone: in the first batch, in others
+_ROUNDINGS = 16  # where shapes differ, sums within a record may be taken in another order
 
 
 class Padded(tuple[Tensor, ...]):
@@ -95,8 +98,7 @@ class MapStyleSource:
     def _read(self, indices: list[int]) -> Sequence[Any]:
         if self._several:
             return self.dataset.__getitems__(indices)
-        # Copies: a data set may fill one array anew for each record.
-        return [tree_map(_own, self.dataset[index], is_leaf=_numbers) for index in indices]
+        return [_own(self.dataset[index]) for index in indices]
 
     def _batch(self, records: Sequence[Any]) -> Tensors:
         kept: list[Any] = [record.copy() if type(record) in (dict, list) else record for record in records]  # collators may take parts out
@@ -113,16 +115,12 @@ class MapStyleSource:
                 remedy="pad each part of a record to one length: torch.nn.functional.pad in dataset[i], or the tokeniser's "
                 "padding='max_length'; or give the collate function that pads: DataCollatorWithPadding(tokenizer).",
             ) from error
-        if isinstance(batch, Mapping):
-            return self._by_name({name: part for name, part in batch.items() if part is not None})
-        if self.fields:
-            raise InputError(f"collate: made a {type(batch).__name__}; the first batch was a mapping.")
-        return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-
-    def _by_name(self, batch: dict[str, Any]) -> Tensors:
-        """The tensors of a batch in the order of `fields`: those of the first batch, which all others must have."""
-        names = tuple(sorted(batch))
-        if not names or names != (self.fields or names):
+        if not isinstance(batch, Mapping):
+            if self.fields:
+                raise InputError(f"collate: made a {type(batch).__name__}; the first batch was a mapping.")
+            return tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        names = tuple(sorted(name for name, part in batch.items() if part is not None))
+        if not names or names != (self.fields or names):  # those of the first batch
             said = f"; the first was of {', '.join(self.fields)}" if self.fields else ""
             raise InputError(f"collate: made a batch of {', '.join(names) or 'nothing'}{said}.", remedy="give every record all its parts.")
         self.fields = names
@@ -146,12 +144,15 @@ def as_field(name: Any, entry: Any) -> Tensor:
         ) from error
 
 
-def _own(leaf: Any) -> Any:
-    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf.copy() if isinstance(leaf, np.ndarray | list) else leaf
-
-
-def _numbers(part: Any) -> bool:
-    return isinstance(part, list) and len(part) > 0 and isinstance(part[0], int | float)
+def _own(part: Any) -> Any:
+    """A part of a record, with copies of its arrays and lists: a data set may fill them anew for each record."""
+    if isinstance(part, Tensor):
+        return part.detach().clone()
+    if isinstance(part, dict):
+        return part | {name: _own(one) for name, one in part.items()}
+    if isinstance(part, list | tuple) and not set(map(type, part)) <= {int, float, bool, str}:
+        return type(part)(*map(_own, part)) if hasattr(part, "_fields") else type(part)(map(_own, part))
+    return part.copy() if isinstance(part, np.ndarray | list) else part
 
 
 def length_of(dataset: Any) -> int:
@@ -163,3 +164,82 @@ def length_of(dataset: Any) -> int:
             f"data: {type(dataset).__name__} has no length; the number of records is a public part of the guarantee.",
             remedy="give a map-style data set: one with len(dataset) and dataset[i]; or store the records as .npy or Parquet files.",
         ) from error
+
+
+class ApartCheck:
+    """Compares rows of a batch with their records collated alone, in batches 1, 2, 4, 8, ..., and so among those that are padded.
+
+    A row must be the same, number for number; where the batch is padded to its longest record, the row of the record alone must stand in
+    it at one end, and the rest be one number that is the same in all batches. `what` makes the batches, for errors.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._padding = what, dict[int, Tensor]()
+        self._batches: Counter[bool] = Counter()  # of records of one size, and of several
+
+    def __call__(self, made: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
+        """Refuse rows that depend on other records of the batch.
+
+        Args:
+            made: from a place in the batch to the batch of its record alone.
+            records: of the batch.
+            batch: what was made of them.
+        Returns:
+            Some records that were padded, made alone, by their place in the batch.
+        Raises:
+            InputError: a row depends on the other records, or is random, so that nobody can tell.
+        """
+        sizes = [_size(record) for record in records]
+        uneven = len(set(sizes)) > 1
+        self._batches[uneven] += len(records) > 1
+        number = self._batches[uneven]
+        if len(records) < 2 or number & (number - 1):
+            return {}
+        largest = max(sizes, key=repr)
+        chosen = sorted(sample(range(len(records)), len(records)), key=lambda place: sizes[place] == largest)  # the padded ones first
+        alone: dict[int, Tensors] = {}
+        for place in chosen[: _ALONE[number > 1]]:
+            single = made(place)
+            pairs = enumerate(zip(single, batch, strict=False))
+            if len(single) != len(batch) or not all(
+                len(one) == 1 and self._agrees(one[0], rows[place], part) for part, (one, rows) in pairs
+            ):
+                raise InputError(
+                    f"data: {self._what} makes the row of record {place} of a batch of more than that record: it is another one alone.",
+                    source="other records, or random numbers, which nobody can tell from a mixture of records",
+                    remedy="mix, centre, sort and repeat nothing there: one record of a mixture moves the sum by more than C; pad "
+                    "with one number; draw what is random in dataset[i], which sees one record; or, if each row is made of its own record "
+                    "and of random numbers that are its own, say so: MapStyleSource(..., declared_apart=True).",
+                )
+            if len(alone) < _ALONE[1] and any(one.shape[1:] != rows.shape[1:] for one, rows in zip(single, batch, strict=True)):
+                alone[place] = single
+        return alone
+
+    def _agrees(self, one: Tensor, row: Tensor, part: int) -> bool:
+        """Whether the row of a batch is that of the record alone, up to padding at one end of each dimension."""
+        if one.dtype != row.dtype or one.dim() != row.dim() or any(map(int.__gt__, one.shape, row.shape)):
+            return False
+        if one.shape == row.shape:
+            return _same(one, row)
+        for ends in product(*({0, long - short} for short, long in zip(one.shape, row.shape, strict=True))):
+            outside = torch.ones(row.shape, dtype=torch.bool, device=row.device)
+            outside[tuple(slice(end, end + size) for end, size in zip(ends, one.shape, strict=True))] = False
+            filler = self._padding.get(part, row[outside][0])
+            if _same(row[~outside].view(one.shape), one, _ROUNDINGS) and _same(row[outside], filler):
+                self._padding[part] = filler.clone()
+                return True
+        return False
+
+
+def _size(record: Any) -> Hashable:
+    """The lengths of a record's entries: records of different sizes are padded."""
+    entries = record.values() if isinstance(record, Mapping) else record if isinstance(record, tuple | list) else [record]
+    return tuple([tuple(entry.shape) if hasattr(entry, "shape") else len(entry) if isinstance(entry, Sized) else 0 for entry in entries])
+
+
+def _same(one: Tensor, other: Tensor, roundings: int = 0) -> bool:
+    """Whether they hold the same numbers, NaN included, up to some roundings."""
+    equal = (one == other) | ((one != one) & (other != other))
+    if roundings and one.is_floating_point() and one.numel():
+        equal |= (one - other).abs() <= roundings * torch.finfo(one.dtype).eps * torch.where(other.isfinite(), other, 0).abs().max()
+    return bool(equal.all())

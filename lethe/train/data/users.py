@@ -40,10 +40,12 @@ def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
     """The ids, those of `owners_of`, as an array of whole numbers or of texts, shape (n,)."""
     if isinstance(ids, torch.Tensor):
         ids = ids.detach().cpu().numpy()
-    if isinstance(ids, np.ma.MaskedArray | str | bytes | dict | set) or not hasattr(type(ids), "__iter__"):
-        raise _wrong(f"{ids!r}, and no table with such a column" if isinstance(ids, str) else f"a {type(ids).__name__}")
-    if isinstance(ids, np.ndarray) and ids.ndim != 1:
-        raise _wrong(f"ids of shape {ids.shape}")
+    if isinstance(ids, np.ma.MaskedArray | str | bytes | dict | set) or not hasattr(type(ids), "__iter__") or getattr(ids, "ndim", 1) != 1:
+        raise _wrong(
+            f"{ids!r}, and no table with such a column"
+            if isinstance(ids, str)
+            else f"a {type(ids).__name__} of shape {getattr(ids, 'shape', ())}"
+        )
     if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iuU":  # by itself NumPy would make texts of numbers that are among texts
         listed: list[Any] = list(ids.tolist() if isinstance(ids, np.ndarray) else ids)
         whole = [isinstance(one, int | np.integer) and not isinstance(one, bool) for one in listed]

@@ -81,11 +81,11 @@ def others() -> dict[str, tuple[Any, str]]:
     between = features.copy()
     between[7, 0] = np.nextafter(between[7, 0], 1e9)
     return {
-        "one record": ((changed, targets), "some records differ"),
-        "a record that is not sampled": ((between, targets), "some records differ"),
-        "two targets exchanged": ((features, targets[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
-        "order": ((features[::-1].copy(), targets[::-1].copy()), "some records differ"),
-        "type": ((features.astype(np.float32), targets), "types"),
+        "one record": ((changed, targets), "some records differ from those of the checkpoint, or stand in another order"),
+        "a record that is not sampled": ((between, targets), "some records differ from those of the checkpoint, or stand in another order"),
+        "two targets exchanged": ((features, targets[[*range(5), 6, 5, *range(7, 23)]]), "some records differ from those of the checkpoint, or stand in another order"),
+        "order": ((features[::-1].copy(), targets[::-1].copy()), "some records differ from those of the checkpoint, or stand in another order"),
+        "type": ((features.astype(np.float32), targets), "dtypes"),
         "shape": ((features[:, :1].copy(), targets), "shapes"),
         "parts": ((features,), "shapes"),
     }
