@@ -74,28 +74,25 @@ def test_the_data_may_move_to_the_disk(tmp_path: Any) -> None:
     assert steps_of(moved) == steps_of(BatchStream(run, (features, targets), seeded(2)))[4:]
 
 
-def others() -> dict[str, tuple[Any, str]]:
-    features, targets = numbered(23)
-    changed = features.copy()
-    changed[22, 1] += 1e-12 * changed[22, 1]
-    between = features.copy()
-    between[7, 0] = np.nextafter(between[7, 0], 1e9)
-    return {
-        "one record": ((changed, targets), "some records differ from those of the checkpoint, or stand in another order"),
-        "a record that is not sampled": ((between, targets), "some records differ from those of the checkpoint, or stand in another order"),
-        "two targets exchanged": ((features, targets[[*range(5), 6, 5, *range(7, 23)]]), "some records differ from those of the checkpoint, or stand in another order"),
-        "order": ((features[::-1].copy(), targets[::-1].copy()), "some records differ from those of the checkpoint, or stand in another order"),
-        "type": ((features.astype(np.float32), targets), "dtypes"),
-        "shape": ((features[:, :1].copy(), targets), "shapes"),
-        "parts": ((features,), "shapes"),
-    }
+FEATURES, TARGETS = numbered(23)
+ROUNDED, BETWEEN = FEATURES.copy(), FEATURES.copy()
+ROUNDED[22, 1] += 1e-12 * ROUNDED[22, 1]
+BETWEEN[7, 0] = np.nextafter(BETWEEN[7, 0], 1e9)
+OTHERS: dict[str, tuple[Any, str]] = {
+    "one record": ((ROUNDED, TARGETS), "some records differ"),
+    "a record that is not sampled": ((BETWEEN, TARGETS), "some records differ"),
+    "two targets exchanged": ((FEATURES, TARGETS[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
+    "order": ((FEATURES[::-1].copy(), TARGETS[::-1].copy()), "some records differ"),
+    "type": ((FEATURES.astype(np.float32), TARGETS), "dtypes"),
+    "shape": ((FEATURES[:, :1].copy(), TARGETS), "shapes"),
+    "parts": ((FEATURES,), "shapes"),
+}
 
 
-@pytest.mark.parametrize("which", others())
+@pytest.mark.parametrize("which", OTHERS)
 def test_other_data_are_refused_and_the_stream_stays_as_it_was(which: str) -> None:
-    run = make_run("poisson")
+    run, (data, why) = make_run("poisson"), OTHERS[which]
     state = cut_after(BatchStream(run, numbered(23), seeded(2)), 4)
-    data, why = others()[which]
     stream = BatchStream(run, data, seeded(8))
     with pytest.raises(InputError, match=why):
         stream.load_state_dict(state)
@@ -110,20 +107,11 @@ def test_another_run_or_cap_is_refused(changes: dict[str, Any]) -> None:
         BatchStream(run, numbered(run.records)).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": 1},
-        {"extra": 1},
-        None,
-    ],
-)
-def test_another_state_is_refused(change: dict[str, Any] | None) -> None:
-    run = make_run("poisson")
-    stream = BatchStream(run, numbered(23), seeded(2))
-    state = {**stream.state_dict(), **change} if change is not None else None
-    with pytest.raises(InputError, match="not the state of a batch stream of this version"):
-        stream.load_state_dict(state)
+def test_another_state_is_refused() -> None:
+    stream = BatchStream(make_run("poisson"), numbered(23), seeded(2))
+    for state in ({**stream.state_dict(), "format": 1}, {**stream.state_dict(), "extra": 1}, None):
+        with pytest.raises(InputError, match="not the state of a batch stream of this version"):
+            stream.load_state_dict(state)
 
 
 def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
