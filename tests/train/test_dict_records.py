@@ -10,7 +10,7 @@ import pytest
 import torch
 from interrupted import quick_disk
 from named_records import ByName, WithLoss, by_name, listed, of_mappings, of_tuples, own_loss
-from networks import CROSS_ENTROPY, IDS, RECORDS, flat, make_data, make_network, make_network_run, make_users_run, one_thread
+from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run, one_thread
 from processes import Processes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -164,33 +164,20 @@ def test_what_does_not_fit_together_is_refused(model: Any, loss: Any, data: Any,
         fit(model(), loss, data(), make_network_run("cyclic", noise_multiplier=1.0))
 
 
-def with_labels_of(masked: set[int]) -> dict[str, Tensor]:
-    table = by_name()
-    table["label"] = table["label"].clone()
-    table["label"][sorted(masked)] = -100
-    return table
+def with_labels_of(masked: set[int]) -> tuple[Tensor, Tensor]:
+    features, label = make_data()
+    label[sorted(masked)] = -100
+    return features, label
 
 
 @pytest.mark.slow
 def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> None:
     """Its gradient is 0: the sum is that of the others, and the batch is no smaller for it."""
-    run = make_network_run("full", steps=3)
-    found = of_mappings(run, with_labels_of({2, 5}))
-    model = make_network()
-    parameters, (features, label) = list(model.parameters()), make_data()
-    for _ in range(run.total_steps):
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for record in set(range(RECORDS)) - {2, 5}:
-            one = slice(record, record + 1)
-            gradient = torch.autograd.grad(CROSS_ENTROPY(model(features[one]), label[one]).sum(), parameters)
-            scale = min(1.0, 0.4 / float(torch.cat([part.flatten() for part in gradient]).norm()))
-            total = [before + scale * part for before, part in zip(total, gradient, strict=True)]
-        with torch.no_grad():
-            for parameter, part in zip(parameters, total, strict=True):
-                parameter -= 0.5 * part / RECORDS
-    torch.testing.assert_close(found, flat(model), rtol=1e-6, atol=1e-9)
+    run, data = make_network_run("full", steps=3), with_labels_of({2, 5})
+    expected = by_hand(make_network(), data, run, torch.Generator())
+    torch.testing.assert_close(of_mappings(run, by_name(data)), expected, rtol=1e-6, atol=1e-9)
     with pytest.warns(UserWarning, match="every gradient was 0") as said:  # all of them: that is no training
-        of_mappings(make_network_run("full", steps=3), with_labels_of(set(range(RECORDS))))
+        of_mappings(make_network_run("full", steps=3), by_name(with_labels_of(set(range(RECORDS)))))
     assert len(said) == 1
 
 
@@ -200,12 +187,13 @@ def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> No
 def test_empty_batches_take_their_noisy_step(physical_size: int | None) -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
     assert 0 in [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(5)) if isinstance(batch, Tensor)]
-    options = {"seed": None, "batch_generator": torch.Generator().manual_seed(5)}
-    noise = {"noise_generator": torch.Generator().manual_seed(6)}
-    found = of_mappings(run, listed(), physical_size=physical_size, **options, **noise)
-    options = {"seed": None, "batch_generator": torch.Generator().manual_seed(5)}
-    noise = {"noise_generator": torch.Generator().manual_seed(6)}
-    assert torch.equal(found, of_tuples(run, physical_size=physical_size, **options, **noise))
+
+    def generators() -> dict[str, Any]:
+        made = (torch.Generator().manual_seed(seed) for seed in (5, 6))
+        return {"seed": None, **dict(zip(("batch_generator", "noise_generator"), made, strict=True))}
+
+    found = of_mappings(run, listed(), physical_size=physical_size, **generators())
+    assert torch.equal(found, of_tuples(run, physical_size=physical_size, **generators()))
 
 
 def test_parts_that_disagree_in_length_are_named() -> None:

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS
-from networks import CLASSES, CROSS_ENTROPY, IDS, RECORDS, USERS, flat, make_data, make_network, make_network_run, make_users_run
+from networks import CLASSES, CROSS_ENTROPY, IDS, RECORDS, USERS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import lethe
 from lethe.errors import InputError
-from lethe.run.run import Run
 from lethe.train import Checkpoints, Head, Linear, fit
-from lethe.train.core.samplers import draw_batches
 from lethe.train.data import BatchStream
 from lethe.train.data.users import Members, owners_of
 
@@ -38,57 +36,33 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     assert other.run == record.replace(unit="user", seeded=True)
 
 
-def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None) -> Tensor:
-    """The recursion without noise: autograd of each drawn user's mean loss, clipped, summed, divided by the nominal size."""
-    model, (features, targets) = make_network(), make_data()
-    parameters = list(model.parameters())
-    for step, batch in enumerate(draw_batches(run, generator), start=1):
-        users = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for user in users:
-            mine = torch.from_numpy(np.flatnonzero(user == IDS))
-            if chosen is not None:
-                records, _ = chosen.rows_of(slice(user, user + 1), step)
-                assert isinstance(records, Tensor)
-                assert set(records.tolist()) <= set(mine.tolist())
-                mine = records
-            gradient = torch.autograd.grad(CROSS_ENTROPY(model(features[mine]), targets[mine]).mean(), parameters)
-            norm = float(torch.cat([part.flatten() for part in gradient]).norm())
-            for place, part in enumerate(gradient):
-                total[place] += part * min(1.0, 0.4 / norm)
-        with torch.no_grad():
-            for parameter, part in zip(parameters, total, strict=True):
-                parameter -= 0.5 * part / run.batch_size
-    return flat(model)
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(24)
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
-    run = make_users_run(design)
-    fitted = fit(
-        make_network(),
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        users=IDS,
-        batch_generator=torch.Generator().manual_seed(3),
-        physical_size=physical_size,
-    )
-    torch.testing.assert_close(flat(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-6, atol=1e-9)
+    run, generators = make_users_run(design), [torch.Generator().manual_seed(3) for _ in range(2)]
+    expected = by_hand(make_network(), make_data(), run, generators[0], lambda user, step: np.flatnonzero(user == IDS))
+    options: dict[str, Any] = {"users": IDS, "batch_generator": generators[1], "physical_size": physical_size}
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
-    run, seed = make_users_run("cyclic"), 11
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=seed, physical_size=physical_size)
-    chosen = Members(owners_of(IDS), most=2, seed=seed)
-    torch.testing.assert_close(flat(fitted.model), _by_hand(run, torch.Generator(), chosen), rtol=1e-6, atol=1e-9)
-    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=seed)
+    def some(user: int, step: int) -> list[int]:
+        records = torch.arange(RECORDS)[chosen.rows_of(slice(user, user + 1), step)[0]].tolist()
+        assert set(records) <= set(np.flatnonzero(user == IDS))
+        return records
+
+    run, options = make_users_run("cyclic"), {"users": IDS, "seed": 11, "physical_size": physical_size}
+    chosen = Members(owners_of(IDS), most=2, seed=11)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, records_per_user=2, **options)
+    expected = by_hand(make_network(), make_data(), run, torch.Generator(), some)
+    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
+    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
     assert not torch.allclose(flat(fitted.model), flat(everything.model), rtol=1e-6)
 
 
