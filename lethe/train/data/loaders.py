@@ -35,9 +35,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     if isinstance(data, DataLoader):
         refuse_own_batches(data)
         source = records_of(data, leave_out=leave_out)
-        ignored = "batch_size, shuffle, sampler, drop_last, generator and worker_init_fn"
-        said = f"data: {ignored} of the DataLoader are ignored: the run says how records are drawn and how many (run.batches)."
-        warnings.warn(LetheWarning(said), stacklevel=3)
+        ignored = "batch_size, shuffle, sampler, drop_last, generator and worker_init_fn of the DataLoader are ignored"
+        warnings.warn(LetheWarning(f"data: {ignored}: run.batches says how records are drawn, and how many."), stacklevel=3)
         return source
     if isinstance(data, Mapping):
         columns = {name: data[name] for name in sorted(data, key=str) if name not in leave_out}
@@ -48,11 +47,9 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
                     "its name that of an argument of the model.",
                     remedy="of a DatasetDict, or another mapping of data sets, give one: data['train'].",
                 )
-        rows = [column if isinstance(column, np.ndarray) else as_field(name, column) for name, column in columns.items()]
+        rows = [as_field(name, column) if isinstance(column, list | tuple) else column for name, column in columns.items()]
         return TensorSource(*rows, fields=list(columns))
-    if type(data) is torch_data.TensorDataset:
-        return TensorSource(*data.tensors)
-    parts = tuple(data) if isinstance(data, tuple | list) else (data,)
+    parts = data.tensors if type(data) is torch_data.TensorDataset else tuple(data) if isinstance(data, tuple | list) else (data,)
     if parts and all(isinstance(part, torch.Tensor | np.ndarray | str | os.PathLike) for part in parts):
         return TensorSource(*parts)
     other = isinstance(data, tuple | list | bytes | torch_data.Sampler) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")

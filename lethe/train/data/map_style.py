@@ -134,7 +134,8 @@ def as_field(name: Any, entry: Any) -> Tensor:
         InputError: they are none.
     """
     try:
-        return torch.as_tensor(entry)
+        tensors = isinstance(entry, list | tuple) and len(entry) > 0 and isinstance(entry[0], Tensor)
+        return torch.stack(tuple(entry)) if tensors else torch.as_tensor(entry)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(
             f"data: field {name} cannot become a tensor: {type(entry).__name__}: {first_line(error)}",

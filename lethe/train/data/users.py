@@ -42,9 +42,7 @@ def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
         ids = ids.detach().cpu().numpy()
     if isinstance(ids, np.ma.MaskedArray | str | bytes | dict | set) or not hasattr(type(ids), "__iter__") or getattr(ids, "ndim", 1) != 1:
         raise _wrong(
-            f"{ids!r}, and no table with such a column"
-            if isinstance(ids, str)
-            else f"a {type(ids).__name__} of shape {getattr(ids, 'shape', ())}"
+            f"{ids!r}, and no such column" if isinstance(ids, str) else f"{type(ids).__name__} {getattr(ids, 'shape', '')}".strip()
         )
     if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iuU":  # by itself NumPy would make texts of numbers that are among texts
         listed: list[Any] = list(ids.tolist() if isinstance(ids, np.ndarray) else ids)

@@ -200,7 +200,7 @@ def test_mappings_of_columns_and_records_that_are_mappings_go_by_name() -> None:
     frozen = SCORES.numpy().copy()
     frozen.flags.writeable = False
     expected = {"input_ids": TOKENS, "score": SCORES}
-    for data in (expected, {"score": frozen, "input_ids": TOKENS.tolist()}, UserDict(expected)):
+    for data in (expected, {"score": frozen, "input_ids": TOKENS.tolist()}, UserDict({**expected, "score": list(SCORES)})):
         same(source := as_source(data), expected)
         assert isinstance(source, TensorSource)
     assert fields_of(as_source(expected, leave_out=("score",))) == ("input_ids",)

@@ -47,12 +47,12 @@ def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
         ([True, False], "types bool"),
         (np.array([1, True], dtype=object), "types int, bool"),
         ([b"a", b"b"], "types bytes"),
-        (np.zeros((2, 1), dtype=int), "shape"),
+        (np.zeros((2, 1), dtype=int), r"ndarray \(2, 1\)"),
         (np.ma.masked_array([1, 2], mask=[False, True]), "MaskedArray"),
         ([], "got none"),
-        (3, "got a int"),
-        ("abc", "got 'abc', and no table"),
-        ({"a": 1}, "got a dict"),
+        (3, "got int"),
+        ("abc", "got 'abc', and no such column"),
+        ({"a": 1}, "got dict"),
     ],
 )
 def test_ids_that_do_not_tell_users_apart_are_refused(ids: Any, said: str) -> None:
