@@ -148,11 +148,11 @@ def as_field(name: Any, entry: Any) -> Tensor:
 def _own(part: Any) -> Any:
     """A part of a record, with copies of its arrays and lists: a data set may fill them anew for each record."""
     if isinstance(part, Tensor):
-        return part.detach().clone()
+        return part.clone()
+    if isinstance(part, tuple) or (isinstance(part, list) and not set(map(type, part)) <= {int, float, bool, str}):
+        return type(part)(*map(_own, part)) if hasattr(part, "_fields") else type(part)(map(_own, part))
     if isinstance(part, dict):
         return part | {name: _own(one) for name, one in part.items()}
-    if isinstance(part, list | tuple) and not set(map(type, part)) <= {int, float, bool, str}:
-        return type(part)(*map(_own, part)) if hasattr(part, "_fields") else type(part)(map(_own, part))
     return part.copy() if isinstance(part, np.ndarray | list) else part
 
 
