@@ -19,7 +19,6 @@ from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit
 from lethe.train.core.samplers import draw_batches
-from lethe.train.data import MapStyleSource
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -51,19 +50,6 @@ def loader() -> DataLoader[Any]:
 def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str, Any]) -> None:
     run = make_network_run(design, noise_multiplier=1.0)
     assert torch.equal(of_mappings(run, **options), of_tuples(run, **options))
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.slow
-@pytest.mark.parametrize("source", ["list", "loader", "collate"])
-def test_so_do_data_sets_and_loaders_of_mappings(source: str) -> None:
-    run = make_network_run("poisson", noise_multiplier=1.0)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", LetheWarning)
-        data = {"list": listed, "loader": loader, "collate": lambda: MapStyleSource(listed(), collate=together)}[source]()
-        found = of_mappings(run, data)
-    assert torch.equal(found, of_tuples(run))
-    assert ["of the DataLoader are ignored" in str(one.message) for one in said] == [True] * (source == "loader")
 
 
 @pytest.mark.sampled(3)
@@ -194,12 +180,3 @@ def test_empty_batches_take_their_noisy_step(physical_size: int | None) -> None:
 
     found = of_mappings(run, listed(), physical_size=physical_size, **generators())
     assert torch.equal(found, of_tuples(run, physical_size=physical_size, **generators()))
-
-
-def test_parts_that_disagree_in_length_are_named() -> None:
-    features, label = make_data()
-    with pytest.raises(InputError, match=r"differ in their number of records \(features: 23, label: 22\)"):
-        of_mappings(make_network_run(), {"features": features, "label": label[1:]})
-    uneven = [{"features": features[place, : 4 - place % 2], "label": label[place]} for place in range(RECORDS)]
-    with pytest.raises(InputError, match="of 5 records it makes no batch: RuntimeError: stack expects each tensor to be equal size"):
-        of_mappings(make_network_run("cyclic"), uneven)

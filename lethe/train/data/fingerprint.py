@@ -51,9 +51,9 @@ def fingerprint(source: Source, key: str | None = None) -> dict[str, Any]:
 
 def whole(source: Source, key: str) -> list[str]:
     """A hash of all records for each of a record's tensors, of arrays and .npy files of at most 4 GiB; of other sources none."""
-    first = fetched(source, slice(0, 1))
+    first = fetched(source, slice(0, 1)) if isinstance(source, TensorSource) else ()
     row = sum(prod(tensor.shape[1:]) * tensor.dtype.itemsize for tensor in first)
-    if not isinstance(source, TensorSource) or row * len(source) > _READ:
+    if not first or row * len(source) > _READ:
         return []
     size = max(1, _PIECE // max(1, row))
     digests = [hashlib.blake2b(key=bytes.fromhex(key), digest_size=32) for _ in first]

@@ -23,36 +23,20 @@ def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchSt
 @pytest.mark.slow
 @given(run=runs(), physical=st.none() | st.integers(1, 30), seed=st.integers(0, 99))
 def test_the_records_of_every_step_are_those_of_draw_batches(run: Run, physical: int | None, seed: int) -> None:
-    batches = list(stream(run, seed, physical_size=physical))
-    wanted = oracle(run, seed)
-    steps = by_step(batches)
-    assert [steps[step] for step in range(1, run.total_steps + 1)] == wanted
+    batches, wanted, (features, _) = list(stream(run, seed, physical_size=physical)), oracle(run, seed), numbered(run.records)
+    assert by_step(batches) == dict(enumerate(wanted, start=1))
+    assert [batch.step for batch in batches if batch.last] == list(range(1, run.total_steps + 1))
+    micro = [1 if physical is None else max(1, -(-len(drawn) // physical)) for drawn in wanted]
+    assert [batch.step for batch in batches] == [step for step, count in enumerate(micro, start=1) for _ in range(count)]
     for batch in batches:
         assert listed(batch.whole) == wanted[batch.step - 1]
-        assert len(batch.tensors[0]) == (len(listed(batch.indices)) if physical is None else physical)
-    lasts = [batch.step for batch in batches if batch.last]
-    assert lasts == list(range(1, run.total_steps + 1))
-    assert [batch.step for batch in batches] == sorted(batch.step for batch in batches)
-
-
-@pytest.mark.slow
-@given(run=runs(), physical=st.integers(1, 9), seed=st.integers(0, 99))
-def test_masks_padding_and_the_number_of_micro_batches(run: Run, physical: int, seed: int) -> None:
-    features, _ = numbered(run.records)
-    found: dict[int, int] = {}
-    for batch in stream(run, seed, physical_size=physical):
-        found[batch.step] = found.get(batch.step, 0) + 1
         rows = listed(batch.indices)
-        assert batch.tensors[0].shape == (physical, 2)
-        assert batch.tensors[1].shape == (physical,)
-        assert batch.counted is not None
-        assert batch.counted.dtype == torch.bool
-        assert batch.counted.tolist() == [True] * len(rows) + [False] * (physical - len(rows))
+        size = len(rows) if physical is None else physical
+        assert (batch.tensors[0].shape, batch.tensors[1].shape) == ((size, 2), (size,))
         assert torch.equal(batch.tensors[0][: len(rows)], torch.from_numpy(features[rows]))
-        assert not batch.tensors[0][len(rows) :].any()  # padding is zeros, never a record
-        assert not batch.tensors[1][len(rows) :].any()
-    for step, drawn in enumerate(oracle(run, seed), start=1):
-        assert found[step] == max(1, -(-len(drawn) // physical))
+        assert not any(bool(tensor[len(rows) :].any()) for tensor in batch.tensors)  # padding is zeros, never a record
+        assert (batch.counted is None) == (physical is None)
+        assert batch.counted is None or batch.counted.tolist() == [place < len(rows) for place in range(size)]
 
 
 @pytest.mark.sampled(2)

@@ -138,10 +138,10 @@ class Turned(Augmented):
 
 def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generator_alone() -> None:
     run = make_run("cyclic")
-    dataset = Augmented(23)
-    source = BatchStream(run, dataset)  # the stream reads the layout first, which draws like any record
+    stream = BatchStream(run, Augmented(23))
     before = torch.random.get_rng_state()
-    state = source.state_dict()
+    state = stream.state_dict()
+    assert torch.equal(before, torch.random.get_rng_state())
     features, targets = state["source"]["samples"]
     assert not features  # not compared
     assert targets
@@ -150,4 +150,3 @@ def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generat
     assert len(steps_of(again)) == run.total_steps
     with pytest.raises(InputError, match="some records differ from those of the checkpoint, or stand in another order"):
         BatchStream(run, Turned(23)).load_state_dict(state)
-    assert before.shape == torch.random.get_rng_state().shape

@@ -68,12 +68,11 @@ def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows:
         assert got[1].dtype == torch.int64
 
 
-@pytest.mark.parametrize("name", ["arrays", "tensors", "memory map"])
 @pytest.mark.parametrize("rows", [slice(0, 3), torch.tensor([0, 1, 2])])
-def test_working_in_place_leaves_the_data_alone(sources: dict[str, Source], name: str, rows: Any) -> None:
-    before = sources[name].fetch(rows)[0].clone()
-    sources[name].fetch(rows)[0].zero_()
-    assert torch.equal(sources[name].fetch(rows)[0], before)
+def test_working_in_place_leaves_the_data_alone(sources: dict[str, Source], rows: Any) -> None:
+    for source in sources.values():
+        source.fetch(rows)[0].zero_()
+        assert bool(source.fetch(rows)[0].any())
 
 
 class Endless(IterableDataset[Any]):
@@ -157,17 +156,14 @@ class Dropping(Listed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_set_that_drops_records_is_refused(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_drops_records_is_refused_in_worker_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # of 10 records
-    source = MapStyleSource(Dropping(10), num_workers=workers)
-    assert len(source.fetch(slice(5, 8))[1]) == 3
+    source = MapStyleSource(Dropping(10), num_workers=1)
     for rows in (slice(3, 6), slice(4, 5)):
         with pytest.raises(InputError, match=r"3 rows, one for each record|of 0 records it makes no batch"):
             fetched(source, rows)
-    stream = BatchStream(make_run("cyclic", 10, 5, passes=1), source)
     with pytest.raises(InputError, match="5 rows, one for each record"):
-        list(stream)
+        list(BatchStream(make_run("cyclic", 10, 5, passes=1), source))
 
 
 TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
