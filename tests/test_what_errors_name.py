@@ -111,9 +111,9 @@ def callables() -> dict[str, set[str]]:
     from lethe.integrations.transformers import PrivateTrainer
     from lethe.ledger import Ledger, Spending
     from lethe.train import Group, PrivacyEngine, fit
-    from lethe.train.data import MapStyleSource, PadTo, ParquetSource
+    from lethe.train.data import MapStyleSource
 
-    own = {"Group": Group, "MapStyleSource": MapStyleSource, "PadTo": PadTo, "ParquetSource": ParquetSource, "Spending": Spending}
+    own = {"Group": Group, "MapStyleSource": MapStyleSource, "Spending": Spending}
     own |= {"PrivacyEngine": PrivacyEngine, "PrivateTraining": PrivateTraining, "fit": fit, "plan": lethe.plan, "Ledger.open": Ledger.open}
     own |= {name: getattr(lethe, name) for name in ("Poisson", "Cyclic", "Shuffled")}
     own |= {"L.Trainer": lightning.Trainer, "Trainer": lightning.Trainer, "DataLoader": DataLoader}

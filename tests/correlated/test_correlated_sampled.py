@@ -33,7 +33,7 @@ from lethe.theorems.steps import largest_batch, record_chance
 from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.data.draws import Anchor, draw_from
+from lethe.train.data.batches import Anchor, draw_from
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
@@ -273,12 +273,12 @@ def test_batches_from_any_step_on_are_those_of_the_groups_in_turn() -> None:
     start = Anchor(step=0, state=generator.get_state())
     whole = list(draw_from(run, generator, start, 0))
     for done in range(21):
-        later = list(draw_from(run, torch.Generator(), whole[done].anchor, done))
-        assert [drawn.step for drawn in later] == list(range(done + 1, 22))
-        for drawn, before in zip(later, whole[done:], strict=True):
-            taken = torch.arange(42)[drawn.batch]
-            assert torch.equal(taken, torch.arange(42)[before.batch])
-            assert (taken % 4 == (drawn.step - 1) % 4).all()
+        later = list(draw_from(run, torch.Generator(), whole[done][2], done))
+        assert [step for step, _, _ in later] == list(range(done + 1, 22))
+        for (step, batch, _), (_, before, _) in zip(later, whole[done:], strict=True):
+            taken = torch.arange(42)[batch]
+            assert torch.equal(taken, torch.arange(42)[before])
+            assert (taken % 4 == (step - 1) % 4).all()
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def test_a_statement_that_changes_its_unit_is_refused() -> None:
         (LogisticRegression(feature_norm=1.0, rows_per_user=0), IDS, "rows_per_user"),
         (LogisticRegression(feature_norm=1.0, rows_per_user=2), None, "fit was not told"),
         (LogisticRegression(feature_norm=1.0), IDS[:-1], "599 ids for 600 rows"),
-        (LogisticRegression(feature_norm=1.0), IDS.astype(float), "a float"),
+        (LogisticRegression(feature_norm=1.0), IDS.astype(float), "types float"),
         (LogisticRegression(feature_norm=1.0), np.ones(ROWS, dtype=int), "all rows are of one user"),
     ],
 )

@@ -33,8 +33,8 @@ def broken(records: list[dict[str, Any]], key: str) -> dict[str, torch.Tensor]:
     ("collator", "said"),
     [
         (None, "makes no batch"),  # lengths that differ, and nobody pads
-        (lambda records: broken(records, "attention_mask"), "they disagree in length"),
-        (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names is list; it needs a tensor"),
+        (lambda records: broken(records, "attention_mask"), "of more than that record"),
+        (lambda records: {**padded(records), "names": ["x"] * len(records)}, "names of a batch is list; it needs a tensor"),
         (
             lambda records: {**padded(records), "labels": torch.zeros(1 + len(records))},
             "a tensor with . rows, one for each record",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from lethe.train.core.samplers import draw_batches
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
 CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
+# The records' users: 9 with 1 to 6 records each, in no order.
+USERS, IDS = 9, np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
 
 
 @contextmanager
@@ -58,12 +60,24 @@ def make_network_run(design: str = "poisson", **changes: Any) -> Run:
     return Run(**fields)
 
 
+def make_users_run(design: str = "poisson", **changes: Any) -> Run:
+    """The same in batches of 3 users."""
+    return make_network_run(design, **{"records": USERS, "batches": batches_of(design, 3), "unit": "user", **changes})
+
+
 def flat(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-def by_hand(model: nn.Sequential, data: tuple[Tensor, Tensor], run: Run, generator: torch.Generator) -> Tensor:
-    """The noiseless recursion of a Run with ridge and pass averages, one record at a time; the parameters it ends at."""
+def by_hand(
+    model: nn.Sequential,
+    data: tuple[Tensor, Tensor],
+    run: Run,
+    generator: torch.Generator,
+    rows_of: Callable[[int, int], Any] | None = None,
+) -> Tensor:
+    """The noiseless recursion of a Run with ridge and pass averages, one unit at a time, which is a record, or has the rows that `rows_of`
+    tells of it and of the step; the parameters it ends at."""
     parameters = list(model.parameters())
     assert run.clip_norm is not None
     averages, passed = run.pass_averages, torch.zeros_like(flat(model))
@@ -71,11 +85,12 @@ def by_hand(model: nn.Sequential, data: tuple[Tensor, Tensor], run: Run, generat
     for step, batch in enumerate(draw_batches(run, generator)):
         step_size = float(run.step_sizes[step])
         total = torch.zeros_like(flat(model))
-        rows = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
-        for row in rows:
-            losses = CROSS_ENTROPY(model(data[0][row : row + 1]), data[1][row : row + 1])
-            gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(losses.sum(), parameters)])
-            total += gradient * min(1.0, run.clip_norm / float(gradient.norm()))
+        units = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
+        for unit in units:
+            rows = [unit] if rows_of is None else rows_of(unit, step + 1)
+            losses = CROSS_ENTROPY(model(data[0][rows]), data[1][rows])
+            gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(losses.mean(), parameters)])
+            total += gradient * min(1.0, run.clip_norm / max(float(gradient.norm()), 1e-300))
         moved = flat(model) - step_size / run.batch_size * total
         if averages is not None:
             place = step % len(averages)

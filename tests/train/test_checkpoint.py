@@ -120,7 +120,7 @@ def test_a_failing_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     [
         ({"folder": ""}, "checkpoints: got ''"),
         ({"folder": b"a"}, "checkpoints: got b'a'"),
-        ({"folder": "a", "every": 0}, "every: got 0"),
+        ({"folder": "a", "every": 0}, "every = 0"),
         ({"folder": "a", "also": [1]}, "also: got"),
         ({"folder": "a", "also": {"step": 3}}, "needs state_dict"),
     ],

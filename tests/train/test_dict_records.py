@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from interrupted import quick_disk
 from named_records import ByName, WithLoss, by_name, listed, of_mappings, of_tuples, own_loss
-from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run, one_thread
 from processes import Processes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -20,9 +19,6 @@ from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, fit
 from lethe.train.core.samplers import draw_batches
-from lethe.train.data import MapStyleSource
-
-IDS = np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,28 +52,11 @@ def test_mappings_train_as_tuples_do_bit_for_bit(design: str, options: dict[str,
     assert torch.equal(of_mappings(run, **options), of_tuples(run, **options))
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.slow
-@pytest.mark.parametrize("source", ["list", "loader", "collate"])
-def test_so_do_data_sets_and_loaders_of_mappings(source: str) -> None:
-    run = make_network_run("poisson", noise_multiplier=1.0)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", LetheWarning)
-        data = {"list": listed, "loader": loader, "collate": lambda: MapStyleSource(listed(), collate=together)}[source]()
-        found = of_mappings(run, data)
-    assert torch.equal(found, of_tuples(run))
-    assert [str(one.message).split(":")[1] for one in said] == (
-        [" of the DataLoader its data set, collate_fn and workers are used; ignored are batch_size=3, shuffle=True"]
-        if source == "loader"
-        else []
-    )
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "list", "loader"])
 def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
-    run = make_network_run("poisson", records=9, batches={"design": "poisson", "size": 3}, unit="user", noise_multiplier=1.0)
+    run = make_users_run(noise_multiplier=1.0)
     names = [f"user {one}" for one in IDS]
     rows = [{**record, "who": name} for record, name in zip(listed(), names, strict=True)]
     data: Any = {"table": {**by_name(), "who": names}, "list": rows, "loader": rows}[kind]
@@ -126,7 +105,7 @@ def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None
 
     network, named = make_network(), ByName()
     tuples = trained(network, lambda batch: CROSS_ENTROPY(network(batch[0]), batch[1]), make_data())
-    with pytest.warns(LetheWarning, match="ignored are batch_size=3, shuffle=True"):
+    with pytest.warns(LetheWarning, match="of the DataLoader are ignored"):
         mappings = trained(named, lambda batch: CROSS_ENTROPY(named(batch["features"]), batch["label"]), loader())
     assert torch.equal(tuples, mappings)
 
@@ -171,33 +150,20 @@ def test_what_does_not_fit_together_is_refused(model: Any, loss: Any, data: Any,
         fit(model(), loss, data(), make_network_run("cyclic", noise_multiplier=1.0))
 
 
-def with_labels_of(masked: set[int]) -> dict[str, Tensor]:
-    table = by_name()
-    table["label"] = table["label"].clone()
-    table["label"][sorted(masked)] = -100
-    return table
+def with_labels_of(masked: set[int]) -> tuple[Tensor, Tensor]:
+    features, label = make_data()
+    label[sorted(masked)] = -100
+    return features, label
 
 
 @pytest.mark.slow
 def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> None:
     """Its gradient is 0: the sum is that of the others, and the batch is no smaller for it."""
-    run = make_network_run("full", steps=3)
-    found = of_mappings(run, with_labels_of({2, 5}))
-    model = make_network()
-    parameters, (features, label) = list(model.parameters()), make_data()
-    for _ in range(run.total_steps):
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for record in set(range(RECORDS)) - {2, 5}:
-            one = slice(record, record + 1)
-            gradient = torch.autograd.grad(CROSS_ENTROPY(model(features[one]), label[one]).sum(), parameters)
-            scale = min(1.0, 0.4 / float(torch.cat([part.flatten() for part in gradient]).norm()))
-            total = [before + scale * part for before, part in zip(total, gradient, strict=True)]
-        with torch.no_grad():
-            for parameter, part in zip(parameters, total, strict=True):
-                parameter -= 0.5 * part / RECORDS
-    torch.testing.assert_close(found, flat(model), rtol=1e-6, atol=1e-9)
+    run, data = make_network_run("full", steps=3), with_labels_of({2, 5})
+    expected = by_hand(make_network(), data, run, torch.Generator())
+    torch.testing.assert_close(of_mappings(run, by_name(data)), expected, rtol=1e-6, atol=1e-9)
     with pytest.warns(UserWarning, match="every gradient was 0") as said:  # all of them: that is no training
-        of_mappings(make_network_run("full", steps=3), with_labels_of(set(range(RECORDS))))
+        of_mappings(make_network_run("full", steps=3), by_name(with_labels_of(set(range(RECORDS)))))
     assert len(said) == 1
 
 
@@ -207,18 +173,10 @@ def test_a_record_whose_labels_are_masked_takes_part_with_a_loss_of_zero() -> No
 def test_empty_batches_take_their_noisy_step(physical_size: int | None) -> None:
     run = make_network_run(batches={"design": "poisson", "size": 1}, steps=12, noise_multiplier=1.0)
     assert 0 in [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(5)) if isinstance(batch, Tensor)]
-    options = {"seed": None, "batch_generator": torch.Generator().manual_seed(5)}
-    noise = {"noise_generator": torch.Generator().manual_seed(6)}
-    found = of_mappings(run, listed(), physical_size=physical_size, **options, **noise)
-    options = {"seed": None, "batch_generator": torch.Generator().manual_seed(5)}
-    noise = {"noise_generator": torch.Generator().manual_seed(6)}
-    assert torch.equal(found, of_tuples(run, physical_size=physical_size, **options, **noise))
 
+    def generators() -> dict[str, Any]:
+        made = (torch.Generator().manual_seed(seed) for seed in (5, 6))
+        return {"seed": None, **dict(zip(("batch_generator", "noise_generator"), made, strict=True))}
 
-def test_parts_that_disagree_in_length_are_named() -> None:
-    features, label = make_data()
-    with pytest.raises(InputError, match=r"differ in their number of records \(features: 23, label: 22\)"):
-        of_mappings(make_network_run(), {"features": features, "label": label[1:]})
-    uneven = [{"features": features[place, : 4 - place % 2], "label": label[place]} for place in range(RECORDS)]
-    with pytest.raises(InputError, match=r"field features is torch.float64 of shape \(3,\) in record 1 of a batch"):
-        of_mappings(make_network_run("cyclic"), uneven)
+    found = of_mappings(run, listed(), physical_size=physical_size, **generators())
+    assert torch.equal(found, of_tuples(run, physical_size=physical_size, **generators()))

@@ -1,4 +1,4 @@
-"""Batches that are padded to their longest: a record's gradient must be that of the record collated, and run, alone."""
+"""Batches that are padded to their longest: what is computed of a record must be that of the record collated, and run, alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 import lethe
-from lethe.errors import InputError
-from lethe.train import Fitted, PrivacyEngine, fit
+from lethe.errors import HypothesisError, InputError
+from lethe.train import Fitted, PrivacyEngine, fit, fit_head
 from lethe.train.data import MapStyleSource
 
 RECORDS, WORDS = 24, 7
@@ -44,9 +44,12 @@ class Mean(nn.Module):
         self.table, self.head, self.masked = nn.Embedding(WORDS, 5), nn.Linear(5, 3), masked
         nn.init.zeros_(self.head.weight)
 
-    def forward(self, words: Tensor) -> Tensor:
+    def pooled(self, words: Tensor) -> Tensor:
         mask = (words != 0).unsqueeze(2) if self.masked else torch.ones_like(words, dtype=torch.bool).unsqueeze(2)
-        return self.head((self.table(words) * mask).sum(1) / mask.sum(1))
+        return (self.table(words) * mask).sum(1) / mask.sum(1)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.pooled(words))
 
 
 class Tagger(nn.Module):
@@ -107,7 +110,7 @@ def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
 @pytest.mark.slow
 def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
     with pytest.raises(InputError, match="padded"):
-        fit(Mean(masked=False), entropies, source(workers=1), run())
+        fit(Mean(masked=False), entropies, source(num_workers=1), run())
 
 
 def loop(model: nn.Module, criterion: Callable[[Any, Tensor], Tensor], given: Callable[[Any], Any] = tuple) -> None:
@@ -130,3 +133,33 @@ def test_a_loop_is_refused_what_depends_on_the_padding() -> None:
 def test_records_that_the_loop_changed_are_compared_at_the_length_of_the_batch() -> None:
     """They are not those that could be collated alone."""
     loop(Mean(masked=True), entropies, lambda batch: (batch[0].clone(), batch[1]))
+
+
+class Pooled(Mean):
+    """A backbone without a head."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.pooled(words)
+
+
+def test_so_it_is_of_the_features_of_a_backbone() -> None:
+    def head_on(collate: Any, *, masked: bool = True) -> Fitted[nn.Sequential]:
+        loss = lethe.losses.Softmax(feature_norm=1.0, intercept=True, evidence="enforced")
+        told = run(batches=lethe.Cyclic(size=4), clip_norm=None, loss=loss, release="last")
+        return fit_head(
+            Pooled(masked=masked).requires_grad_(False),
+            nn.Linear(5, 3),
+            MapStyleSource(Sentences(), collate=collate),
+            told,
+            physical_size=6,
+        )
+
+    def centred(records: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        words, kinds = collated(records)
+        return words - words.float().mean(0).long(), kinds
+
+    assert "record i of Sentences is made of record i alone" in " ".join(head_on(collated).declared)
+    with pytest.raises(InputError, match="of more than that record"):
+        head_on(centred)
+    with pytest.raises(HypothesisError, match="depend on how far its batch is padded"):
+        head_on(collated, masked=False)

@@ -26,17 +26,19 @@ def quick() -> Iterator[None]:
 class Epochs:
     """A loop over the epochs of a DataLoader, of 5 steps each."""
 
-    def __init__(self, *, epochs: int = 2, model: Any = None, **options: Any) -> None:
-        self.model = make_network() if model is None else model
+    def __init__(self, folder: Path | None = None, *, scheduled: bool = False) -> None:
+        self.model = make_network()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
-        self.engine = PrivacyEngine(**options)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9) if scheduled else None
+        also = {"scheduler": self.scheduler} if scheduled else {}
+        self.engine = PrivacyEngine(checkpoints=None if folder is None else Checkpoints(folder=folder, every=1, also=also))
         self.dataset = TensorDataset(*make_data())
         _, _, self.loader = self.engine.make_private(
             module=self.model,
             optimizer=self.optimizer,
             losses=losses_of(self.model),
             data_loader=DataLoader(self.dataset, batch_size=5),
-            epochs=epochs,
+            epochs=2,
             noise_multiplier=1.0,
             max_grad_norm=1.0,
         )
@@ -45,6 +47,8 @@ class Epochs:
         self.engine.backward(batch)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.scheduler is not None:
+            self.scheduler.step()
 
     def epoch(self) -> int:
         return sum(self.use(batch) is None for batch in self.loader)
@@ -134,11 +138,11 @@ def test_what_a_loader_says_of_itself() -> None:
 
 
 def test_epochs_that_are_empty_after_a_kill_say_so_and_so_does_a_schedule_that_begins_again(tmp_path: Path) -> None:
-    loop = Epochs(checkpoints=Checkpoints(folder=tmp_path, every=1))
+    loop = Epochs(tmp_path)
     loop.epoch()
     next(iter(loop.loader))  # with this the step before is saved
     loop.engine.close()
-    again = Epochs(checkpoints=Checkpoints(folder=tmp_path, every=1))
+    again = Epochs(tmp_path)
     assert again.engine.resumed == 5
     torch.optim.lr_scheduler.ExponentialLR(again.optimizer, 0.9)
     with pytest.warns(LetheWarning, match=r"after step 5, and the learning rate's scheduler begins again.*also="):
@@ -149,24 +153,9 @@ def test_epochs_that_are_empty_after_a_kill_say_so_and_so_does_a_schedule_that_b
 
 def test_a_schedule_that_was_saved_goes_on_without_a_word(tmp_path: Path) -> None:
     for resumed in (0, 5):
-        model = make_network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-        engine = PrivacyEngine(checkpoints=Checkpoints(folder=tmp_path, every=1, also={"scheduler": scheduler}))
-        _, _, loader = engine.make_private(
-            module=model,
-            optimizer=optimizer,
-            losses=losses_of(model),
-            data_loader=DataLoader(TensorDataset(*make_data()), batch_size=5),
-            epochs=2,
-            noise_multiplier=1.0,
-            max_grad_norm=1.0,
-        )
-        assert engine.resumed == resumed
-        for batch in loader:
-            engine.backward(batch)
-            optimizer.step()
-            optimizer.zero_grad()
-            scheduler.step()
-        engine.close()
-    assert scheduler.last_epoch == 10
+        loop = Epochs(tmp_path, scheduled=True)
+        assert loop.engine.resumed == resumed
+        loop.epoch()
+        loop.engine.close()
+    assert loop.scheduler is not None
+    assert loop.scheduler.last_epoch == 10

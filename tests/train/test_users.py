@@ -8,33 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import batches as batches_of
-from networks import CLASSES, CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
+from helpers import DESIGNS
+from networks import CLASSES, CROSS_ENTROPY, IDS, RECORDS, USERS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import lethe
 from lethe.errors import InputError
-from lethe.run.run import Run
 from lethe.train import Checkpoints, Head, Linear, fit
-from lethe.train.core.samplers import draw_batches
 from lethe.train.data import BatchStream
-from lethe.train.data.members import Members
-from lethe.train.data.user_ids import owners_of
-
-DESIGNS = ["full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"]
-USERS = 9
-# 23 records of 9 users with 1 to 6 records each, in no order.
-IDS = np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
-
-
-def _run(design: str = "poisson", **changes: Any) -> Run:
-    batches = batches_of(design, 3)
-    return make_network_run(design, records=USERS, batches=batches, unit="user", **changes)
-
-
-def _bits(model: nn.Module) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+from lethe.train.data.users import Members, owners_of
 
 
 @pytest.mark.slow
@@ -46,35 +29,11 @@ def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size:
     options: dict[str, Any] = {"seed": 5, "physical_size": physical_size}
     one = fit(make_network(), CROSS_ENTROPY, make_data(), record, **options)
     other = fit(make_network(), CROSS_ENTROPY, make_data(), record.replace(unit="user"), users=np.arange(RECORDS), **options)
-    assert torch.equal(_bits(one.model), _bits(other.model))
+    assert torch.equal(flat(one.model), flat(other.model))
     certified = [lethe.certify(run, 1e-3) for run in (record, record.replace(unit="user"))]
     assert certified[0].epsilon == certified[1].epsilon
     assert certified[0].guarantee == certified[1].guarantee
     assert other.run == record.replace(unit="user", seeded=True)
-
-
-def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None) -> Tensor:
-    """The recursion without noise: autograd of each drawn user's mean loss, clipped, summed, divided by the nominal size."""
-    model, (features, targets) = make_network(), make_data()
-    parameters = list(model.parameters())
-    for step, batch in enumerate(draw_batches(run, generator), start=1):
-        users = range(batch.start, batch.stop) if isinstance(batch, slice) else batch.tolist()
-        total = [torch.zeros_like(parameter) for parameter in parameters]
-        for user in users:
-            mine = torch.from_numpy(np.flatnonzero(user == IDS))
-            if chosen is not None:
-                records = chosen.rows_of(slice(user, user + 1), step).records
-                assert isinstance(records, Tensor)
-                assert set(records.tolist()) <= set(mine.tolist())
-                mine = records
-            gradient = torch.autograd.grad(CROSS_ENTROPY(model(features[mine]), targets[mine]).mean(), parameters)
-            norm = float(torch.cat([part.flatten() for part in gradient]).norm())
-            for place, part in enumerate(gradient):
-                total[place] += part * min(1.0, 0.4 / norm)
-        with torch.no_grad():
-            for parameter, part in zip(parameters, total, strict=True):
-                parameter -= 0.5 * part / run.batch_size
-    return _bits(model)
 
 
 @pytest.mark.slow
@@ -82,35 +41,35 @@ def _by_hand(run: Run, generator: torch.Generator, chosen: Members | None = None
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("physical_size", [None, 1, 2])
 def test_training_is_the_recursion_of_users(design: str, physical_size: int | None) -> None:
-    run = _run(design)
-    fitted = fit(
-        make_network(),
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        users=IDS,
-        batch_generator=torch.Generator().manual_seed(3),
-        physical_size=physical_size,
-    )
-    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator().manual_seed(3)), rtol=1e-6, atol=1e-9)
+    run, generators = make_users_run(design), [torch.Generator().manual_seed(3) for _ in range(2)]
+    expected = by_hand(make_network(), make_data(), run, generators[0], lambda user, step: np.flatnonzero(user == IDS))
+    options: dict[str, Any] = {"users": IDS, "batch_generator": generators[1], "physical_size": physical_size}
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -> None:
-    run, seed = _run("cyclic"), 11
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=seed, physical_size=physical_size)
-    chosen = Members(owners_of(IDS), most=2, seed=seed)
-    torch.testing.assert_close(_bits(fitted.model), _by_hand(run, torch.Generator(), chosen), rtol=1e-6, atol=1e-9)
-    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=seed)
-    assert not torch.allclose(_bits(fitted.model), _bits(everything.model), rtol=1e-6)
+    def some(user: int, step: int) -> list[int]:
+        records = torch.arange(RECORDS)[chosen.rows_of(slice(user, user + 1), step)[0]].tolist()
+        assert set(records) <= set(np.flatnonzero(user == IDS))
+        return records
+
+    run, options = make_users_run("cyclic"), {"users": IDS, "seed": 11, "physical_size": physical_size}
+    chosen = Members(owners_of(IDS), most=2, seed=11)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, records_per_user=2, **options)
+    expected = by_hand(make_network(), make_data(), run, torch.Generator(), some)
+    torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
+    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    assert not torch.allclose(flat(fitted.model), flat(everything.model), rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     """Whatever the user's records are, and how many: 100 of them, duplicates, huge ones."""
-    run = _run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
+    run = make_users_run("full", steps=1, noise_multiplier=0.0, neighbours="replace_one")
     features, targets = make_data()
     reach = 2 * run.step_size * run.clip_norm / run.batch_size
     others = torch.from_numpy(IDS != 3)
@@ -118,7 +77,7 @@ def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     def after(mine: Tensor, classes: Tensor) -> Tensor:
         ids = torch.cat([torch.from_numpy(IDS)[others], torch.full((len(mine),), 3)])
         data = (torch.cat([features[others], mine]), torch.cat([targets[others], classes]))
-        return _bits(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, isolation="declared").model)
+        return flat(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, isolation="declared").model)
 
     random = torch.Generator().manual_seed(1)
     row = torch.randn(1, 4, dtype=torch.float64, generator=random)
@@ -159,14 +118,14 @@ def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     read = data.read[-3 * RECORDS :]
     assert [index for index, _ in read] == [record for record in range(RECORDS) for _ in range(3)]
     model = make_network()
-    parameters, total = list(model.parameters()), torch.zeros(len(_bits(model)), dtype=torch.float64)
+    parameters, total = list(model.parameters()), torch.zeros(len(flat(model)), dtype=torch.float64)
     for record in range(RECORDS):
         views = torch.stack([view for index, view in read if index == record])
         assert not torch.equal(views[0], views[1])
         loss = CROSS_ENTROPY(model(views), data.targets[record].repeat(3)).mean()
         gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
         total += gradient * min(1.0, 0.4 / float(gradient.norm()))
-    torch.testing.assert_close(_bits(fitted.model), _bits(model) - 0.5 * total / RECORDS, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(flat(fitted.model), flat(model) - 0.5 * total / RECORDS, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -178,7 +137,7 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
         if step == 4:
             raise Stop
 
-    run = _run("shuffled")
+    run = make_users_run("shuffled")
     expected = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=6)
     options: dict[str, Any] = {"seed": 6, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
     with pytest.raises(Stop):
@@ -202,24 +161,24 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
         ({}, {"users": IDS[:-1]}, "got 22 ids for 23 records"),
         ({"records": 10}, {"users": IDS}, "the data are of 9 users"),
         ({"records": RECORDS}, {"users": IDS}, "the data are of 9 users"),
-        ({}, {"users": IDS.astype(float)}, "a float"),
-        ({}, {"users": "who"}, "no columns with names"),
-        ({}, {"users": IDS, "records_per_user": 0}, "records_per_user"),
-        ({}, {"users": IDS, "views": 0}, "views"),
+        ({}, {"users": IDS.astype(float)}, "types float"),
+        ({}, {"users": "who"}, "names a column, and these data, a tuple, have no such"),
+        ({}, {"users": IDS, "records_per_user": 0}, "records_per_user = 0"),
+        ({}, {"users": IDS, "views": 0}, "views = 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(changes: dict[str, Any], options: dict[str, Any], said: str) -> None:
     model = make_network()
-    before = _bits(model)
+    before = flat(model)
     with pytest.raises(InputError, match=said):
-        fit(model, CROSS_ENTROPY, make_data(), _run().replace(**changes), **options)
-    assert torch.equal(_bits(model), before)
+        fit(model, CROSS_ENTROPY, make_data(), make_users_run().replace(**changes), **options)
+    assert torch.equal(flat(model), before)
 
 
 def test_where_nobody_groups_records_users_are_refused() -> None:
     features, targets = make_data()
     loss = lethe.losses.Softmax(feature_norm=1.0)
-    convex = _run("cyclic", loss=loss, noise_multiplier=1.0)
+    convex = make_users_run("cyclic", loss=loss, noise_multiplier=1.0)
     with pytest.raises(InputError, match="unit: user; a linear model's trainer"):
         fit(Linear(classes=CLASSES), None, (features[:USERS], targets[:USERS]), convex)
     with pytest.raises(InputError, match="unit: user; the trainer of a Head"):
@@ -227,4 +186,4 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
     with pytest.raises(InputError, match="users: given, and a Linear"):
         fit(Linear(classes=CLASSES), None, (features, targets), convex.replace(unit="record", records=RECORDS), users=IDS)
     with pytest.raises(InputError, match="unit: user; a stream of records"):
-        BatchStream(_run(), (features[:USERS],))
+        BatchStream(make_users_run(), (features[:USERS],))

@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers import batches as batches_of
-from networks import CLASSES, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from networks import CLASSES, CROSS_ENTROPY, IDS, USERS, flat, make_data, make_network, make_network_run, make_users_run
 from private_loops import Loop, losses_of
 from torch import Tensor, nn
 
 import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train import Checkpoints, PrivacyEngine, fit
+from lethe.train import PrivacyEngine, fit
 from lethe.train.core.declared import ORDER
 from lethe.train.core.declared import USERS as SAID_OF_USERS
 
-DESIGNS = ["full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"]
-USERS = 9
-# 23 records of 9 users with 1 to 6 records each, in no order.
-IDS = np.array([8, 3, 3, 0, 1, 2, 3, 4, 8, 5, 6, 7, 0, 3, 3, 1, 8, 5, 3, 2, 4, 8, 0])
 SEEDED: dict[str, Any] = {"seed": 5, "batch_generator": None, "noise_generator": None}
 
 
 def users_run(design: str = "poisson", **changes: Any) -> Run:
-    batches = batches_of(design, 3)
-    return make_network_run(design, **{"records": USERS, "batches": batches, "unit": "user", "noise_multiplier": 1.0, **changes})
-
-
-@pytest.mark.slow
-@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
-@pytest.mark.parametrize("physical_size", [None, 4])
-@pytest.mark.parametrize("design", DESIGNS)
-def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
-    record = make_network_run(design, noise_multiplier=1.0)
-    one = Loop(record, physical_size=physical_size, **SEEDED)
-    other = Loop(record.replace(unit="user"), physical_size=physical_size, users=np.arange(RECORDS), **SEEDED)
-    recorded = [one.whole(), other.whole()]
-    assert torch.equal(flat(one.model), flat(other.model))
-    assert recorded[1] == recorded[0].replace(unit="user")
-    certified = [lethe.certify(run, 1e-3) for run in recorded]
-    assert certified[0].guarantee == certified[1].guarantee
-    assert one.engine.get_epsilon(1e-3) == other.engine.get_epsilon(1e-3) == certified[0].epsilon
+    return make_users_run(design, **{"noise_multiplier": 1.0, **changes})
 
 
 @pytest.mark.slow
@@ -72,8 +49,8 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
     loop.whole()
     certificate, other = lethe.certify(loop.engine.record(), 1e-3), lethe.certify(fitted, 1e-3)
     assert certificate.guarantee == other.guarantee
-    said = certificate.explain().partition("\n")[0]
-    assert said == other.explain().partition("\n")[0]
+    said, others = (one.explain().partition("\n")[0] for one in (certificate, other))
+    assert said == others
     assert "user" in said
     assert "all records of a user have its id" in certificate.explain()
     assert "stand in the order of its rows" in certificate.explain()
@@ -147,49 +124,10 @@ def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
 
 
-@pytest.mark.nightly(by_day="test_training_goes_on_with_the_same_users_only")
-@pytest.mark.slow
-def test_training_resumes_with_the_same_users_alone(tmp_path: Path) -> None:
-    options: dict[str, Any] = {**SEEDED, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
-    run = users_run("shuffled")
-    loop = Loop(run, users=IDS, records_per_user=2, **options)
-    for batch in loop.loader:
-        loop.use(batch)
-        if loop.engine.steps == 4:
-            break
-    loop.engine.save()
-    loop.engine.close()
-    other = np.where(IDS == 8, 7, IDS)
-    other[0] = 8
-    for changed in ({"users": other, "records_per_user": 2}, {"users": IDS}):
-        with pytest.raises(InputError, match="other users"):
-            Loop(run, **changed, **options)
-    again = Loop(run, users=IDS, records_per_user=2, **options)
-    assert again.engine.resumed == 4
-    assert again.whole() == run.replace(seeded=True)
-
-
 def make_private(run: Run | None, **given: Any) -> None:
     model: Any = make_network()
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5)
     PrivacyEngine(run).make_private(module=model, optimizer=optimizer, losses=losses_of(model), **given)
-
-
-@pytest.mark.parametrize(
-    ("changes", "given", "said"),
-    [
-        ({}, {}, "the run says user; it needs users"),
-        ({"unit": "record", "records": RECORDS}, {"users": IDS}, "the run says record; users are given"),
-        ({"unit": "record", "records": RECORDS}, {"records_per_user": 2}, "records_per_user: given without users"),
-        ({}, {"users": IDS[:-1]}, "got 22 ids for 23 records"),
-        ({"records": 10}, {"users": IDS}, "the data are of 9 users"),
-        ({}, {"users": IDS, "records_per_user": 0}, "records_per_user"),
-        ({}, {"users": IDS, "views": 0}, "views: got 0"),
-    ],
-)
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        make_private(users_run().replace(**changes), data=make_data(), **given)
 
 
 def test_without_a_run_nobody_says_what_a_batch_counts() -> None:

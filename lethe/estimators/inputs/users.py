@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError
 from lethe.estimators.inputs.records import Index, Records
 from lethe.mechanisms.base import Array
-from lethe.train.data.sources.base import require_whole
-from lethe.train.data.user_ids import owners_of
+from lethe.train.data.users import owners_of
 
 
 class UserRows(NamedTuple):
@@ -40,24 +40,23 @@ def rows_of_users(ids: Any, *, count: int, most: object, generator: np.random.Ge
     """Which rows are whose.
 
     Args:
-        ids: one a row, see `lethe.train.data.user_ids.owners_of`.
+        ids: one a row, see `lethe.train.data.users.owners_of`.
         count: n, the rows of the table.
         most: the most rows of a user that are used, chosen at random; None: all.
         generator: of the choice; None: fresh entropy. Whatever is chosen, a user's gradient is bounded.
     Raises:
         InputError: ids that do not tell users apart, not one a row, fewer than two users, or a number that is none.
     """
-    limit = None if most is None else require_whole("rows_per_user", most, 1)
-    owners = owners_of(ids)
-    if len(owners.places) != count:
-        raise InputError(f"users: got {len(owners.places)} ids for {count} rows.", remedy="give one for each row, in their order.")
-    if owners.users < 2:
+    limit = None if most is None else require_count("rows_per_user", most)
+    places = owners_of(ids).numpy()
+    if len(places) != count:
+        raise InputError(f"users: got {len(places)} ids for {count} rows.", remedy="give one for each row, in their order.")
+    if (users := int(places.max()) + 1) < 2:
         raise InputError("users: all rows are of one user; it needs at least 2 users.", source="the argument users")
-    places = owners.places.numpy()
     # Sorted by user, each user's rows in random order, of which the first are kept, in the order of the table again.
     chance = np.random.default_rng() if generator is None else generator
     shuffled = np.lexsort((chance.random(count), places))
-    sizes = np.bincount(places, minlength=owners.users)
+    sizes = np.bincount(places, minlength=users)
     rank = np.arange(count) - np.repeat(sizes.cumsum() - sizes, sizes)
     kept = np.sort(shuffled if limit is None else shuffled[rank < limit])
     kept = kept[np.argsort(places[kept], kind="stable")]

@@ -16,7 +16,7 @@ from lethe.errors import InputError
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, refused
 from lethe.partitions.table import ExaminedTable
-from lethe.train.data.user_ids import plain_ids
+from lethe.train.data.users import plain_ids
 
 MOST_USERS = 2**22  # whose ids go to every worker in every pass: 64 MiB
 _ROUNDED_DOWN = 1.0 - 1e-12  # shares of a user add up to 1 at most

@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.large_delta import open_delta
 from lethe.documents.synonyms import answering
 from lethe.errors import InputError, LetheWarning
@@ -29,10 +29,9 @@ from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
-from lethe.train.data.sources.base import require_whole
-from lethe.train.data.sources.fields import fields_of
-from lethe.train.data.sources.recognise import records_of, refuse_own_batches
-from lethe.train.data.user_ids import ids_of
+from lethe.train.data.loaders import records_of, refuse_own_batches
+from lethe.train.data.sources import fields_of
+from lethe.train.data.users import ids_of
 
 _ELSEWHERE = {
     **dict.fromkeys(("epochs", "passes"), "L.Trainer(max_epochs=..., callbacks=[private])"),
@@ -139,7 +138,7 @@ class PrivateTraining(RecordedTraining, Callback):
                 require_positive(name, value)
         self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
         self._target |= {"clip_norm": clip_norm, "neighbours": neighbours}
-        self._users, self._read = users, {"records_per_user": records_per_user, "views": require_whole("views", views, 1)}
+        self._users, self._read = users, {"records_per_user": records_per_user, "views": require_count("views", views)}
         self._patches = Patches()
         self._kept = None if checkpoints is None else Checkpoints.of(checkpoints)
         self._own_rhythm = isinstance(checkpoints, Checkpoints)
@@ -194,7 +193,7 @@ class PrivateTraining(RecordedTraining, Callback):
         refuse_own_batches(loader)
         column = (self._users,) if isinstance(self._users, str) else ()
         self._source: Source = records_of(loader, leave_out=column, declared_apart=self._declared_apart)
-        self._ids = ids_of(self._users, loader, self._source)
+        self._ids = ids_of(self._users, loader)
         self._plan = planned(trainer, loader, len(self._source), users=self._ids, **self._target)
         refuse_optimizers(trainer, log_private=self._log_private)
         self._batches = LogicalBatches(cast(Any, self._source), self._plan.steps_per_epoch)

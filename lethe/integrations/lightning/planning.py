@@ -14,7 +14,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.data.user_ids import owners_of
+from lethe.train.data.users import owners_of
 
 
 def planned(
@@ -52,7 +52,7 @@ def planned(
         CalibrationError: no noise meets the target.
     """
     physical, accumulated = int(loader.batch_size or 1), int(trainer.accumulate_grad_batches)
-    units = records if users is None else owners_of(users).users
+    units = records if users is None else int(owners_of(users).max()) + 1
     logical = physical * accumulated * trainer.world_size
     if run is None:
         if clip_norm is None:

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from lethe.errors import InputError
 from lethe.train.core.comparison import first_line
-from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.map_style import MapStyleSource
 
 _NO_COLUMN = (
     "no column of the data set is an argument of the model's forward: remove_unused_columns=False, or columns that are called as the "
@@ -67,7 +67,7 @@ def source_of(trainer: Any, *, declared_apart: bool) -> MapStyleSource:
         dataset = trainer._remove_unused_columns(dataset, description="training")
     else:
         collator = trainer._get_collator_with_removed_columns(collator, description="training")
-    reading = {"workers": args.dataloader_num_workers, "context": args.dataloader_multiprocessing_context}
+    reading = {"num_workers": args.dataloader_num_workers, "multiprocessing_context": args.dataloader_multiprocessing_context}
     return MapStyleSource(dataset, collate=Collated(collator), declared_apart=declared_apart, **reading)
 
 

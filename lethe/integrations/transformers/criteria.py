@@ -14,7 +14,7 @@ from transformers.utils.generic import find_labels
 from lethe.errors import InputError, LetheError
 from lethe.integrations.transformers.losses import RecordLosses, kind_of
 from lethe.train.core.comparison import FAILURES, first_line
-from lethe.train.data.sources.map_style import MapStyleSource
+from lethe.train.data.map_style import MapStyleSource
 
 Criterion = Callable[[Any, Tensor], Tensor]
 """Outputs and labels to one loss a record, shape (B,)."""

@@ -17,7 +17,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.data.user_ids import owners_of
+from lethe.train.data.users import owners_of
 
 _COUNTS = {
     "per_device_train_batch_size": "give how many records are on the device at once.",
@@ -69,7 +69,7 @@ def planned(
         )
     if run is not None and users is None:
         refuse_users(require_run(run, correlated=True), "PrivateTrainer without users=")
-    units = len(dataset) if users is None else owners_of(users).users
+    units = len(dataset) if users is None else int(owners_of(users).max()) + 1
     physical, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
     logical = physical * accumulated * args.world_size if run is None else run.batch_size
     if not units:

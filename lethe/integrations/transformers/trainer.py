@@ -33,7 +33,7 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data.user_ids import ids_of
+from lethe.train.data.users import ids_of
 
 _DATASET = 3  # the place of train_dataset among the arguments of a Trainer
 

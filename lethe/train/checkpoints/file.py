@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import to_disk
-from lethe.train.data.sources.base import require_whole
 
 _FORMAT = 2
 
@@ -39,7 +39,7 @@ class Checkpoints:
     def __post_init__(self) -> None:
         if not isinstance(self.folder, str | os.PathLike) or not self.folder:
             raise InputError(f"checkpoints: got {self.folder!r} for a folder; it needs a path.", source="checkpoints.folder")
-        object.__setattr__(self, "every", require_whole("every", self.every, 1))
+        object.__setattr__(self, "every", require_count("every", self.every))
         if not isinstance(self.also, Mapping):
             raise InputError(f"also: got {self.also!r}; it needs a dict of names and objects.", source="checkpoints.also")
         for name, part in self.also.items():

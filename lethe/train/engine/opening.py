@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.certificates.counted_elsewhere import planned
 from lethe.errors import InputError, LetheWarning
 from lethe.run.batches import Poisson
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.data import as_source
-from lethe.train.data.sources.base import Source, require_whole
-from lethe.train.data.sources.map_style import length_of
-from lethe.train.data.sources.recognise import records_of
+from lethe.train.data.loaders import records_of
+from lethe.train.data.map_style import length_of
+from lethe.train.data.sources import Source
 from lethe.train.engine.opacus_names import OF_USERS
 
 
@@ -130,7 +130,7 @@ def of_loader(
     run = Run(
         records=len(source),
         batches=Poisson(size=min(loader.batch_size, len(source))),
-        steps=require_whole("steps", steps, 1) if epochs is None else require_whole("epochs", epochs, 1) * len(loader),
+        steps=require_count("steps", steps) if epochs is None else require_count("epochs", epochs) * len(loader),
         step_size=float(rate) if isinstance(rate, float | int) and 0 < rate < float("inf") else 1.0,
         clip_norm=max_grad_norm,
         noise_multiplier=noise_multiplier,

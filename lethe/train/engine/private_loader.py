@@ -10,7 +10,7 @@ import torch
 
 from lethe.errors import InputError, LetheWarning
 from lethe.run.run import Run
-from lethe.train.data.sources.base import Source
+from lethe.train.data.sources import Source
 from lethe.train.engine.state import LoopState
 
 

@@ -20,7 +20,7 @@ from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
-from lethe.train.data.sources.fields import attending, fields_of
+from lethe.train.data.sources import attending, fields_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of

@@ -21,7 +21,7 @@ from lethe.run.clip_fields import ClipMethod
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
-from lethe.train.data.sources.arrays import TensorSource
+from lethe.train.data.sources import TensorSource
 from lethe.train.linear.features import Features, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import checked_features, copied, features_at_once
 from lethe.train.linear.gradients import LinearModel

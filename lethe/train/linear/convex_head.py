@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from lethe.calculus.domains import require_count
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
@@ -21,8 +22,7 @@ from lethe.train.core.iterates.projection import onto_ball
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
-from lethe.train.data.sources.base import require_whole
-from lethe.train.data.sources.fields import refuse_fields
+from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
 from lethe.train.linear.description import Linear
@@ -108,7 +108,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
-    size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
+    size = _AT_ONCE if physical_size is None else require_count("physical_size", physical_size)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
     source, device = None, head.weight.device

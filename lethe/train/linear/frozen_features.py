@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.check.kept_state import digests
 from lethe.train.core.comparison import ALLOWED
-from lethe.train.data.sources.base import Source, fetched
-from lethe.train.data.sources.map_style import Padded
+from lethe.train.data.map_style import Padded
+from lethe.train.data.sources import Source, fetched
 
 _MEETING = "a record then counts more than once a step, and no certificate covers it"
 

@@ -13,8 +13,7 @@ from lethe.errors import InputError, LetheError
 from lethe.train.clip import Clipper
 from lethe.train.core.comparison import FAILURES, first_line
 from lethe.train.data import LoadedBatch
-from lethe.train.data.sources.base import Source
-from lethe.train.data.sources.fields import attending, fields_of
+from lethe.train.data.sources import Source, attending, fields_of
 from lethe.train.network.loss_reduction import mean_within, refuse_table, without_mean
 
 LossFunction = Callable[[Any, Any], Tensor]

@@ -18,7 +18,7 @@ from lethe.train.data import BatchStream
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FILLED = "Give batches one shape: physical_size fills each up to one number of rows"
-_PADDED = "Give batches one shape: PadTo (a collate_fn) pads all records to one length"
+_PADDED = "Give batches one shape: pad all records to one length, as by the tokeniser's padding='max_length' or torch.nn.functional.pad"
 _NO_REMEDY = "Users have several rows, which nothing fills up: compute in float32, with tf32 off"
 _ALWAYS_AS_LARGE = ("zero_out", "replace_one")  # neighbours that have as many records
 
@@ -45,10 +45,7 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
     coarse = torch.finfo(precision).eps > torch.finfo(torch.float32).eps
     if coarse or _in_tf32(clipper.model):
         why, remedy = (
-            (
-                "a record that is longer makes its whole batch longer",
-                "Give batches one shape: PadTo (a collate_fn) pads all records to one length.",
-            )
+            ("a record that is longer makes its whole batch longer", f"{_PADDED}.")
             if as_many
             else ("one record more makes a batch larger", f"{_FILLED if stream.single else _NO_REMEDY}.")
         )

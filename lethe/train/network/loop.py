@@ -23,7 +23,7 @@ from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.vouching import network_record
 from lethe.train.data import BatchStream
-from lethe.train.data.sources.base import Source
+from lethe.train.data.sources import Source
 from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import ending_together

@@ -13,9 +13,8 @@ from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.clip import Clipper, per_layer
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.data import BatchStream, as_source
-from lethe.train.data.members import members_of
-from lethe.train.data.sources.base import Source
-from lethe.train.data.sources.fields import fields_of
+from lethe.train.data.sources import Source, fields_of
+from lethe.train.data.users import members_of
 from lethe.train.distributed.placement import Placement, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers

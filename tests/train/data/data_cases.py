@@ -46,8 +46,8 @@ def numbered(records: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([targets * 10.0, targets + 0.5], 1), targets
 
 
-def listed(batch: Batch) -> list[int]:
-    return list(range(batch.start, batch.stop)) if isinstance(batch, slice) else batch.tolist()
+def listed(batch: Batch | None) -> list[int]:
+    return [] if batch is None else list(range(batch.start, batch.stop)) if isinstance(batch, slice) else batch.tolist()
 
 
 def oracle(run: Run, seed: int = 0) -> list[list[int]]:

@@ -74,28 +74,25 @@ def test_the_data_may_move_to_the_disk(tmp_path: Any) -> None:
     assert steps_of(moved) == steps_of(BatchStream(run, (features, targets), seeded(2)))[4:]
 
 
-def others() -> dict[str, tuple[Any, str]]:
-    features, targets = numbered(23)
-    changed = features.copy()
-    changed[22, 1] += 1e-12 * changed[22, 1]
-    between = features.copy()
-    between[7, 0] = np.nextafter(between[7, 0], 1e9)
-    return {
-        "one record": ((changed, targets), "some records differ"),
-        "a record that is not sampled": ((between, targets), "some records differ"),
-        "two targets exchanged": ((features, targets[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
-        "order": ((features[::-1].copy(), targets[::-1].copy()), "some records differ"),
-        "type": ((features.astype(np.float32), targets), "types"),
-        "shape": ((features[:, :1].copy(), targets), "shapes"),
-        "parts": ((features,), "shapes"),
-    }
+FEATURES, TARGETS = numbered(23)
+ROUNDED, BETWEEN = FEATURES.copy(), FEATURES.copy()
+ROUNDED[22, 1] += 1e-12 * ROUNDED[22, 1]
+BETWEEN[7, 0] = np.nextafter(BETWEEN[7, 0], 1e9)
+OTHERS: dict[str, tuple[Any, str]] = {
+    "one record": ((ROUNDED, TARGETS), "some records differ"),
+    "a record that is not sampled": ((BETWEEN, TARGETS), "some records differ"),
+    "two targets exchanged": ((FEATURES, TARGETS[[*range(5), 6, 5, *range(7, 23)]]), "some records differ"),
+    "order": ((FEATURES[::-1].copy(), TARGETS[::-1].copy()), "some records differ"),
+    "type": ((FEATURES.astype(np.float32), TARGETS), "dtypes"),
+    "shape": ((FEATURES[:, :1].copy(), TARGETS), "shapes"),
+    "parts": ((FEATURES,), "shapes"),
+}
 
 
-@pytest.mark.parametrize("which", others())
+@pytest.mark.parametrize("which", OTHERS)
 def test_other_data_are_refused_and_the_stream_stays_as_it_was(which: str) -> None:
-    run = make_run("poisson")
+    run, (data, why) = make_run("poisson"), OTHERS[which]
     state = cut_after(BatchStream(run, numbered(23), seeded(2)), 4)
-    data, why = others()[which]
     stream = BatchStream(run, data, seeded(8))
     with pytest.raises(InputError, match=why):
         stream.load_state_dict(state)
@@ -110,34 +107,11 @@ def test_another_run_or_cap_is_refused(changes: dict[str, Any]) -> None:
         BatchStream(run, numbered(run.records)).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"format": 1},
-        {"steps_done": -1},
-        {"steps_done": True},
-        {"steps_done": 99},
-        {"steps_done": 3.0},
-        {"anchor_step": 5},
-        {"anchor_step": 3},
-        {"anchor_state": torch.zeros(3, dtype=torch.uint8)},
-        {"anchor_state": None},
-        {"anchor_state": torch.zeros(5056)},
-        {"source": None},
-        {"source": {"key": "zz"}},
-        {"source": {"key": "00" * 32}},
-        {"extra": 1},
-        None,
-    ],
-)
-def test_a_damaged_state_is_refused(damage: dict[str, Any] | None) -> None:
-    run = make_run("poisson")
-    stream = BatchStream(run, numbered(23), seeded(2))
-    state = {**stream.state_dict(), **damage} if damage is not None else None
-    before = stream.state_dict()["anchor_state"]
-    with pytest.raises(InputError, match="state"):
-        stream.load_state_dict(state)
-    assert torch.equal(stream.state_dict()["anchor_state"], before)
+def test_another_state_is_refused() -> None:
+    stream = BatchStream(make_run("poisson"), numbered(23), seeded(2))
+    for state in ({**stream.state_dict(), "format": 1}, {**stream.state_dict(), "extra": 1}, None):
+        with pytest.raises(InputError, match="not the state of a batch stream of this version"):
+            stream.load_state_dict(state)
 
 
 def test_keys_are_fresh_and_contents_are_not_in_the_state() -> None:
@@ -162,22 +136,12 @@ class Turned(Augmented):
         return super().__getitem__(len(self) - 1 - index)
 
 
-class Uneven(Listed):
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return super().__getitem__(index)[: 1 if index == 22 else 2]
-
-
-def test_records_of_unequal_parts_are_refused() -> None:
-    with pytest.raises(InputError, match="record 22 is of 1 tensors; the first is of 2"):
-        BatchStream(make_run("cyclic"), Uneven(23))
-
-
 def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generator_alone() -> None:
     run = make_run("cyclic")
-    dataset = Augmented(23)
-    source = BatchStream(run, dataset)  # the stream reads the layout first, which draws like any record
+    stream = BatchStream(run, Augmented(23))
     before = torch.random.get_rng_state()
-    state = source.state_dict()
+    state = stream.state_dict()
+    assert torch.equal(before, torch.random.get_rng_state())
     features, targets = state["source"]["samples"]
     assert not features  # not compared
     assert targets
@@ -186,4 +150,3 @@ def test_augmented_data_can_be_resumed_and_fingerprints_leave_the_global_generat
     assert len(steps_of(again)) == run.total_steps
     with pytest.raises(InputError, match="some records differ from those of the checkpoint, or stand in another order"):
         BatchStream(run, Turned(23)).load_state_dict(state)
-    assert before.shape == torch.random.get_rng_state().shape

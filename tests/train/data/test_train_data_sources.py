@@ -1,5 +1,6 @@
 """Every source gives the rows that were asked for, and what cannot be a source is refused with a reason."""
 
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,20 @@ import torch
 from data_cases import Listed, make_run, numbered
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheWarning
 from lethe.train.data import BatchStream, MapStyleSource, Source, TensorSource, as_source
+from lethe.train.data.sources import fetched, fields_of
+from lethe.train.data.users import ids_of
 
 RECORDS = 11
 ROWS = st.lists(st.integers(0, RECORDS - 1), min_size=1, max_size=15).map(torch.tensor) | st.tuples(
@@ -57,12 +68,11 @@ def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows:
         assert got[1].dtype == torch.int64
 
 
-@pytest.mark.parametrize("name", ["arrays", "tensors", "memory map"])
 @pytest.mark.parametrize("rows", [slice(0, 3), torch.tensor([0, 1, 2])])
-def test_working_in_place_leaves_the_data_alone(sources: dict[str, Source], name: str, rows: Any) -> None:
-    before = sources[name].fetch(rows)[0].clone()
-    sources[name].fetch(rows)[0].zero_()
-    assert torch.equal(sources[name].fetch(rows)[0], before)
+def test_working_in_place_leaves_the_data_alone(sources: dict[str, Source], rows: Any) -> None:
+    for source in sources.values():
+        source.fetch(rows)[0].zero_()
+        assert bool(source.fetch(rows)[0].any())
 
 
 class Endless(IterableDataset[Any]):
@@ -70,44 +80,59 @@ class Endless(IterableDataset[Any]):
         return iter([1])
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (Endless(), "number of records is unknown"),
-        (WeightedRandomSampler([0.5, 0.5], 2), "batch design"),
-        (DataLoader(Listed(4), batch_size=None), "batches of its own"),
-        (DataLoader(Listed(4), batch_sampler=[[0, 1], [2, 3]]), "a list .*: it makes batches of its own"),
-        (DataLoader(Listed(4), sampler=SubsetRandomSampler([0, 3])), "draws 2 of 4 records"),
-        (DataLoader(Endless()), "number of records is unknown"),
-        (torch.zeros(0, 3), "no records"),
-        ((torch.zeros(4), torch.zeros(5)), "differ in their number of records"),
-        (torch.tensor(1.0), "single number"),
-        (torch.eye(3).to_sparse(), "sparse"),
-        (np.array(["a", "b"]), "needs numbers"),
-        (np.array([None, 1], dtype=object), "needs numbers"),
-        (np.array(3.0), "single number"),
-        (np.zeros(3, dtype=np.longdouble), "64 bits"),
-        ({"x": torch.zeros(3), "y": torch.zeros(4)}, r"differ in their number of records \(x: 3, y: 4\)"),
-        ({"x": torch.zeros(3), "y": {"z": 1}}, "field y is dict"),
-        ({"x": [[1, 2], [3]]}, r"field x is torch.int64 of shape \(1,\) in record 1"),
-        ({"x": ["a", "b"]}, "field x cannot become a tensor"),
-        ({"x": np.array(["a", "b"])}, "x: holds <U1"),
-        ({3: torch.zeros(3)}, "field 3 is Tensor"),
-        ({"input_ids": torch.zeros(3, 5), "attention_mask": torch.zeros(3, 4)}, "attention_mask .* disagree in length"),
-        ({}, "at least one array"),
-        ([1.0, 2.0], "list of float"),
-        ([(1.0, 2), (3.0, 4)], r"(?s)list of tuple.*lethe\.train\.data\.MapStyleSource\(data\)"),
-        (pd.DataFrame({"x": [1.0, 2.0]}), "(?s)got DataFrame.*to_numpy"),
-        ((), "it needs arrays"),
-        (None, "NoneType"),
-        (7, "int"),
-        ((row for row in "ab"), "generator"),
-        ("table.csv", "only .npy"),
-        ("missing.npy", "cannot be mapped"),
-        ("table.parquet", "columns"),
-        ("/", "no .npy files"),
-    ],
-)
+class Given:
+    """A data set of whatever records and length."""
+
+    def __init__(self, records: Any, size: Any = None) -> None:
+        self.records, self.size = records, len(records) if size is None else size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        return self.records[index]
+
+
+PARTS = "it needs a dense tensor or a NumPy array of numbers of at most 64 bits"
+REFUSED: list[tuple[Any, str]] = [
+    (Endless(), "has no length; the number of records is a public part"),
+    (DataLoader(Endless()), "has no length"),
+    (WeightedRandomSampler([0.5, 0.5], 2), "batch design"),
+    (DataLoader(Listed(4), batch_size=None), "batches of its own"),
+    (DataLoader(Listed(4), batch_sampler=[[0, 1], [2, 3]]), "a list, which makes batches of its own"),
+    (DataLoader(Listed(4), sampler=SubsetRandomSampler([0, 3])), "SubsetRandomSampler, which draws 2 of 4 records"),
+    (torch.zeros(0, 3), "no records"),
+    ((torch.zeros(4), torch.zeros(5)), "differ in their number of records"),
+    (torch.tensor(1.0), PARTS),
+    (torch.eye(3).to_sparse(), PARTS),
+    (np.array(["a", "b"]), f"of <U1.*{PARTS}"),
+    (np.array([None, 1], dtype=object), PARTS),
+    (np.zeros(3, dtype=np.longdouble), PARTS),
+    ({"x": torch.zeros(3), "y": torch.zeros(4)}, r"differ in their number of records \(x: 3, y: 4\)"),
+    ({"x": torch.zeros(3), "y": {"z": 1}}, "(?s)field y is dict.*of a DatasetDict"),
+    ({"x": [[1, 2], [3]]}, "field x cannot become a tensor"),
+    ({"x": np.array(["a", "b"])}, "array x is a ndarray of <U1"),
+    ({3: torch.zeros(3)}, "field 3 is Tensor"),
+    ({}, "no array"),
+    ([(1.0, 2), (3.0, 4)], r"(?s)got list.*lethe\.train\.data\.MapStyleSource\(data\)"),
+    (pd.DataFrame({"x": [1.0, 2.0]}), "(?s)got DataFrame.*to_numpy"),
+    ((), "it needs arrays"),
+    (None, "NoneType"),
+    ((row for row in "ab"), "generator"),
+    ("missing.npy", "cannot be mapped"),
+    ("table.parquet", "(?s)cannot be mapped.*Dataset.from_parquet"),
+    ("/", "no array"),
+    (Given([1.0], size=0), "no batch"),
+    (Given([1.0], size="3"), "no length"),
+    (Given(["text"]), "part 0 of a batch is str; it needs a tensor"),
+    (Given([object()]), "of 1 records it makes no batch: TypeError: default_collate"),
+    (Given([{"x": "text"}]), r"(?s)field x cannot become a tensor: str.*remove_columns\(\['x'\]\)"),
+    (Given([{"x": None}]), "field x cannot become a tensor"),
+    (Given([{}]), "made a batch of nothing"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), REFUSED)
 def test_what_cannot_be_a_source_is_refused(data: Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
         as_source(data)
@@ -123,39 +148,6 @@ def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
             TensorSource(tmp_path / name)
 
 
-class Odd:
-    """A data set with whatever records and length."""
-
-    def __init__(self, records: Any, size: Any = 3) -> None:
-        self.records, self.size = records, size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Any:
-        return self.records
-
-
-@pytest.mark.parametrize(
-    ("dataset", "why"),
-    [
-        (Odd("text"), "needs a tensor"),
-        (Odd({"x": "text"}), r"field x cannot become a tensor: its first entry is str.*\n.*\n.*remove_columns\(\['x'\]\)"),
-        (Odd({"x": None}), "field x cannot become a tensor"),
-        (Odd({"x": [1.0, [2.0]]}), "field x cannot become a tensor"),
-        (Odd({}), "made an empty batch"),
-        (Odd({3: 1.0}), "the key 3"),
-        (Odd(object()), "cannot be read"),
-        (Odd(1.0, size=0), "no records"),
-        (Odd(1.0, size=-1), "no length"),
-        (Odd(1.0, size="3"), "no length"),
-    ],
-)
-def test_data_sets_without_numbers_or_length_are_refused(dataset: Any, why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        as_source(dataset)
-
-
 class Dropping(Listed):
     """Reads several records at once, and leaves out those it does not like."""
 
@@ -164,15 +156,118 @@ class Dropping(Listed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_data_set_that_drops_records_is_refused(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_drops_records_is_refused_in_worker_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # of 10 records
-    source = MapStyleSource(Dropping(10), workers=workers)
-    assert len(source.fetch(slice(5, 8))[1]) == 3
-    with pytest.raises(InputError, match="3 rows, one for each record"):
-        source.fetch(slice(3, 6))
-    with pytest.raises(InputError, match="no record"):
-        source.fetch(slice(4, 5))
-    stream = BatchStream(make_run("cyclic", 10, 5, passes=1), source)
+    source = MapStyleSource(Dropping(10), num_workers=1)
+    for rows in (slice(3, 6), slice(4, 5)):
+        with pytest.raises(InputError, match=r"3 rows, one for each record|of 0 records it makes no batch"):
+            fetched(source, rows)
     with pytest.raises(InputError, match="5 rows, one for each record"):
-        list(stream)
+        list(BatchStream(make_run("cyclic", 10, 5, passes=1), source))
+
+
+TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
+SCORES = torch.linspace(0, 1, RECORDS, dtype=torch.float64)
+NAMED = {"input_ids": TOKENS, "label": torch.arange(RECORDS) % 3}
+
+
+def rows(*, uneven: bool = False, **others: Any) -> list[dict[str, Any]]:
+    """Records as lists and numbers."""
+    sizes = [3 if uneven and place % 2 == 0 else 5 for place in range(RECORDS)]
+    return [{"input_ids": TOKENS[place, :size].tolist(), "label": place % 3, **others} for place, size in enumerate(sizes)]
+
+
+def widened(records: list[Any]) -> dict[str, torch.Tensor]:
+    """A collate function that pads to the longest."""
+    longest = max(len(record["input_ids"]) for record in records)
+    padded = [record["input_ids"] + [0] * (longest - len(record["input_ids"])) for record in records]
+    return {"input_ids": torch.tensor(padded), "label": torch.tensor([record["label"] for record in records])}
+
+
+def same(source: Any, expected: dict[str, torch.Tensor]) -> None:
+    assert fields_of(source) == tuple(sorted(expected))
+    for batch in (slice(2, 7), torch.tensor([7, 1, 1])):
+        for name, tensor in zip(source.fields, source.fetch(batch), strict=True):
+            assert tensor.dtype == expected[name].dtype
+            assert torch.equal(tensor, expected[name][batch])
+
+
+def test_mappings_of_columns_and_records_that_are_mappings_go_by_name() -> None:
+    frozen = SCORES.numpy().copy()
+    frozen.flags.writeable = False
+    expected = {"input_ids": TOKENS, "score": SCORES}
+    for data in (expected, {"score": frozen, "input_ids": TOKENS.tolist()}, UserDict({**expected, "score": list(SCORES)})):
+        same(source := as_source(data), expected)
+        assert isinstance(source, TensorSource)
+    assert fields_of(as_source(expected, leave_out=("score",))) == ("input_ids",)
+    records = [{"x": TOKENS[place], "y": SCORES[place].numpy(), "z": place / 2, "w": place % 2 == 0} for place in range(RECORDS)]
+    expected = {"x": TOKENS, "y": SCORES, "z": torch.arange(RECORDS) / 2, "w": torch.arange(RECORDS) % 2 == 0}
+    for data in (Given(records), records, Given(list(map(UserDict, records)))):
+        same(as_source(data), expected)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [None, ["input_ids", "label"]])
+@pytest.mark.parametrize("kind", [None, "torch", "numpy", "parquet"])
+def test_a_data_set_of_hugging_face_is_one(kind: str | None, columns: list[str] | None, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(rows(who="somebody"))
+    if kind == "parquet":
+        data.to_parquet(tmp_path / "rows.parquet", batch_size=4)
+        data = datasets.Dataset.from_parquet(str(tmp_path / "rows.parquet"), cache_dir=str(tmp_path))
+    elif columns is not None:
+        same(as_source(chosen := data.with_format(kind, columns=columns)), NAMED)
+        assert ids_of("label", as_source(chosen)) == [place % 3 for place in range(RECORDS)]
+        assert ids_of("who", chosen) == ["somebody"] * RECORDS
+    data = data if kind == "parquet" else data.with_format(kind)
+    with pytest.raises(InputError, match=r"field who cannot become a tensor: (str|str_):.*"):
+        as_source(data)
+    same(as_source(data.remove_columns(["who"])), NAMED)
+    same(as_source(data, leave_out=("who",)), NAMED)
+    with pytest.raises(InputError, match=r"of a DatasetDict, or another mapping of data sets, give one: data\['train'\]"):
+        as_source(datasets.DatasetDict({"train": data}))
+
+
+@pytest.mark.parametrize(
+    ("records", "collate", "message"),
+    [
+        (rows(uneven=True), None, "(?s)of 2 records it makes no batch: RuntimeError: stack expects each tensor.*padding='max_length'"),
+        ([{"x": 1.0}, {"y": 1.0}], None, "KeyError"),
+        ([{"x": 1.0}, 2.0], None, "of 2 records it makes no batch"),
+        (rows(), lambda records: {"x": len(records)}, "part x of a batch is int"),
+        (rows(), lambda records: {"x": torch.ones(3)}, "(?s)part x of a batch has shape .*packing=True"),
+        (rows(), lambda records: {}, "made a batch of nothing"),
+        (rows(), lambda records: {f"{len(records)}": torch.ones(len(records))}, "made a batch of 2; the first was of 1"),
+        (rows(), lambda records: {"x": torch.ones(1)} if len(records) == 1 else torch.ones(2), "made a Tensor; the first batch was a"),
+        (rows(uneven=True), lambda records: {"x": torch.tensor([record["input_ids"] for record in records])}, "no batch: ValueError"),
+    ],
+)
+def test_records_that_make_no_batch_are_refused(records: list[Any], collate: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fetched(MapStyleSource(Given(records), collate=collate), slice(0, 2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 4, "shuffle": True, "drop_last": True, "generator": torch.Generator()},
+        {"sampler": WeightedRandomSampler([1.0] * RECORDS, RECORDS)},
+        {"sampler": DistributedSampler(rows(uneven=True), num_replicas=2, rank=0)},
+    ],
+)
+def test_a_loader_says_its_records_and_what_of_it_is_ignored_is_said_once(options: dict[str, Any]) -> None:
+    sampler = options.get("sampler")
+    data = sampler.dataset if isinstance(sampler, DistributedSampler) else rows(uneven=True)
+    with pytest.warns(LetheWarning, match="batch_size, shuffle, sampler, drop_last, .* of the DataLoader are ignored") as said:
+        source = as_source(DataLoader(data, collate_fn=widened, num_workers=1, prefetch_factor=3, **options))
+    assert len(said) == 1
+    assert source.reading["num_workers"] == 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert source.fetch(slice(2, 4))[0].tolist() == [[*TOKENS[2, :3].tolist(), 0, 0], TOKENS[3].tolist()]
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
+def test_a_loader_of_plain_records_is_what_its_data_set_is() -> None:
+    assert isinstance(as_source(DataLoader(TensorDataset(TOKENS, SCORES))), TensorSource)
+    same(as_source(DataLoader(Given(rows(who="x"))), leave_out=("who",)), NAMED)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from torch import nn
 
 from lethe.errors import BatchShapeWarning
 from lethe.train import fit
 from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
+from lethe.train.data.users import Members
 from lethe.train.network.batch_shapes import warn_of_shapes
 
 
@@ -34,11 +35,12 @@ def warned(
     size: int | None = None,
     pads: bool = False,
     model: nn.Module | None = None,
+    members: Members | None = None,
     **changes: Any,
 ) -> bool:
     clipper, run = Clipper(model or nn.Linear(2, 2), lambda batch: batch), make_network_run(design, **changes)
     clipper._gradients.precision = precision
-    stream = BatchStream(run, make_data(), physical_size=size)
+    stream = BatchStream(run, make_data(), physical_size=size, members=members)
     stream.pads = pads
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -63,9 +65,8 @@ def test_so_is_a_frozen_part_in_half_precision() -> None:
     assert warned(precision=torch.float32, model=model)
 
 
-def test_users_of_several_rows_are_filled_up_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchStream, "single", False)
-    assert warned(size=8, design="shuffled")
+def test_records_of_several_rows_are_filled_up_by_nothing() -> None:
+    assert warned(size=8, design="shuffled", members=Members(torch.arange(RECORDS), views=2))
 
 
 @pytest.mark.parametrize("switch", ["tf32", "ieee"])

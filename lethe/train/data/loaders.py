@@ -1,0 +1,90 @@
+"""From users' data, and from their DataLoaders, to a data source; and why some objects cannot be one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import data as torch_data
+from torch.utils.data import DataLoader
+
+from lethe.errors import InputError, LetheWarning
+from lethe.train.data.map_style import MapStyleSource, as_field, length_of
+from lethe.train.data.sources import Source, TensorSource
+
+_DESIGN = "which records meet which step is the batch design of the run, and part of the privacy guarantee"
+
+
+def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
+    """A data source of `data`.
+
+    Tensors and NumPy arrays (one, or a tuple of them) stay in memory; .npy files, folders of them and memory maps are read row by row;
+    a map-style data set, a list of mappings, or a `datasets.Dataset`, as of Parquet files, is read record by record. A mapping of tensors
+    or arrays, and records that are mappings, go to the model by the names in them, but for those to leave out. Of a DataLoader the data
+    set, the collate function, the workers and the pinning are used. A `Source` is returned as it is, such as a `MapStyleSource`.
+
+    Raises:
+        InputError: no length, no records, a sampler, a DataLoader that makes batches of its own, or anything else.
+    """
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, DataLoader):
+        refuse_own_batches(data)
+        source = records_of(data, leave_out=leave_out)
+        ignored = "batch_size, shuffle, sampler, drop_last, generator and worker_init_fn of the DataLoader are ignored"
+        warnings.warn(LetheWarning(f"data: {ignored}: run.batches says how records are drawn, and how many."), stacklevel=3)
+        return source
+    if isinstance(data, Mapping):
+        columns = {name: data[name] for name in sorted(data, key=str) if name not in leave_out}
+        for name, column in columns.items():
+            if not isinstance(name, str) or not isinstance(column, torch.Tensor | np.ndarray | list | tuple):
+                raise InputError(
+                    f"data: field {name} is {type(column).__name__}; it needs to be a tensor or an array, with a row for each record, and "
+                    "its name that of an argument of the model.",
+                    remedy="of a DatasetDict, or another mapping of data sets, give one: data['train'].",
+                )
+        rows = [as_field(name, column) if isinstance(column, list | tuple) else column for name, column in columns.items()]
+        return TensorSource(*rows, fields=list(columns))
+    parts = data.tensors if type(data) is torch_data.TensorDataset else tuple(data) if isinstance(data, tuple | list) else (data,)
+    if parts and all(isinstance(part, torch.Tensor | np.ndarray | str | os.PathLike) for part in parts):
+        return TensorSource(*parts)
+    other = isinstance(data, tuple | list | bytes | torch_data.Sampler) or hasattr(data, "iloc") or not hasattr(type(data), "__getitem__")
+    if not other or (isinstance(data, list) and data and isinstance(data[0], Mapping)):
+        return MapStyleSource(data, leave_out=leave_out)
+    raise InputError(
+        f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
+        source=_DESIGN,
+        remedy="give (features, targets) as tensors, NumPy arrays or .npy files (of a DataFrame table[[...]].to_numpy('float32')), or an "
+        "object with len(data) and data[i]; a list of records as lethe.train.data.MapStyleSource(data); not a sampler, but its data set.",
+    )
+
+
+def records_of(loader: DataLoader[Any], *, leave_out: Collection[str] = (), declared_apart: bool = False) -> Source:
+    """The records of a DataLoader, collated and read as it says.
+
+    Args: as `MapStyleSource`.
+    """
+    collate = None if loader.collate_fn is torch_data.default_collate else loader.collate_fn
+    if type(loader.dataset) is torch_data.TensorDataset and not collate:
+        return TensorSource(*loader.dataset.tensors)
+    names = ("num_workers", "multiprocessing_context", "prefetch_factor", "pin_memory")
+    reading = {name: getattr(loader, name) for name in names}
+    return MapStyleSource(loader.dataset, collate=collate, leave_out=leave_out, declared_apart=declared_apart, **reading)
+
+
+def refuse_own_batches(loader: DataLoader[Any]) -> None:
+    """Refuse a loader that leaves nothing for the run to draw: without a length, with batches of its own, or a choice among the records."""
+    records, own = length_of(loader.dataset), loader.batch_size is None or type(loader.batch_sampler) is not torch_data.BatchSampler
+    chosen = not own and length_of(loader.sampler) != records and getattr(loader.sampler, "dataset", None) is not loader.dataset
+    if own or chosen:  # but a DistributedSampler's, which divides its data set among processes
+        what = "makes batches of its own" if own else f"draws {length_of(loader.sampler)} of {records} records"
+        raise InputError(
+            f"data: got a DataLoader with a {type(loader.batch_sampler if own else loader.sampler).__name__}, which {what}.",
+            source=_DESIGN,
+            remedy="give DataLoader(dataset, collate_fn=...), or the data set, and choose the design with run.batches; choose records "
+            "before: DataLoader(torch.utils.data.Subset(dataset, indices), ...).",
+        )

@@ -1,0 +1,149 @@
+"""Data sources: a public number of records, and the rows of any of them, on request; and that of tensors, arrays and .npy files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lethe.documents.array_files import reading_arrays
+from lethe.documents.strict import as_path
+from lethe.errors import InputError
+from lethe.train.core.samplers import Batch
+
+Tensors = tuple[Tensor, ...]
+Array = np.ndarray[Any, Any]
+_FILES = "give a .npy file of numbers, as numpy.save writes it; Parquet files as datasets.Dataset.from_parquet(paths)."
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Records in a fixed order. Anything with these two methods is one; `as_source` makes one of most things.
+
+    The order and the number of records must not change while a run lasts.
+    """
+
+    def __len__(self) -> int:
+        """n, the number of records; public."""
+        ...
+
+    def fetch(self, batch: Batch) -> Tensors:
+        """The records of a batch, collated: tensors that have one row for each record, in the order asked for.
+
+        Args:
+            batch: a slice without a step, or int64 indices on the CPU, shape (k,), k >= 1, all below n.
+        """
+        ...
+
+
+def length(batch: Batch) -> int:
+    """How many records a batch holds."""
+    return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
+
+
+def fetched(source: Source, batch: Batch) -> Tensors:
+    """`source.fetch(batch)`.
+
+    Raises:
+        InputError: something else than tensors with a row for each record came back.
+    """
+    tensors, rows = source.fetch(batch), length(batch)
+    for place, tensor in enumerate(tensors if isinstance(tensors, tuple) and tensors else ((),)):
+        if not isinstance(tensor, Tensor) or tensor.ndim == 0 or len(tensor) != rows:
+            got = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"is {type(tensor).__name__}"
+            part = (fields_of(source) or range(len(tensors)))[place]
+            raise InputError(
+                f"{type(source).__name__}: part {part} of a batch {got}; it needs a tensor with {rows} rows, one for each record.",
+                source="the data set, or the collate function: texts; or packing: several records in one row",
+                remedy="give every record asked for a row of its own, in order: no texts, no packing=True, no DataCollatorWithFlattening. "
+                "Graphs, or sets, are padded to one size, with a mask as another tensor, or given one at a time: physical_size=1.",
+            )
+    return tensors
+
+
+def fields_of(source: Source) -> tuple[str, ...] | None:
+    """The names of a source's tensors, in their order; None: they have none, and a record is (inputs, ..., target)."""
+    return getattr(source, "fields", None) or None
+
+
+def refuse_fields(source: Source, what: str) -> Source:
+    """The source, if its records are (inputs, ..., target); if their parts have names, an InputError: `what` goes by their places."""
+    if (found := fields_of(source)) is not None:
+        raise InputError(
+            f"data: a record is a mapping with the keys {', '.join(found)}; {what} takes (features, target).",
+            remedy="give a tuple of arrays, or a collate function that picks the two in order.",
+        )
+    return source
+
+
+def attending(batch: dict[str, Tensor], counted: Tensor) -> dict[str, Tensor]:
+    """The batch, in which rows of zeros that are no records (`counted` False) attend: in some kinds of attention a row without is NaN."""
+    if "attention_mask" in batch:
+        batch["attention_mask"][~counted] = 1
+    return batch
+
+
+class TensorSource:
+    """Records that are the rows of arrays of equal length, such as features and targets. No array is copied whole; batches are copies.
+
+    Args:
+        arrays: each a tensor or an array of shape (n, ...), such as a memory map; a .npy file, which is mapped into memory; or a folder of
+            these, in alphabetical order.
+        fields: names of the tensors, by which the model is given them; None: they have none, and the last is the target.
+    Raises:
+        InputError: a file that cannot be mapped, no records, different lengths, something else than numbers, or sparse tensors.
+    """
+
+    def __init__(self, *arrays: Tensor | Array | str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
+        self.fields = None if fields is None else tuple(fields)
+        opened = [pair for place, array in enumerate(arrays) for pair in _opened(self.fields[place] if self.fields else f"{place}", array)]
+        self._parts = [_rows(name, array) for name, array in opened]
+        if not self._parts or not len(self):
+            raise InputError("data: got no records, or no array; it needs at least one.")
+        if len({len(part) for part in self._parts}) > 1:
+            listed = ", ".join(f"{name}: {len(part)}" for (name, _), part in zip(opened, self._parts, strict=True))
+            raise InputError(f"data: the arrays differ in their number of records ({listed}).", remedy="give one row for each record.")
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    def fetch(self, batch: Batch) -> Tensors:
+        """The rows of a batch, copied."""
+        rows: list[Tensor] = []
+        for part in self._parts:
+            if isinstance(part, Tensor):
+                rows.append(part[batch].clone() if isinstance(batch, slice) else part.index_select(0, batch.to(part.device)))
+            else:
+                found = part[batch if isinstance(batch, slice) else batch.numpy()]
+                rows.append(torch.from_numpy(np.array(found, dtype=found.dtype.newbyteorder("="), order="C")))
+        return tuple(rows)
+
+
+def _opened(name: str, part: object) -> list[tuple[str, object]]:
+    if not isinstance(part, str | os.PathLike):
+        return [(name, part)]
+    path, opened = as_path(part), list[tuple[str, object]]()
+    for file in sorted(path.glob("*.npy")) if path.is_dir() else [path]:
+        with reading_arrays(file, what="be mapped", remedy=_FILES):
+            opened.append((file.name, np.load(file, mmap_mode="r", allow_pickle=False)))
+    return opened
+
+
+def _rows(name: str, array: object) -> Tensor | Array:
+    """The array as it is read from: a tensor on the same memory where PyTorch takes it as it is."""
+    dense = isinstance(array, Tensor) and array.layout == torch.strided and not array.is_nested
+    numbers = isinstance(array, np.ndarray) and np.can_cast(array.dtype, np.complex128)
+    if not isinstance(array, Tensor | np.ndarray) or not (dense or numbers) or array.ndim == 0:
+        kind = f" of {array.dtype}, shape {tuple(array.shape)}" if isinstance(array, Tensor | np.ndarray) else ""
+        raise InputError(
+            f"data: array {name} is a {type(array).__name__}{kind}; it needs a dense tensor or a NumPy array of numbers of at most 64 "
+            "bits, with a row for each record.",
+            remedy="encode texts and dates first; to_dense() of a sparse tensor.",
+        )
+    if isinstance(array, Tensor):
+        return array.detach()
+    return torch.from_numpy(array) if array.flags.writeable and array.dtype.isnative and min(array.strides) >= 0 else array

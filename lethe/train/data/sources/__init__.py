@@ -1,1 +1,0 @@
-"""Data sources: a public number of records, and the rows of any of them on request."""
