@@ -31,9 +31,9 @@ from lethe.train import fit
 LOSS = nn.CrossEntropyLoss(reduction="none")
 RECORDS, CLASSES = 8, 4
 CASES: dict[str, dict[str, Any]] = {
-    "one micro-batch, no checks": {"verify": False},
-    "four micro-batches, no checks": {"verify": False, "physical_size": "quarter"},
-    "all but the last block frozen, no checks": {"verify": False, "frozen": True},
+    "one micro-batch, no checks": {"isolation": "declared"},
+    "four micro-batches, no checks": {"isolation": "declared", "physical_size": "quarter"},
+    "all but the last block frozen, no checks": {"isolation": "declared", "frozen": True},
     "one micro-batch, first batch checked": {},
 }
 
