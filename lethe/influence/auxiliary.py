@@ -20,7 +20,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers, refuse_not_finite
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.gradients import linear_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

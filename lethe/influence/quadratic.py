@@ -19,7 +19,7 @@ from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.linear.features import prepare_features
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.gradients import linear_loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)

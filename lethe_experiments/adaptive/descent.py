@@ -16,7 +16,7 @@ from lethe.train import LinearPredictor
 from lethe.train.callbacks.in_force import spender_in_force
 from lethe.train.linear.description import generators_of, starting_point
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.gradients import linear_loss
 from lethe.train.options import CommonOptions
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries

@@ -11,7 +11,7 @@ from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Loss
 from lethe.train import Observed
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.gradients import linear_loss
 
 
 class ValidationDecay:

@@ -26,7 +26,6 @@ from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
 from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge, Softmax
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))
 BOUND = 0.3
@@ -47,11 +46,10 @@ def test_gradients_are_those_of_the_linear_trainer_along_envelopes(loss: LinearL
     weights = 5.0 * rng.standard_normal((3 + intercept, loss.outputs))
     column = torch.tensor(targets[order])[:, None]
     model = LinearModel(
-        link_of(loss),
+        loss,
         torch.tensor(records.dense()[order]),
         column if loss.outputs == 1 else column.long(),
         clip_norm=BOUND,
-        outputs=loss.outputs,
         method="envelope",
     )
     expected = model.clipped_gradient_sum(torch.tensor(weights), slice(20, 90)).numpy()

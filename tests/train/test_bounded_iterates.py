@@ -13,9 +13,8 @@ from torch import nn
 import lethe
 from lethe.run.run import Run
 from lethe.train import Checkpoints, fit, fit_linear
-from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
-from lethe.train.linear.gradients import LinearModel, gradient_rounding
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.core.iterates import keep_within, precision_of, radius_of
+from lethe.train.linear.gradients import LinearModel, gradient_rounding, linear_loss
 from lethe.train.linear.loop import linear_precision
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.steps import PlainDescent, shown_rounding
@@ -256,9 +255,7 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     targets = generator.normal(size=records) * 0.1
     loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
     run = make_run(records=records, batches=lethe.Full(), loss=loss)
-    model = LinearModel(
-        link_of(linear_loss(loss)), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1
-    )
+    model = LinearModel(linear_loss(loss), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
     computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
     exact = exact_mean_gradient(rows, targets, parameters, 1.0)
     error = np.linalg.norm([float(Fraction(one) / records - other) for one, other in zip(computed, exact, strict=True)])
@@ -281,7 +278,7 @@ def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
     run = make_run(records=records, batches=lethe.Poisson(size=1), loss=loss)
     full = run.replace(batches=lethe.Full())
     stated, of_full = (gradient_rounding(one, linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
-    model = LinearModel(link_of(linear_loss(loss)), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1)
+    model = LinearModel(linear_loss(loss), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None)
     computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
     exact = exact_mean_gradient(rows, targets, parameters, 1.0)
     error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])

@@ -17,14 +17,7 @@ from lethe.train.core.samplers import Batch, draw_batches
 
 
 def note(recorder: Recorder, run: Run, step: int, batch: Batch) -> None:
-    recorder.note(
-        step_size=float(run.step_sizes[step]),
-        noise_std=float(run.noise_stds[step]),
-        clip_norm=run.clip_norm,
-        divisor=run.batch_size,
-        batch=batch,
-        pass_weights=None if run.pass_averages is None else tuple(run.pass_averages.tolist()),
-    )
+    recorder.note(step_size=float(run.step_sizes[step]), noise_std=float(run.noise_stds[step]), batch=batch)
 
 
 def through_a_file(recorder: Recorder, run: Run) -> Recorder:
@@ -51,15 +44,6 @@ def test_cut_anywhere_recorded_is_planned(design: str, changes: dict[str, Any], 
             assert recorder.steps == step
         note(recorder, run, step, batch)
     assert through_a_file(recorder, run).run(run, enforced=False) == run
-
-
-def test_averages_are_known_again() -> None:
-    run = make_network_run("cyclic", noise_multiplier=1.0, passes=2, noise_at="pass_ends", pass_weights=1.0)
-    recorder = Recorder(run, seeded=False)
-    for step, batch in enumerate(draw_batches(run, torch.Generator())):
-        recorder = through_a_file(recorder, run)
-        note(recorder, run, step, batch)
-    assert recorder.run(run, enforced=False) == run
 
 
 @pytest.mark.parametrize("design", EXACT_DESIGNS)

@@ -20,7 +20,7 @@ from lethe.run.losses import LeastSquares, LinearLoss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.linear.features import prepare_features
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.gradients import linear_loss, losses_of, residuals_of
 
 _CPU = torch.device("cpu")
 _SIMULATIONS = 32
@@ -130,13 +130,12 @@ class LinearTraining(RunTraining):
 
     def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
         rows, targets = self._stacked(records)
-        link, scores = link_of(self._loss), rows @ torch.tensor(parameters)
+        scores = rows @ torch.tensor(parameters)
+        reach = None
         if descends_envelope(self.run):
             assert self.run.clip_norm is not None
             reach = self.run.clip_norm / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-            residuals = link.envelope_residuals(scores, targets, reach).numpy()
-        else:
-            residuals = link.residuals(scores, targets).numpy()
+        residuals = residuals_of(self._loss, scores, targets, reach).numpy()
         gradients = np.einsum("md,mk->mdk", rows.numpy(), residuals)
         norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
         return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))
@@ -182,7 +181,7 @@ class LossGap:
         rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
         model = trained.model
         whole = np.vstack([model.weights, model.intercept])[: rows.shape[1]]
-        return link_of(model.loss).losses(rows @ torch.tensor(whole), targets).numpy()
+        return losses_of(model.loss, rows @ torch.tensor(whole), targets).numpy()
 
 
 def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:

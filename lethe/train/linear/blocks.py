@@ -25,7 +25,6 @@ from lethe.train.data.sources.arrays import TensorSource
 from lethe.train.linear.features import Features, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import checked_features, copied, features_at_once
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
 
 MOST_DRAWN = 2**28
 """Records of which the driver draws a number each, for one batch or one permutation: 2 GiB."""
@@ -117,9 +116,7 @@ class PreparedBlocks:
         for rows, part in parts:
             targets = self.targets(targets_of(block)[part])
             table = self._features(rows)
-            yield LinearModel(
-                link_of(self.loss), table.rows, targets, clip_norm=self.clip_norm, outputs=self.loss.outputs, method=self.method
-            )
+            yield LinearModel(self.loss, table.rows, targets, clip_norm=self.clip_norm, method=self.method)
 
     def projected(self, block: Block) -> int:
         """How many records of a block are longer than the feature norm; a backbone is checked on them."""

@@ -17,7 +17,7 @@ from lethe.run.losses import LinearLoss
 from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.core.iterates.projection import onto_ball
+from lethe.train.core.iterates import onto_ball
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.core.vouching import released_states
 from lethe.train.data import as_source
@@ -27,7 +27,7 @@ from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
 from lethe.train.linear.description import Linear
 from lethe.train.linear.frozen_features import checked_features, copied, refuse_trained
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.gradients import linear_loss
 from lethe.train.linear.loop import train_linear
 from lethe.train.options import CommonOptions
 

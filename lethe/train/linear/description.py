@@ -20,8 +20,7 @@ from lethe.train.core.samplers import refuse_other_records
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.blocks import BlockBackbone, BlockLinearModel, PreparedBlocks, given_in_blocks
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
-from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.gradients import GradientSums, LinearModel, linear_loss, refuse_other_clipping
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
 
@@ -117,7 +116,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
         table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
         refuse_other_records(run.records, len(table.rows), "the features have {} rows")
         column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
-        model = LinearModel(link_of(loss), table.rows, column, clip_norm=run.clip_norm, outputs=loss.outputs, method=gradients_by(run))
+        model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
         projected, columns, declared = table.projected, table.rows.shape[1], ()
     else:
         raise InputError(

@@ -15,7 +15,7 @@ import torch
 from lethe.errors import InputError
 from lethe.partitions.on_dask.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
-from lethe.train.core.iterates.projection import onto_ball
+from lethe.train.core.iterates import onto_ball
 
 _CHUNK = 2**18  # entries that are held at 8 bytes at once
 

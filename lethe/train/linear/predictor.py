@@ -12,7 +12,7 @@ import torch
 from lethe.errors import InputError
 from lethe.run.losses import LinearLoss
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import link_of
+from lethe.train.linear.gradients import losses_of
 
 _CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ class LinearPredictor:
             InputError: as `predict`, or targets of another kind than the model's.
         """
         scores = self._scores(features)
-        return float(link_of(self.loss).losses(scores, self._targets(targets, len(scores))).mean())
+        return float(losses_of(self.loss, scores, self._targets(targets, len(scores))).mean())
 
     @property
     def score_name(self) -> str:

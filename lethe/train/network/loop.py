@@ -80,7 +80,6 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     held=held,
                     untouched=MovedState(model),
                     optimizer=optimizer,
-                    pass_weights=update.pass_weights,
                     recursion=update,
                     **kept_noise(ready.noise),
                 )
@@ -93,7 +92,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                heard, divisor, steps = told if told else None, run.batch_size, run.total_steps
+                heard, steps = told if told else None, run.total_steps
                 several = workers.several or placement.sharded
                 for step, records, found in steps_of(clipper, stream, device, held, budget, heard, placement=placement):
                     sums = placement.add_up(found) if several else found
@@ -105,14 +104,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     held.keep()
                     if ready.average is not None:
                         ready.average.add()
-                    recorder.note(
-                        step_size=executed.step_size,
-                        noise_std=executed.noise_std,
-                        clip_norm=run.clip_norm,
-                        divisor=divisor,
-                        batch=records,
-                        pass_weights=update.pass_weights,
-                    )
+                    recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=records)
                     finished(step, steps)
                     if step - done in EARLY:
                         warn_early(clipper, run, device, stream, step=step - done)
