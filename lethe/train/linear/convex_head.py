@@ -19,7 +19,7 @@ from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.iterates import onto_ball
 from lethe.train.core.samplers import refuse_other_records
-from lethe.train.core.vouching import released_states
+from lethe.train.core.training_records import released_states
 from lethe.train.data import as_source
 from lethe.train.data.sources.base import require_whole
 from lethe.train.data.sources.fields import refuse_fields
@@ -146,7 +146,6 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         model=model,
         record=replace(trained.record, declared=besides, released=released),
         checked="checked" if twin is not None else f"checked {NOT_COPIED}",
-        declared=tuple(claim.detail for claim in besides),
     )
 
 

@@ -14,9 +14,9 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
-from lethe.train.core.declared import WORKERS
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
+from lethe.train.core.training_records import WORKERS
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.blocks import BlockBackbone, BlockLinearModel, PreparedBlocks, given_in_blocks
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
@@ -110,7 +110,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
         how = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
         model = BlockLinearModel(blocks, how, run)
         projected, columns = model.projected, model.width
-        declared = (HypothesisClaim("workers", WORKERS),) if run.batches.secret else ()
+        declared = (WORKERS,) if run.batches.secret else ()
     elif isinstance(data, tuple | list) and len(data) == 2:
         features, targets = data
         table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)

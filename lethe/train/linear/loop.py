@@ -16,7 +16,7 @@ from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.core.vouching import linear_record
+from lethe.train.core.training_records import linear_record
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.blocks import BlockBackbone
 from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
@@ -126,7 +126,6 @@ def train_linear(
         run=recorded,
         record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
         checked=CLOSED_FORM,
-        declared=tuple(claim.detail for claim in ready.declared),
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )

@@ -16,13 +16,12 @@ from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import Clipper
-from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
-from lethe.train.core.vouching import network_record
+from lethe.train.core.training_records import claims, network_record
 from lethe.train.data import BatchStream
 from lethe.train.data.sources.base import Source
 from lethe.train.distributed.data_parallel import bare_module
@@ -118,20 +117,19 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         held.refuse_changes("after the last step")
         workers.from_root(placement.whole)
         refuse_overflow(map(local, parameters), run)
-        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
+        optimised, users = optimizer is not None and run.release == "all", run.unit == "user"
         recorded = executed_with(ready.noise, recorder.run(run, enforced=False)).replace(precision=update.precision)
         kept.finish()
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=ready.source, isolation=options.isolation, loss=loss_said)
+        said = claims(data=ready.source, isolation=options.isolation, optimiser=optimised, users=users)
         return Fitted(
             model=model,
             run=recorded,
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             checked=said_of(clipper),
-            declared=declared_of(data=ready.source, isolation=options.isolation, loss=loss_said),
             report=reported(clipper, run, steps=recorded.total_steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
         )
