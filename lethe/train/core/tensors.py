@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # torch has no public name for it
 
@@ -45,7 +44,7 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
 
 
 def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The names of two strided tensors that lie on the same bytes of memory, or twice that of one that lies on itself; empty: none do.
+    """The names of two strided tensors whose stretches of memory overlap, or twice that of one that may lie on itself; empty: none do.
 
     Args:
         named: the tensors; each is counted once, whatever names it has.
@@ -53,34 +52,16 @@ def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
     spans: list[tuple[int, int, str]] = []
     for name, tensor in named.items():
         if tensor.numel() and not tensor.is_meta:
-            reach = 1 + sum((size - 1) * stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-            if reach < tensor.numel() or (reach > tensor.numel() and bool((np.bincount(_places(tensor)) > 1).any())):
-                return name, name
+            reach = 1
+            for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+                if size > 1 and stride < reach:
+                    return name, name
+                reach += (size - 1) * stride
             spans.append((tensor.data_ptr(), tensor.data_ptr() + reach * tensor.element_size(), name))
-    before: list[tuple[int, int, str]] = []
-    for first, last, name in sorted(spans):
-        before = [span for span in before if span[1] > first]
-        if met := next((other for _, _, other in before if _meet(named[other], named[name])), None):
-            return met, name
-        before.append((first, last, name))
+    for (_, end, before), (start, _, after) in pairwise(sorted(spans)):
+        if start < end:
+            return before, after
     return ()
-
-
-def _places(tensor: Tensor) -> NDArray[np.int64]:
-    """Where its numbers lie in memory, in bytes over their size, from its first one on."""
-    places = np.zeros(tuple(tensor.shape), dtype=np.int64)
-    for dimension, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
-        places += (stride * np.arange(size)).reshape(-1, *[1] * (tensor.dim() - 1 - dimension))
-    return places.ravel()
-
-
-def _meet(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors have a byte of memory in common, such as two columns of one table have not."""
-    between = second.data_ptr() - first.data_ptr()
-    sizes = first.element_size(), second.element_size()
-    if sizes[0] != sizes[1] or between % sizes[0]:
-        return True
-    return bool(np.isin(_places(first), _places(second) + between // sizes[0]).any())
 
 
 def is_shard(tensor: Tensor) -> bool:
@@ -146,7 +127,9 @@ def contents(tensor: Tensor) -> bytes:
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
-    flat = _row(tensor.detach().cpu())
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # a single number that was expanded
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy().tobytes()
 
 
@@ -163,12 +146,6 @@ def has_fast_doubles(device: torch.device) -> bool:
         device: a CPU, or a GPU.
     """
     return device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) in _FAST_DOUBLES
-
-
-def _row(tensor: Tensor) -> Tensor:
-    """Its numbers in one dimension, one beside the other."""
-    flat = tensor.contiguous().reshape(-1)
-    return flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
 
 
 def dimension(tensors: Iterable[Tensor]) -> int:
