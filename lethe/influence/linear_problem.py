@@ -10,14 +10,14 @@ import torch
 from lethe.errors import InputError, LetheError
 from lethe.influence.auxiliary import AuxiliaryData
 from lethe.run.descended import gradients_by
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.iterates import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.gradients import LinearModel, linear_loss, losses_of, refuse_other_clipping
+from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
 from lethe.train.linear.loop import descend
 from lethe.train.linear.noise import GaussianNoise
 
@@ -127,7 +127,7 @@ def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
         InputError: a loss, a regulariser or a way of clipping that the trainer does not know, or data that do not go with them.
     """
     refuse_other_clipping(run)
-    loss, prox, records = linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
+    loss, prox, records = require_linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
     loss = loss.for_classes(records.classes)
     rows = prepare_features(
         records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU

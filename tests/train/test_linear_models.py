@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.train.linear.description import Linear, prepared
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.gradients import LinearModel, linear_loss, losses_of
+from lethe.train.linear.gradients import LinearModel, losses_of
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, Line
     problem = make_problem(kind)
     rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
     targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
-    return rows, targets, linear_loss(make_run(kind).loss).for_classes(problem.classes)
+    return rows, targets, require_linear_loss(make_run(kind).loss).for_classes(problem.classes)
 
 
 def textbook_loss(kind: str, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_losses_are_the_textbook_losses(kind: str) -> None:
 
 
 def test_logistic_loss_is_finite_far_out() -> None:
-    loss = linear_loss(make_run("logistic_regression").loss)
+    loss = require_linear_loss(make_run("logistic_regression").loss)
     scores = torch.tensor([[1e4], [-1e4]], dtype=torch.float64)
     assert losses_of(loss, scores, torch.tensor([[0], [0]])).tolist() == [1e4, 0.0]  # log(1 + e^s) -> max(s, 0)
 
@@ -133,13 +133,13 @@ def test_no_record_contributes_more_than_the_clip_norm_in_exact_arithmetic(
     "document", [{"kind": "unknown", "gradient_bound": 1.0}, {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0}]
 )
 def test_losses_that_cannot_be_enforced_are_refused(document: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"(?s)fit_linear trains.*lethe\.train\.fit"):
-        linear_loss(make_run(loss=document).loss)
+    with pytest.raises(InputError, match="a loss of a linear model"):
+        require_linear_loss(make_run(loss=document).loss)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gradient_bound_that_projection_does_not_imply_is_refused(kind: str) -> None:
     # record_bound would trust it, with or without a larger clip norm: the certificate would be too small
     with pytest.raises(InputError, match=r"(?s)gradient_bound: got 0.1.*clip_norm"):
-        linear_loss(make_run(loss=make_loss(kind, gradient_bound=0.1)).loss)
-    assert linear_loss(make_run(loss=make_loss(kind, gradient_bound=100.0)).loss).kind == kind
+        require_linear_loss(make_run(loss=make_loss(kind, gradient_bound=0.1)).loss)
+    assert require_linear_loss(make_run(loss=make_loss(kind, gradient_bound=100.0)).loss).kind == kind

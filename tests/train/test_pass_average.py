@@ -10,6 +10,7 @@ from problems import executed, make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import HypothesisError
+from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
@@ -17,7 +18,7 @@ from lethe.train.core.iterates import PassAverage, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.features import prepare_features
-from lethe.train.linear.gradients import LinearModel, linear_loss
+from lethe.train.linear.gradients import LinearModel
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 BOTH = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.4}]
@@ -37,7 +38,7 @@ def fit(run: Run, **options: Any) -> Fitted[LinearPredictor]:
 def written_out(run: Run) -> np.ndarray:
     """x_e = prox(sum_k omega_k y_k + nu_e), u_k = prox(y_k), y_k = u_{k-1} - lambda_k g_k: pass by pass, and all y_k kept."""
     problem = make_problem(run.loss.kind)
-    loss = linear_loss(run.loss).for_classes(problem.classes)
+    loss = require_linear_loss(run.loss).for_classes(problem.classes)
     batch_generator, noise_generator = seeded_generators(0, (torch.device("cpu"), torch.device("cpu")))
     rows = prepare_features(
         problem.features, feature_norm=1.5, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")

@@ -11,20 +11,25 @@ from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.samplers import refuse_other_records
 from lethe.train.core.training_records import WORKERS
+from lethe.train.data import as_source
+from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import ModelDescription
-from lethe.train.linear.blocks import BlockBackbone, BlockLinearModel, PreparedBlocks, given_in_blocks
+from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
-from lethe.train.linear.gradients import GradientSums, LinearModel, linear_loss, refuse_other_clipping
+from lethe.train.linear.frozen_features import Backbone
+from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
 
-CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
+_CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
+_NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
+_APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
 
 _CPU = torch.device("cpu")
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -47,11 +52,7 @@ class Linear(ModelDescription[LinearPredictor]):
     device: str | torch.device = "cpu"
 
     def arithmetic(self) -> tuple[torch.dtype, torch.device]:
-        """The dtype of what is stored, and the device.
-
-        Raises:
-            InputError: another type, or a device that cannot be used.
-        """
+        """The dtype of what is stored, and the device; InputError for another type, or a device that cannot be used."""
         chosen = _DTYPES.get(str(self.dtype).removeprefix("torch."))
         if chosen is None:
             raise InputError(f"dtype: got {self.dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
@@ -74,6 +75,7 @@ class Prepared(NamedTuple):
         start: shape (d, k), or (d + 1, k) with the intercept's row last, float64.
         projected: rows of the data that were longer than the feature norm.
         dtype: of the released model.
+        checked: what was looked at of the backbone's code.
         declared: what the certificate rests on besides.
     """
 
@@ -82,24 +84,29 @@ class Prepared(NamedTuple):
     start: torch.Tensor
     projected: int
     dtype: torch.dtype
+    checked: str
     declared: tuple[HypothesisClaim, ...]
 
 
-def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone | None = None) -> Prepared:
+@torch.no_grad()
+def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | None = None) -> Prepared:
     """The loss, the data and the start, checked.
 
     Args:
         described: the model.
-        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks.
+        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
         run: what to do.
-        backbone: of a table in blocks, makes the features; None: they are what is stored.
+        backbone: makes the features; None: they are given.
     Raises:
         InputError: anything about these that cannot be used.
+        HypothesisError: the backbone does not keep records apart.
     """
-    refuse_users(require_run(run, correlated=True), "a linear model's trainer")
+    refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
     refuse_other_clipping(run)
-    loss = linear_loss(run.loss).for_classes(described.classes)
+    loss = require_linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
+    said: list[HypothesisClaim] = []
+    checked = _CLOSED_FORM
     if (blocks := given_in_blocks(data)) is not None:
         if device.type != "cpu":
             raise InputError(
@@ -107,24 +114,41 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
                 source="device of Linear, or of the head",
                 remedy="leave it out, or give tables in memory.",
             )
-        how = PreparedBlocks(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
-        model = BlockLinearModel(blocks, how, run)
+        if backbone is not None:
+            if backbone.copied() is None:
+                raise InputError(
+                    "backbone: cannot be copied; of a table in blocks each block needs its own, so that no records of two meet.",
+                    source="copy.deepcopy(backbone)",
+                    remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+                )
+            checked = "checked"
+            said.append(HypothesisClaim("records apart", _APART))
+        rows = Rows(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+        model = BlockLinearModel(blocks, rows, run)
         projected, columns = model.projected, model.width
-        declared = (WORKERS,) if run.batches.secret else ()
-    elif isinstance(data, tuple | list) and len(data) == 2:
-        features, targets = data
-        table = prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
-        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
-        column = prepare_targets(targets, classes=loss.target_classes, records=run.records, device=device)
-        model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
-        projected, columns, declared = table.projected, table.rows.shape[1], ()
+        said.extend([WORKERS] if run.batches.secret else [])
     else:
-        raise InputError(
-            f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
-            remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
-        )
+        if backbone is not None:
+            source = refuse_fields(as_source(data), "a Head")
+            refuse_other_records(run.records, len(source))
+            twin = backbone.copied()
+            data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
+            seen = "" if twin is not None else f" {_NOT_COPIED}"
+            checked = f"checked{seen}"
+            said.append(HypothesisClaim("records apart", f"{_APART}{seen}"))
+            said.extend(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise InputError(
+                f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
+                remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
+            )
+        table = prepare_features(data[0], feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+        column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
+        model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
+        projected, columns = table.projected, table.rows.shape[1]
     start = starting_point(described.initial, (columns, loss.outputs), device)
-    return Prepared(loss, model, start, projected, dtype, declared)
+    return Prepared(loss, model, start, projected, dtype, checked, tuple(said))
 
 
 def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
@@ -136,30 +160,24 @@ def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.G
     Raises:
         InputError: a seed together with generators, one generator for both, or one on another device.
     """
-    given, places = (options.batch_generator, options.noise_generator), (_CPU, device)
-    refuse_predictable(options.seed, *given)
-    for name, generator, place in zip(("batch_generator", "noise_generator"), given, places, strict=True):
+    given = {"batch_generator": (options.batch_generator, _CPU), "noise_generator": (options.noise_generator, device)}
+    refuse_predictable(options.seed, options.batch_generator, options.noise_generator)
+    for name, (generator, place) in given.items():
         if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
             raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
     if options.seed is not None:
-        return seeded_generators(options.seed, places)
-    pairs = zip(given, places, strict=True)
-    return tuple(fresh_generator(place) if not isinstance(generator, torch.Generator) else generator for generator, place in pairs)
+        return seeded_generators(options.seed, (_CPU, device))
+    return tuple(one if isinstance(one, torch.Generator) else fresh_generator(place) for one, place in given.values())
 
 
 def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-    """$x_0$ in float64: zeros, or what is given.
+    """$x_0$ in float64, of this shape: zeros, or what is given, as of `Linear`.
 
-    Args:
-        initial: as of `Linear`.
-        shape: that it needs.
-        device: of the result.
     Raises:
         InputError: another shape, or an entry that is not finite.
     """
     if initial is None:
-        by_outputs = torch.zeros(shape[::-1], dtype=torch.float64, device=device)  # as gradients are: a faster product with rows
-        return by_outputs.T
+        return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")

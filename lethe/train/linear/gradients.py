@@ -17,7 +17,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
-from lethe.run.losses import LOSSES, LeastSquares, LinearLoss, Logistic, Loss, Softmax
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
 from lethe.run.run import Run
 from lethe.train.core.iterates import inward, most_records
 from lethe.train.core.samplers import Batch
@@ -25,22 +25,6 @@ from lethe.train.core.samplers import Batch
 _MOST_ROWS = 2.0**24
 _BLOCK = 256  # products of a score that are added at once
 _AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of another type: 8 MiB
-
-
-def linear_loss(loss: Loss) -> LinearLoss:
-    """`loss`, if it is one whose facts the pipeline can enforce.
-
-    Raises:
-        InputError: another kind of loss.
-    """
-    if isinstance(loss, LinearLoss):
-        return loss
-    kinds = [kind for kind, known in LOSSES.items() if issubclass(known, LinearLoss)]
-    raise InputError(
-        f"loss.kind: got {loss.kind}; fit_linear trains {', '.join(kinds[:-1])} and {kinds[-1]}.",
-        source="loss",
-        remedy="choose one of these with a feature_norm, or train the model itself with lethe.train.fit.",
-    )
 
 
 def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tensor | None = None) -> Tensor:

@@ -18,8 +18,8 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.core.training_records import linear_record
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.blocks import BlockBackbone
-from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
+from lethe.train.linear.description import Linear, generators_of, prepared
+from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import GradientSums, gradient_rounding
 from lethe.train.linear.noise import GaussianNoise
 from lethe.train.linear.predictor import LinearPredictor
@@ -76,18 +76,17 @@ def descend(
     return parameters
 
 
-@torch.inference_mode()
 def train_linear(
-    described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: BlockBackbone | None = None
+    described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, as `lethe.train.fit` says.
 
     Args:
         described, data, run: as given to `fit`.
         options: the rest.
-        backbone: of a table in blocks, makes the features; None: they are what is stored.
+        backbone: makes the features; None: they are given.
     Raises:
-        BudgetExceededError, InputError, LetheError: as `fit`.
+        BudgetExceededError, HypothesisError, InputError, LetheError: as `fit`.
     """
     ready = prepared(described, data, run, backbone=backbone)
     refuse_policy(run, options.noise_policy)
@@ -104,7 +103,7 @@ def train_linear(
         finished(step, run.total_steps)
         told.step(recorder)
 
-    with reporting(options.progress, run.total_steps) as finished:
+    with torch.inference_mode(), reporting(options.progress, run.total_steps) as finished:
         last = descend(
             drawn,
             ready.start,
@@ -125,7 +124,7 @@ def train_linear(
         model=predictor,
         run=recorded,
         record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
-        checked=CLOSED_FORM,
+        checked=ready.checked,
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )
