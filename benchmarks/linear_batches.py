@@ -23,8 +23,7 @@ from lethe.run.losses import Softmax
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.description import Linear, prepared
-from lethe.train.linear.loop import descend
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise, descend
 
 COLUMNS, CLASSES, BOUND = 784, 10, 0.25
 METHODS = ("none", "clip", "envelope")

@@ -18,8 +18,7 @@ from lethe.train.core.iterates import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
-from lethe.train.linear.loop import descend
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise, descend
 
 _CPU = torch.device("cpu")
 

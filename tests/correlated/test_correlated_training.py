@@ -15,7 +15,7 @@ from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.noise import LowerTriangular
 from lethe.train import fit_linear
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}

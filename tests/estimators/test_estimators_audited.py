@@ -23,7 +23,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
 from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise
 
 FITS, EPSILON, DELTA = 200, 3.0, 1e-3  # 16 times 200 fits with the least noise below, of other seeds, showed 5.3 or more
 MANY = FITS if by_night() else 120

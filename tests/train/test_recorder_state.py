@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import make_network_run
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
@@ -60,14 +60,3 @@ def test_a_batch_that_is_not_of_the_design_is_seen_before_and_after_the_cut(desi
         note(recorder, run, step, batch)
     with pytest.raises(HypothesisError, match="the batch of step 6 is not of the design"):
         recorder.run(run, enforced=False)
-
-
-@pytest.mark.parametrize("state", [None, {}, [1], "state"])
-def test_other_states_are_refused(state: Any) -> None:
-    with pytest.raises(InputError, match="not what a recorder"):
-        Recorder(make_network_run(), seeded=False).load_state_dict(state)
-
-
-def test_the_state_of_another_plan_is_refused() -> None:
-    with pytest.raises(InputError, match="not what a recorder"):
-        Recorder(make_network_run("cyclic"), seeded=False).load_state_dict(Recorder(make_network_run("full"), seeded=False).state_dict())

@@ -14,8 +14,7 @@ from lethe.run.run import Run
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.loop import descend, linear_precision
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise, descend, linear_precision
 
 
 class _Gradients:

@@ -115,7 +115,7 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
     """Refuse a training whose model, clipping or optimiser is not that of the checkpoint.
 
-    The stream and the recorder check their own states.
+    The stream checks its own state.
 
     Args:
         found: the state in the checkpoint.

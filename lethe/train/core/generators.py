@@ -56,7 +56,12 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
 
 
 def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -> torch.Generator:
-    """The generator of the noise of one process's shards, under a seed; others have others, and so have other starts of the training."""
+    """The generator of the noise of one process's shards, under a seed.
+
+    Args:
+        seed, device, start: as for `seeded_generators`.
+        rank: of the process.
+    """
     return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank)), device)
 
 

@@ -29,7 +29,13 @@ def drowned(noise_std: float, least: float) -> LetheError:
 
 
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
-    """Raise LetheError for a last iterate, of these tensors, that is not finite."""
+    """Raise LetheError for a last iterate that is not finite.
+
+    Args:
+        last: its tensors.
+        run: that was carried out.
+        remedy: what to do about it.
+    """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
         raise LetheError(
             "training overflowed: the last iterate is not finite.",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError
 from lethe.run.known_fields import require_run
 from lethe.run.participation import KNOWN_SIZES, unknown_sizes
 from lethe.run.run import Run
@@ -82,11 +82,7 @@ class Recorder:
             HypothesisError: no Run describes what was executed: nothing was, batches that are not of the design, or an unfinished pass or
                 noise inside a pass where passes are averaged.
         """
-        self._refuse(plan)
-        said = {
-            "loss": plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"}),
-            "seeded": self.seeded or plan.seeded,
-        }
+        said = self._said(plan, enforced=enforced)
         if self._begins(plan) and self.steps == plan.total_steps:
             return plan.replace(**said)
         if self.steps != plan.total_steps:
@@ -109,13 +105,13 @@ class Recorder:
         Raises:
             HypothesisError: no Run describes what was executed, or it is not the beginning of the plan, number for number.
         """
-        executed = self.run(plan, enforced=enforced)
+        said = self._said(plan, enforced=enforced)
         if not self._begins(plan):
             raise HypothesisError(
                 f"the {self.steps} executed steps are not the first of the plan's {plan.total_steps}: a step size or noise differs.",
                 remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
             )
-        return plan.replace(loss=executed.loss, seeded=executed.seeded)
+        return plan.replace(**said)
 
     def _begins(self, plan: Run) -> bool:
         """Whether the noted steps are the first of the plan, in step sizes and noise, number for number."""
@@ -137,21 +133,8 @@ class Recorder:
             "seeded": self.seeded,
         }
 
-    def load_state_dict(self, state: Any) -> None:
-        """Go on from what `state_dict` returned for the same plan. What was seeded before stays so.
-
-        Raises:
-            InputError: it is the state of no recorder, or of another plan's; this one is then as it was.
-        """
-        if (
-            not isinstance(state, dict)
-            or set(state) != {"step_sizes", "noise_stds", "irregular", "slots", "seen", "seeded"}
-            or len(state["step_sizes"]) != len(state["noise_stds"])
-            or len(state["slots"]) != len(self._slots)
-            or state["seen"].shape != self._seen.shape
-            or not isinstance(state["seeded"], bool)
-        ):
-            raise InputError("state: this is not what a recorder of this run noted.", remedy="give what state_dict returned.")
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned for the same plan. What was seeded before stays so."""
         self._step_sizes, self._noise_stds = array("d", state["step_sizes"].tolist()), array("d", state["noise_stds"].tolist())
         self._irregular = state["irregular"]
         self._slots = [slice(*slot) if isinstance(slot, list) else slot for slot in state["slots"]]
@@ -189,7 +172,8 @@ class Recorder:
         self._slots[slot] = batch
         return not again
 
-    def _refuse(self, plan: Run) -> None:
+    def _said(self, plan: Run, *, enforced: bool) -> dict[str, Any]:
+        """What every recorded run says of its own, where there is one."""
         if not self.steps:
             raise HypothesisError("no step was executed: there is no run to record.", remedy=_REMEDY)
         if self._irregular is not None:
@@ -198,6 +182,8 @@ class Recorder:
             inside = np.arange(1, self.steps + 1) % plan.steps_per_pass != 0
             if inside[-1] or np.asarray(self._noise_stds)[inside].any():
                 raise HypothesisError("a pass that ends at an average was left unfinished, or had noise inside.", remedy=_REMEDY)
+        loss = plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})
+        return {"loss": loss, "seeded": self.seeded or plan.seeded}
 
 
 def _multipliers(noise_stds: Array, run: Run) -> Array:

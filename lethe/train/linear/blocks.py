@@ -33,13 +33,7 @@ _CPU = torch.device("cpu")
 
 
 def given_in_blocks(data: Any) -> PartitionedTable | None:
-    """The table in blocks that a linear model is to be trained on; None: the data are in memory.
-
-    Args:
-        data: a table with targets, or the pair of features and targets; as `table_in_blocks`.
-    Raises:
-        InputError: features and targets do not fit together.
-    """
+    """The table in blocks that a linear model is to be trained on, given as of `table_in_blocks`; None: the data are in memory."""
     return table_in_blocks(*data) if isinstance(data, tuple | list) and len(data) == 2 else table_in_blocks(data)
 
 
@@ -47,11 +41,7 @@ def given_in_blocks(data: Any) -> PartitionedTable | None:
 class Rows:
     """How the records of a block become rows of a linear model; it is sent to workers.
 
-    Args:
-        loss: with the number of its classes.
-        dtype: that features are rounded to; the arithmetic is in float64.
-        clip_norm, method: of `LinearModel`.
-        backbone: gives the features, each block by a copy of its own, so that no records of two blocks meet; None: they are stored.
+    A backbone gives each block's features by a copy of its own, so that no records of two blocks meet; None: they are what is stored.
     """
 
     loss: LinearLoss
@@ -82,12 +72,7 @@ class Rows:
 
 
 def look(block: Block, rows: Rows) -> int:
-    """How many records of a block are longer than the feature norm; every error has the partition's name.
-
-    Raises:
-        InputError: features or targets that cannot be used.
-        HypothesisError: the backbone does not keep records apart.
-    """
+    """How many records of a block are longer than the feature norm; whatever is refused has the partition's name."""
     with torch.no_grad():
         try:
             looked_at_numbers(block)
@@ -100,7 +85,13 @@ def look(block: Block, rows: Rows) -> int:
 
 
 def gradients(block: Block, rows: Rows, parameters: FloatArray) -> tuple[FloatArray]:
-    """The sum of a block's clipped gradients at parameters of shape (D, k), of their shape, added up in float64."""
+    """The sum of a block's clipped gradients, shape (D, k), added up in float64.
+
+    Args:
+        block: any.
+        rows: how records are made of it.
+        parameters: shape (D, k).
+    """
     total = np.zeros(parameters.shape)
     with torch.inference_mode(False), torch.no_grad():
         start = torch.from_numpy(parameters)
@@ -113,19 +104,8 @@ def gradients(block: Block, rows: Rows, parameters: FloatArray) -> tuple[FloatAr
 class BlockLinearModel:
     """A linear model on records in blocks; see `LinearModel`, which this is on every chunk of a block.
 
-    It is made by a pass over the table, which refuses what cannot be used.
-
-    Args:
-        table: with targets.
-        rows: how records are made of a block.
-        run: to be carried out.
-    Raises:
-        InputError: a block, a number of records or a batch design that cannot be used.
-        HypothesisError: the backbone does not keep records apart.
-
-    Attributes:
-        width: D, the features of a record, the constant one included.
-        projected: how many records were longer than the feature norm.
+    It is made by a pass over the table, which refuses blocks, numbers of records and designs that cannot be used, and a backbone that
+    does not keep records apart. `width` is D, the constant feature included; `projected` counts rows longer than the feature norm.
     """
 
     def __init__(self, table: PartitionedTable, rows: Rows, run: Run) -> None:

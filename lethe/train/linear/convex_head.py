@@ -53,10 +53,6 @@ class FeatureProjection(nn.Module):
         rows, _ = onto_ball(features.to(torch.float64), self.feature_norm, dtype=self.dtype)
         return rows.to(self.dtype)
 
-    def extra_repr(self) -> str:
-        """The radius, and the type."""
-        return f"feature_norm={self.feature_norm:g}, dtype={self.dtype}"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head(ModelDescription[nn.Sequential]):
@@ -75,7 +71,7 @@ class Head(ModelDescription[nn.Sequential]):
     Args:
         backbone: any module with all parameters frozen, from a record's inputs to one vector of head.in_features numbers. It is put in eval
             mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one, of tables in blocks
-            on those of every block (`checked_features`); with physical_size 1 each goes through it alone.
+            on those of every block (`Backbone.checked`); with physical_size 1 each goes through it alone.
         head: float32 or float64. Training begins at its present weights and ends in place: if an error is raised they are as they were. It
             needs one output for each class for losses of many classes, such as softmax regression, and one for the others; and a bias if
             run.loss.intercept is set, none if not.

@@ -67,17 +67,7 @@ class Linear(ModelDescription[LinearPredictor]):
 
 
 class Prepared(NamedTuple):
-    """The checked inputs of a loop that trains a linear model.
-
-    Args:
-        loss: with the number of its classes.
-        model: gives the gradients of the data.
-        start: shape (d, k), or (d + 1, k) with the intercept's row last, float64.
-        projected: rows of the data that were longer than the feature norm.
-        dtype: of the released model.
-        checked: what was looked at of the backbone's code.
-        declared: what the certificate rests on besides.
-    """
+    """The checked inputs of a loop that trains a linear model; `start` is float64, `dtype` that of the released model."""
 
     loss: LinearLoss
     model: GradientSums
@@ -171,8 +161,11 @@ def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.G
 
 
 def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> torch.Tensor:
-    """$x_0$ in float64, of this shape: zeros, or what is given, as of `Linear`.
+    """$x_0$ in float64: zeros, or what is given.
 
+    Args:
+        initial: as of `Linear`.
+        shape, device: of the result.
     Raises:
         InputError: another shape, or an entry that is not finite.
     """

@@ -51,7 +51,10 @@ def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tens
 
 
 def losses_of(loss: LinearLoss, scores: Tensor, targets: Tensor) -> Tensor:
-    """Each record's loss, shape (n,); arguments as of `residuals_of`."""
+    """Each record's loss, shape (n,).
+
+    Args: as `residuals_of`.
+    """
     with np.errstate(over="ignore", invalid="ignore"):  # of a training that overflowed, which is refused by its own words
         return torch.from_numpy(loss.values(*_arrays(scores, targets))).to(scores.device)
 

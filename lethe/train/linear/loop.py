@@ -1,4 +1,4 @@
-"""Training of a linear model. The loop, `descend`, is the whole algorithm on one screen."""
+"""Training of a linear model: its noise, and the loop; `descend` is the whole algorithm on one screen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from lethe.run.losses import LinearLoss
+from lethe.run.noise.draws import Draws
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.iterates import PassAverage, Proximal, keep_within, precision_of, proximal_step, radius_of
-from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
@@ -21,9 +22,46 @@ from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.description import Linear, generators_of, prepared
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import GradientSums, gradient_rounding
-from lethe.train.linear.noise import GaussianNoise
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.options import CommonOptions
+
+
+class GaussianNoise:
+    r"""Draws $N(0, \tau^2 I)$ in parameter units; of correlated noise $\tau_t u_t$ with $u = C^{-1}z$, $z_t \sim N(0, I)$.
+
+    $\tau_t = \lambda_t z C_\mathrm{clip}/b$ changes with the step size alone, so that the noise on the sums of gradients is $C^{-1}z$
+    whatever the step sizes are. What is kept between steps is what the strategy's stream keeps.
+
+    Drawn in float64: PyTorch's float32 normals never exceed 5.77 standard deviations, so that a large enough output would have one
+    possible cause. The generator decides how secret the noise is: PyTorch's are statistical generators, not cryptographic ones, and their
+    samples are floating-point numbers, not exact Gaussians. Both are outside of what a certificate says.
+
+    Args:
+        shape: of the parameters.
+        generator: used for noise only, never for batches.
+        run: whose noise may be correlated; None: it is independent.
+    Raises:
+        LetheError: correlated noise would outgrow its draws.
+    """
+
+    def __init__(self, shape: torch.Size, generator: torch.Generator, run: Run | None = None) -> None:
+        self._shape, self._generator = shape, generator
+        self._draws = None if run is None or run.noise is None else Draws(run.noise)
+        if run is not None:
+            refuse_unstable(run, torch.float64)
+
+    def draw(self, noise_std: float) -> torch.Tensor | float:
+        """The noise of the next step, of standard deviation `noise_std` >= 0; 0.0, and nothing drawn, when it is 0."""
+        if noise_std == 0.0:
+            if self._draws is not None:
+                self._draws.none()
+            return 0.0
+        drawn = torch.randn(self._shape, generator=self._generator, dtype=torch.float64, device=self._generator.device)
+        return noise_std * (drawn if self._draws is None else self._draws.next(drawn))
+
+    def executed(self, recorded: Run) -> Run:
+        """What was recorded of each step as a run with this noise; HypothesisError as `Draws.executed`."""
+        return recorded if self._draws is None else self._draws.executed(recorded)
 
 
 def descend(

@@ -45,30 +45,18 @@ class LinearPredictor:
         return self.loss.target_classes
 
     def predict(self, features: Any) -> npt.NDArray[Any]:
-        """The class number, or the value, for each row of `features`, shape (n, d); rows are projected as in training.
-
-        Raises:
-            InputError: not a table of finite numbers with d columns.
-        """
+        """The class number, or the value, for each row of `features`, shape (n, d), projected as in training; InputError for others."""
         return self.loss.decide(self._scores(features).numpy())
 
     def accuracy(self, features: Any, targets: Any) -> float:
-        """The share of rows whose class is predicted, in [0, 1].
-
-        Raises:
-            InputError: as `predict`, targets that are no class numbers, or a model without classes.
-        """
+        """The share of rows whose class is predicted, in [0, 1]; InputError for a model without classes."""
         if self.classes is None:
             raise InputError("accuracy: least squares predicts numbers, not classes.", remedy="use mean_loss.")
         predicted = torch.from_numpy(self.predict(features))
         return float((predicted == self._targets(targets, len(predicted)).squeeze(1)).to(torch.float64).mean())
 
     def mean_loss(self, features: Any, targets: Any) -> float:
-        """The mean of the records' losses, without the regulariser.
-
-        Raises:
-            InputError: as `predict`, or targets of another kind than the model's.
-        """
+        """The mean of the records' losses, without the regulariser."""
         scores = self._scores(features)
         return float(losses_of(self.loss, scores, self._targets(targets, len(scores))).mean())
 
@@ -78,11 +66,7 @@ class LinearPredictor:
         return "mean truncated loss" if self.classes is None else "accuracy"
 
     def score(self, features: Any, targets: Any) -> float:
-        """`accuracy` for models with classes, `mean_loss` for least squares; `score_name` says which.
-
-        Raises:
-            InputError: as these.
-        """
+        """`accuracy` for models with classes, `mean_loss` for least squares; `score_name` says which."""
         return self.mean_loss(features, targets) if self.classes is None else self.accuracy(features, targets)
 
     def _scores(self, features: Any) -> torch.Tensor:
