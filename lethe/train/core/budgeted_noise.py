@@ -71,11 +71,7 @@ def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
 
 
 def refuse_policy(run: Run, policy: object) -> None:
-    """Refuse what is no noise policy, and a policy where no filter pays for what it chooses.
-
-    Raises:
-        InputError: it is one of the two.
-    """
+    """Raise InputError for what is no noise policy, and for a policy where no filter pays for what it chooses."""
     if policy is not None and not callable(policy):
         raise InputError(f"noise_policy: got {type(policy).__name__}; it needs a function of Observed, or None.")
     if policy is not None and run.noise_budget is None:

@@ -85,13 +85,11 @@ def same_stream(first: object, second: object) -> bool:
 
 
 def refuse_predictable(seed: object, batch_generator: object, noise_generator: object, *, secure: bool = False) -> None:
-    """Refuse two sources of noise, and noise that could be told from batches.
+    """Raise InputError for two sources of noise, and for noise that could be told from batches.
 
     Args:
         seed, batch_generator, noise_generator: as training was given them; None where it was not.
         secure: whether noise comes from a cryptographic source of its own.
-    Raises:
-        InputError: there are such.
     """
     if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
         raise InputError(

@@ -53,14 +53,7 @@ def fresh_share(run: Run) -> float:
 
 
 def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
-    """Refuse correlated noise that grows so far above its fresh draws that rounding it hides them.
-
-    Args:
-        run: any; independent noise never does.
-        dtype: in which the noise of a step is added.
-    Raises:
-        LetheError: see above.
-    """
+    """Raise LetheError for correlated noise, added in `dtype`, that grows so far above its fresh draws that rounding it hides them."""
     if run.noise is None:
         return
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())

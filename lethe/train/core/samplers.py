@@ -23,14 +23,12 @@ _DRAWN = (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutR
 
 
 def refuse_other_records(records: int, found: int, words: str = "the data have {}") -> None:
-    """Refuse data of another number of records than the run's.
+    """Raise InputError for data of another number of records than the run's.
 
     Args:
         records: of the run.
         found: of the data.
         words: what to say of the data, with {} for the number.
-    Raises:
-        InputError: the two differ.
     """
     if found != records:
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -14,21 +14,13 @@ from lethe.errors import InputError
 
 
 def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = None) -> tuple[Tensor, ...]:
-    """The tensors, if each can be changed in place without harm.
+    """The tensors, if each can be changed in place without harm; None: on any device.
 
-    Args:
-        tensors: what to check.
-        device: the device they must be on; None: any.
     Raises:
-        InputError: a single tensor in place of many, or one that is given twice, is no float32 or float64, has entries that share
-            memory, or lies on another device.
+        InputError: one is no float32 or float64, has entries that share memory, or lies on another device.
     """
-    if isinstance(tensors, Tensor):
-        raise InputError("tensors: got one tensor; it needs a list of tensors.", remedy="put it into a list.")
     checked = tuple(tensors)
     for place, tensor in enumerate(checked):
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"tensors[{place}]: got {type(tensor).__name__}; it needs a tensor.", remedy="leave out what has no gradient.")
         if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"tensors[{place}]: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
@@ -38,8 +30,6 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
             raise InputError(f"tensors[{place}]: its entries share memory, or are not stored.", remedy="give tensor.contiguous().")
         if device is not None and tensor.device.type != device.type:
             raise InputError(f"tensors[{place}]: is on {tensor.device}; it needs to be on {device}.", source="the generator's device")
-    if len({id(tensor) for tensor in checked}) < len(checked):
-        raise InputError("tensors: the same tensor is given twice.", remedy="give shared parameters once.")
     return checked
 
 
@@ -112,13 +102,9 @@ def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
     return DTensor.from_local(part, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:
+def pieces(tensor: Tensor, size: int) -> Sequence[Tensor]:
     """Detached flat views of at most `size` entries that make up the tensor, or the tensor itself if it is not contiguous."""
-    tensor = tensor.detach()
-    if tensor.is_contiguous():
-        yield from tensor.view(-1).split(size)
-    else:
-        yield tensor
+    return tensor.detach().view(-1).split(size) if tensor.is_contiguous() else (tensor.detach(),)
 
 
 def contents(tensor: Tensor) -> bytes:
@@ -140,11 +126,7 @@ _FAST_DOUBLES = frozenset(((6, 0), (7, 0), (8, 0), (9, 0), (10, 0)))
 
 @functools.cache
 def has_fast_doubles(device: torch.device) -> bool:
-    """Whether products of float64 numbers take about as long as those of float32 numbers there, or up to twice as long.
-
-    Args:
-        device: a CPU, or a GPU.
-    """
+    """Whether products of float64 numbers take about as long as those of float32 numbers there, or up to twice as long."""
     return device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) in _FAST_DOUBLES
 
 

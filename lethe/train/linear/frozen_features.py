@@ -52,14 +52,7 @@ class Backbone:
             return None
 
     def batches(self, source: Source, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features, in the backbone's type, and targets of a source's records, a physical batch at a time.
-
-        Args:
-            source: each record an input and a target.
-            device: of the backbone.
-        Raises:
-            InputError: data or features that cannot be used.
-        """
+        """Features, in the backbone's type, and targets of a source's records, a physical batch at a time; InputError for others."""
         return ((self(inputs), targets) for inputs, targets, _ in self._read(source, device))
 
     def checked(self, source: Source, device: torch.device, twin: Backbone | None) -> Iterator[tuple[Tensor, Tensor]]:

@@ -90,11 +90,7 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
 
 def refuse_other_clipping(run: Run) -> None:
-    """Refuse a run that says other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope.
-
-    Raises:
-        InputError: see above.
-    """
+    """Raise InputError for other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope."""
     if run.clip_method not in SHORTENING or run.clip_groups is not None:
         name, got = ("clip_method", run.clip_method) if run.clip_method not in SHORTENING else ("clip_groups", run.clip_groups)
         raise InputError(
