@@ -22,8 +22,8 @@ from lethe.estimators.randomness import randomness
 from lethe.run.losses import Softmax
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.linear.description import Linear, prepared
-from lethe.train.linear.loop import GaussianNoise, descend
+from lethe.train.linear.loop import GaussianNoise, descend, prepared
+from lethe.train.linear.models import Linear
 
 COLUMNS, CLASSES, BOUND = 784, 10, 0.25
 METHODS = ("none", "clip", "envelope")
@@ -52,7 +52,7 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
         descend(
             run,
             start,
-            model,
+            model.clipped_gradient_sum,
             draw_batches(run, generators[0]),
             GaussianNoise(start.shape, generators[1]),
             recorder=Recorder(run, seeded=True),

@@ -100,7 +100,9 @@ class LinearProblem:
         model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
         start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
         noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1])
-        return descend(run, start, model, batches, noise, noise_of_step=lambda step, _: float(noise_stds[step - 1]), prox=prox)
+        return descend(
+            run, start, model.clipped_gradient_sum, batches, noise, noise_of_step=lambda step, _: float(noise_stds[step - 1]), prox=prox
+        )
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         if not bool(torch.isfinite(values).all()):

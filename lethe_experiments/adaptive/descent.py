@@ -14,8 +14,8 @@ from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.losses import Loss, require_linear_loss
 from lethe.train import LinearPredictor
 from lethe.train.callbacks.in_force import spender_in_force
-from lethe.train.linear.description import generators_of, starting_point
 from lethe.train.linear.features import prepare_features, prepare_targets
+from lethe.train.linear.loop import generators_of, starting_point
 from lethe.train.options import CommonOptions
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries

@@ -11,9 +11,10 @@ from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_ru
 
 from lethe.errors import InputError
 from lethe.run.losses import LinearLoss, require_linear_loss
-from lethe.train.linear.description import Linear, prepared
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of
+from lethe.train.linear.loop import prepared
+from lethe.train.linear.models import Linear
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from lethe.estimators.choice.last_iterates import LastIterates
@@ -17,16 +19,16 @@ from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.loop import GaussianNoise, descend, linear_precision
 
 
-class _Gradients:
-    """Records as `descend` asks for them; what bounds a gradient is the rows' norm, and the envelope where the run has one."""
+def _gradient_sums(records: AnyRecords, run: Run) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
+    """The gradients that `descend` asks for; what bounds them is the rows' norm, and the envelope where the run has one."""
+    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
+    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
 
-    def __init__(self, records: AnyRecords, run: Run) -> None:
-        assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
-        self._records = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
-
-    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def of_batch(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
         places = batch if isinstance(batch, slice) else batch.numpy()
-        return torch.from_numpy(self._records.gradient_sum(parameters.numpy(), places))
+        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
+
+    return of_batch
 
 
 def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
@@ -61,8 +63,8 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     recorder, noise = Recorder(drawn, seeded=draws.seeded), GaussianNoise(start.shape, draws.noise, run)
     precision = zero_start_precision(run, records.loss, shape[0])
     batches = draw_batches(drawn, draws.batches)
-    gradients = _Gradients(records, run)
-    last = descend(drawn, start, gradients, batches, noise, recorder=recorder, finished=iterates.add, precision=precision)
+    gradient_sum = _gradient_sums(records, run)
+    last = descend(drawn, start, gradient_sum, batches, noise, recorder=recorder, finished=iterates.add, precision=precision)
     refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
     recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
     return iterates.mean().numpy().copy(), recorded

@@ -39,6 +39,7 @@ class Recorder:
 
     Attributes:
         seeded: the same, of this process or of one before it.
+        last: the step that was noted last, by this process.
     """
 
     def __init__(self, plan: Run, *, seeded: bool) -> None:
@@ -50,7 +51,6 @@ class Recorder:
         self._step_sizes = array("d")
         self._noise_stds = array("d")
         self._irregular: int | None = None
-        self._met = 0
         self._slots: list[Batch | None] = [None] * (plan.steps_per_pass if plan.batches.fixed else 0)
         self._seen = torch.zeros(plan.records if plan.batches.fixed else 0, dtype=torch.bool)
 
@@ -64,7 +64,7 @@ class Recorder:
         """
         if self._irregular is None and not self._of_the_design(batch):
             self._irregular = self.steps + 1
-        self._met = _length(batch)
+        self.last = Noted(step_size, noise_std, _length(batch))
         self._step_sizes.append(step_size)
         self._noise_stds.append(noise_std)
 
@@ -146,11 +146,6 @@ class Recorder:
         """How many steps were noted."""
         return len(self._step_sizes)
 
-    @property
-    def last(self) -> Noted:
-        """The step that was noted last, by this process."""
-        return Noted(self._step_sizes[-1], self._noise_stds[-1], self._met)
-
     def _of_the_design(self, batch: Batch) -> bool:
         length, design = _length(batch), self._batches
         if (design.exact_size and length != self._batch_size) or (design.cap is not None and length > design.cap):
@@ -200,6 +195,6 @@ def _length(batch: Batch) -> int:
 
 
 def _same(known: Batch, batch: Batch) -> bool:
-    if isinstance(known, torch.Tensor) and isinstance(batch, torch.Tensor):
-        return torch.equal(known, batch)
-    return isinstance(known, slice) and isinstance(batch, slice) and known == batch
+    if isinstance(known, slice) or isinstance(batch, slice):
+        return isinstance(known, slice) and isinstance(batch, slice) and known == batch
+    return torch.equal(known, batch)

@@ -18,9 +18,9 @@ from lethe.train.core.iterates import onto_ball
 from lethe.train.core.training_records import released_states
 from lethe.train.data.sources.base import require_whole
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.description import Linear
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.loop import train_linear
+from lethe.train.linear.models import Linear
 from lethe.train.options import CommonOptions
 
 _AT_ONCE = 256
@@ -88,11 +88,6 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
         described, data, run: as given to `fit`.
         options: the rest.
         physical_size: how many records go through the backbone at once; None: 256.
-    Raises:
-        InputError: anything about the modules, the data or the run that cannot be used; nothing is trained then.
-        HypothesisError: the backbone lets one record change the features of another, draws random numbers, or keeps what it saw, in its
-            buffers or elsewhere.
-        BudgetExceededError, LetheError: as `fit`.
     """
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)

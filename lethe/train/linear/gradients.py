@@ -7,7 +7,6 @@ float64, whatever the rows are stored in: what rounding adds to a gradient is th
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -98,14 +97,6 @@ def refuse_other_clipping(run: Run) -> None:
             source=f"run.{name}",
             remedy=f"drop {name}, or train the model by lethe.train.fit.",
         )
-
-
-class GradientSums(Protocol):
-    """A linear model on its training data, wherever these are: `LinearModel` says what is meant."""
-
-    def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
-        """Over a batch, shape (d, k)."""
-        ...
 
 
 class LinearModel:

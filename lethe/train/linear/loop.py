@@ -1,29 +1,159 @@
-"""Training of a linear model: its noise, and the loop; `descend` is the whole algorithm on one screen."""
+"""Training of a linear model: what is prepared of it and its data, its noise, and the loop.
+
+`descend` is the whole algorithm on one screen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from lethe.run.losses import LinearLoss
+from lethe.certificates.training_record import HypothesisClaim
+from lethe.errors import InputError
+from lethe.run.descended import gradients_by
+from lethe.run.known_fields import require_run
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.noise.draws import Draws
 from lethe.run.precision import Precision
 from lethe.run.run import Run
+from lethe.run.users import refuse_users
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.iterates import PassAverage, Proximal, keep_within, precision_of, proximal_step, radius_of
 from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.core.training_records import linear_record
+from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
+from lethe.train.core.training_records import WORKERS, linear_record
+from lethe.train.data import as_source
+from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.description import Linear, generators_of, prepared
+from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
+from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
 from lethe.train.linear.frozen_features import Backbone
-from lethe.train.linear.gradients import GradientSums, gradient_rounding
-from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
+from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.options import CommonOptions
+
+_CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
+_NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
+_APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+_CPU = torch.device("cpu")
+
+
+class Prepared(NamedTuple):
+    """The checked inputs of a loop that trains a linear model; `start` is float64, `dtype` that of the released model."""
+
+    loss: LinearLoss
+    model: LinearModel | BlockLinearModel
+    start: Tensor
+    projected: int
+    dtype: torch.dtype
+    checked: str
+    declared: tuple[HypothesisClaim, ...]
+
+
+@torch.no_grad()
+def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | None = None) -> Prepared:
+    """The loss, the data and the start, checked.
+
+    Args:
+        described: the model.
+        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
+        run: what to do.
+        backbone: makes the features; None: they are given.
+    Raises:
+        InputError: anything about these that cannot be used.
+        HypothesisError: the backbone does not keep records apart.
+    """
+    refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
+    refuse_other_clipping(run)
+    loss = require_linear_loss(run.loss).for_classes(described.classes)
+    dtype, device = described.arithmetic()
+    said: list[HypothesisClaim] = []
+    checked = _CLOSED_FORM
+    if (blocks := given_in_blocks(data)) is not None:
+        if device.type != "cpu":
+            raise InputError(
+                f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
+                source="device of Linear, or of the head",
+                remedy="leave it out, or give tables in memory.",
+            )
+        if backbone is not None:
+            if backbone.copied() is None:
+                raise InputError(
+                    "backbone: cannot be copied; of a table in blocks each block needs its own, so that no records of two meet.",
+                    source="copy.deepcopy(backbone)",
+                    remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+                )
+            checked = "checked"
+            said.append(HypothesisClaim("records apart", _APART))
+        rows = Rows(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+        model = BlockLinearModel(blocks, rows, run)
+        projected, columns = model.projected, model.width
+        said.extend([WORKERS] if run.batches.secret else [])
+    else:
+        if backbone is not None:
+            source = refuse_fields(as_source(data), "a Head")
+            refuse_other_records(run.records, len(source))
+            twin = backbone.copied()
+            data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
+            seen = "" if twin is not None else f" {_NOT_COPIED}"
+            checked = f"checked{seen}"
+            said.append(HypothesisClaim("records apart", f"{_APART}{seen}"))
+            said.extend(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise InputError(
+                f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
+                remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
+            )
+        table = prepare_features(data[0], feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+        column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
+        model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
+        projected, columns = table.projected, table.rows.shape[1]
+    start = starting_point(described.initial, (columns, loss.outputs), device)
+    return Prepared(loss, model, start, projected, dtype, checked, tuple(said))
+
+
+def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, and one of noise.
+
+    Args:
+        options: a seed, generators, or none of these: fresh entropy.
+        device: of the noise.
+    Raises:
+        InputError: a seed together with generators, one generator for both, or one on another device.
+    """
+    given = {"batch_generator": (options.batch_generator, _CPU), "noise_generator": (options.noise_generator, device)}
+    refuse_predictable(options.seed, options.batch_generator, options.noise_generator)
+    for name, (generator, place) in given.items():
+        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
+            raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
+    if options.seed is not None:
+        return seeded_generators(options.seed, (_CPU, device))
+    return tuple(one if isinstance(one, torch.Generator) else fresh_generator(place) for one, place in given.values())
+
+
+def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+    """$x_0$ in float64: zeros, or what is given.
+
+    Args:
+        initial: as of `Linear`.
+        shape, device: of the result.
+    Raises:
+        InputError: another shape, or an entry that is not finite.
+    """
+    if initial is None:
+        return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
+    start = numbers("initial", initial)
+    if start.shape != shape:
+        raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
+    refuse_not_finite("initial", start)
+    return torch.tensor(start, dtype=torch.float64, device=device)
 
 
 class GaussianNoise:
@@ -50,7 +180,7 @@ class GaussianNoise:
         if run is not None:
             refuse_unstable(run, torch.float64)
 
-    def draw(self, noise_std: float) -> torch.Tensor | float:
+    def draw(self, noise_std: float) -> Tensor | float:
         """The noise of the next step, of standard deviation `noise_std` >= 0; 0.0, and nothing drawn, when it is 0."""
         if noise_std == 0.0:
             if self._draws is not None:
@@ -66,17 +196,17 @@ class GaussianNoise:
 
 def descend(
     run: Run,
-    parameters: torch.Tensor,
-    model: GradientSums,
+    parameters: Tensor,
+    gradient_sum: Callable[[Tensor, Batch], Tensor],
     batches: Iterable[Batch],
     noise: GaussianNoise,
     *,
-    noise_of_step: Callable[[int, torch.Tensor], float | None] | None = None,
+    noise_of_step: Callable[[int, Tensor], float | None] | None = None,
     prox: Proximal | None = None,
     recorder: Recorder | None = None,
-    finished: Callable[[int, torch.Tensor], None] | None = None,
+    finished: Callable[[int, Tensor], None] | None = None,
     precision: Precision | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     r"""$x_t = \mathrm{prox}_{\lambda_t h}\big(x_{t-1} - \lambda_t g_t + \nu_t\big)$ with $\nu_t \sim N(0, \tau_t^2 I)$; returns the last.
 
     The average of a pass, where the run has one, stands in the place of its last $x_{t-1} - \lambda_t g_t$.
@@ -84,7 +214,7 @@ def descend(
     Args:
         run: gives $\lambda_t$, $\tau_t$, the divisor of the sums, the regularisers and the averages; of noise drawn anew at each step.
         parameters: $x_0$, shape (d, k).
-        model: gives the sums of clipped gradients, in loss per parameter unit.
+        gradient_sum: of clipped gradients over a batch, in loss per parameter unit: as `LinearModel.clipped_gradient_sum`.
         batches: of each step.
         noise: draws $\nu_t$.
         noise_of_step: $\tau_t$ from t and $x_{t-1}$, or None, which ends the run before that step; None: the run's.
@@ -100,7 +230,7 @@ def descend(
         noise_std = noise_of_step(step, parameters)
         if noise_std is None:
             break
-        move = model.clipped_gradient_sum(parameters, batch) * (-step_size / run.batch_size)
+        move = gradient_sum(parameters, batch) * (-step_size / run.batch_size)
         drawn = noise.draw(noise_std)
         # The noise is added before anything is rounded at the size of the parameters: what a record changes is hidden by then.
         moved = parameters + (move + drawn) if average is None else average(parameters + move) + drawn
@@ -117,14 +247,9 @@ def descend(
 def train_linear(
     described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
-    """Train a linear model, as `lethe.train.fit` says.
+    """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says.
 
-    Args:
-        described, data, run: as given to `fit`.
-        options: the rest.
-        backbone: makes the features; None: they are given.
-    Raises:
-        BudgetExceededError, HypothesisError, InputError, LetheError: as `fit`.
+    Args: as `prepared`.
     """
     ready = prepared(described, data, run, backbone=backbone)
     refuse_policy(run, options.noise_policy)
@@ -137,7 +262,7 @@ def train_linear(
     told, budget = options.callbacks, None if budgeted is None else budgeted.filter
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
-    def taken(step: int, iterate: torch.Tensor) -> None:
+    def taken(step: int, iterate: Tensor) -> None:
         finished(step, run.total_steps)
         told.step(recorder)
 
@@ -145,7 +270,7 @@ def train_linear(
         last = descend(
             drawn,
             ready.start,
-            ready.model,
+            ready.model.clipped_gradient_sum,
             draw_batches(drawn, batch_generator),
             noise,
             noise_of_step=budgeted,
@@ -168,7 +293,7 @@ def train_linear(
     )
 
 
-def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor, *, in_blocks: bool = True) -> Precision | None:
+def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bool = True) -> Precision | None:
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
@@ -181,8 +306,5 @@ def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor, *, in_bloc
     """
     if run.release == "all" or run.noise is not None:
         return None
-
-    def error(norm: float) -> float:
-        return gradient_rounding(run, loss, start.shape[0], norm, in_blocks=in_blocks)
-
-    return precision_of(run, float(start.norm()), start.numel(), error)
+    rows = start.shape[0]
+    return precision_of(run, float(start.norm()), start.numel(), lambda norm: gradient_rounding(run, loss, rows, norm, in_blocks=in_blocks))
