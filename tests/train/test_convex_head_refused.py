@@ -120,9 +120,9 @@ def test_one_that_keeps_a_later_batch_is_refused_too() -> None:
         fitted(Fitting(mean_of, after=RECORDS), physical_size=1)
 
 
-def test_what_could_not_be_looked_at_is_declared() -> None:
-    backbone = Fitting(lambda inputs: 0.0, copied=False)
-    assert "could not be copied: whether its first batch stays in it was not looked at" in " ".join(fitted(backbone).declared)
+def test_what_cannot_be_looked_at_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be copied"):
+        fitted(Fitting(lambda inputs: 0.0, copied=False))
 
 
 class Overridden(nn.Linear):

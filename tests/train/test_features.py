@@ -120,7 +120,7 @@ def test_class_numbers_become_integers_and_real_targets_stay() -> None:
         ([0, 1, 3], r"targets\[2\] = 3; it needs a class, a whole number from 0 to 2"),
         ([0, -1, 1], r"targets\[1\] = -1"),
         ([0, 0.5, 1], r"targets\[1\] = 0.5"),
-        ([0, float("nan"), 1], r"targets\[1\] = nan"),
+        ([0, float("nan"), 1], r"targets\[1\]: got nan"),
         ([0, 1], "shape"),
         ([[0, 1, 2]], "shape"),
         (["a", "b", "c"], "real numbers"),
