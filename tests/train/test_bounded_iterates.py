@@ -34,14 +34,11 @@ def make_run(**changes: Any) -> Run:
     return Run(**{**said, **changes})
 
 
-def test_within_the_ball_every_bit_stays() -> None:
+def test_within_the_ball_every_bit_stays_and_outside_it_is_the_projection() -> None:
     tensors = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
     before = [tensor.clone() for tensor in tensors]
     keep_within(tensors, 100.0)
     assert all(torch.equal(one, other) for one, other in zip(tensors, before, strict=True))
-
-
-def test_outside_it_is_the_projection() -> None:
     tensors = [torch.full((3,), 4.0, dtype=torch.float64), torch.full((1,), 4.0, dtype=torch.float64)]
     keep_within(tensors, 2.0)
     assert torch.cat(tensors) == pytest.approx(np.ones(4), rel=1e-15)
