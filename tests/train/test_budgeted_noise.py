@@ -81,6 +81,7 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
 def test_what_was_spent_is_said_only_under_a_budget() -> None:
     trained = fit(make_run())
     assert trained.spent is trained.odometer is None
+    assert fit(budgeted_run(4.0)).odometer is None  # under a seed
     trained = fit(budgeted_run(4.0), seed=None)
     assert trained.odometer == Odometer.up_to(4.0)
     assert trained.spent is not None

@@ -20,7 +20,7 @@ from lethe.mechanisms.minimisers.objective_perturbation import objective_perturb
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
-from lethe.train import fit_head, fit_linear
+from lethe.train import fit_linear
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
 
@@ -131,26 +131,6 @@ def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
     certificate = certify(with_fresh_noise(trained.run), 1e-5)
     assert 0.0 < certificate.epsilon < np.inf
     assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
-def test_heads_train_it_too(kind: str) -> None:
-    problem, loss = make_problem(kind), the_loss(kind)
-    head = torch.nn.Linear(COLUMNS, loss.outputs, bias=False)
-    data = (torch.tensor(problem.features, dtype=torch.float32), torch.tensor(problem.targets))
-    fitted = fit_head(torch.nn.Identity(), head, data, make_run(kind, seeded=True), seed=0)
-    assert fitted.run.loss.kind == kind
-
-
-def test_huber_is_the_same_training_under_another_name() -> None:
-    problem = make_problem("huber")
-    both = [
-        fit_linear(make_run(loss=make_loss(kind, residual_bound=0.5), seeded=True), problem.features, problem.targets, seed=4).model.weights
-        for kind in ("least_squares", "huber")
-    ]
-    assert (both[0] == both[1]).all()
 
 
 def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

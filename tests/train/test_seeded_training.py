@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers import make_run, with_fresh_noise
 from interrupted import Spy, make_kept_run, quick_disk, trained
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import nn
 
@@ -91,33 +91,8 @@ def test_known_batches_are_no_harm_where_they_are_no_secret(trainer: str) -> Non
         assert recorded.seeded == seeded, design
 
 
-@pytest.mark.nightly(by_day="test_a_seed_means_the_same_noise_with_any_number_of_threads")
-@pytest.mark.slow
-def test_the_same_seed_is_the_same_noise() -> None:
-    """What it is all about: two neighbours trained under one seed differ by the record alone, and two fits share their noise."""
-    run = make_network_run("cyclic", noise_multiplier=50.0)
-    features, targets = make_data()
-    models = [make_network() for _ in range(3)]
-    fit(models[0], CROSS_ENTROPY, (features, targets), run, seed=5)
-    fit(models[1], CROSS_ENTROPY, (features, targets), run, seed=5)
-    changed = features.clone()
-    changed[0] += 1.0
-    fit(models[2], CROSS_ENTROPY, (changed, targets), run, seed=5)
-    assert torch.equal(flat(models[0]), flat(models[1]))
-    moved = float((flat(models[2]) - flat(models[0])).norm())
-    assert 0.0 < moved < 0.01 * float(flat(models[0]).norm())  # the noise, fifty times the clip norm, is not between them
-
-
 def test_a_run_that_says_seeded_is_taken_at_its_word() -> None:
     assert linear(make_run(batches={"design": "cyclic", "size": 20}, passes=2, seeded=True)).seeded
-
-
-def test_an_odometer_of_a_seeded_run_says_nothing() -> None:
-    budgeted = make_run(batches={"design": "full"}, passes=4, release="all", noise_budget=1.0)
-    generator = np.random.default_rng(0)
-    features, targets = generator.normal(size=(100, 3)), generator.integers(3, size=100)
-    assert fit_linear(budgeted, features, targets, classes=3, seed=0).odometer is None
-    assert fit_linear(budgeted, features, targets, classes=3).odometer is not None
 
 
 def kept(folder: Path, run: Run, randomness: dict[str, Any], *, kill: int = 0) -> Run | None:

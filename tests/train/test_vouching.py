@@ -141,7 +141,7 @@ def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
     head = nn.Linear(4, 2, bias=False)
     fitted = fit_head(backbone, head, (FEATURES, CLASSES), linear_run())
     certificate = lethe.certify(fitted, DELTA)
-    linear = linear = {"weights": head.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
+    linear = {"weights": head.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
     for weights in (fitted.model.state_dict(), head.state_dict(), linear):
         assert verified(certificate, weights, tmp_path).yes
     assert not verified(certificate, backbone.state_dict(), tmp_path).yes
