@@ -68,7 +68,7 @@ class Rows:
 
 def _look(block: Block, rows: Rows) -> int:
     """How many records of a block are longer than the feature norm; whatever is refused has the partition's name."""
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         try:
             looked_at_numbers(block)
             return sum(features.projected for features, _ in rows.chunks(block, checked=True))
