@@ -24,9 +24,8 @@ from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head
-from lethe.train.linear.description import Linear
 from lethe.train.linear.loop import train_linear
-from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
 from lethe.train.network.loop import train_network
 from lethe.train.network.options import NetworkOptions

@@ -11,7 +11,6 @@ import torch
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import NoisePolicy
-from lethe.train.core.generators import is_seeded
 from lethe.train.core.progress import Callback
 
 
@@ -32,5 +31,10 @@ class CommonOptions:
         return {"seed": self.seed, "batch_generator": self.batch_generator, "noise_generator": self.noise_generator}
 
     def seeded(self, run: Run) -> bool:
-        """Whether somebody can make noise or secret batches of `run` again."""
-        return is_seeded(run, **self.randomness)
+        """Whether noise or secret batches of `run` can be made again by somebody: under a seed, or from a generator that was given.
+
+        Nobody can tell how a given generator was seeded, or who has a copy of it. One for the batches alone tells nothing where the design
+        keeps nothing secret: all is as certified, whoever knows the batches.
+        """
+        drawn = self.noise_generator is not None or (self.batch_generator is not None and bool(run.batches.secret))
+        return self.seed is not None or drawn

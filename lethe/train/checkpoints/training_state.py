@@ -65,7 +65,6 @@ class Training:
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
-        pass_weights: that passes end at; None: at their last iterate.
         recursion: of `fit`; None: of a loop of one's own.
         also: what else is kept, by name: `Checkpointing` says what.
     """
@@ -78,7 +77,6 @@ class Training:
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
-    pass_weights: tuple[float, ...] | None = None
     recursion: Recursion | None = None
     also: Mapping[str, Any] = field(init=False, default_factory=dict)
     _begun: dict[str, int] = field(init=False)

@@ -13,33 +13,21 @@ from lethe.errors import InputError
 
 Callback = Callable[[int, int], None]
 
-_UPDATES = 200
-
 
 @contextmanager
 def reporting(progress: bool | Callback, steps: int) -> Iterator[Callback]:
     """A function to call with the number of each finished step (from 1), and that of all.
 
-    Args:
-        progress: True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps). It is told how far
-            training is and never sees an iterate, which the certificate says is not released.
-        steps: T.
-    Raises:
-        InputError: `progress` is none of these.
+    `progress` is True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps); others are refused.
+    It is told how far training is and never sees an iterate, which the certificate says is not released.
     """
     if callable(progress):
         yield progress
     elif not isinstance(progress, bool):
         raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
     elif progress and sys.stderr.isatty():
-        every = max(1, steps // _UPDATES)
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task("training", total=steps)
-
-            def update(step: int, steps: int) -> None:
-                if step % every == 0 or step == steps:
-                    bar.update(task, completed=step)
-
-            yield update
+            yield lambda step, steps: bar.update(task, completed=step)
     else:
         yield lambda step, steps: None

@@ -223,8 +223,7 @@ class LoopState:
         noisy = self._placement.add_up(sums)
         self._kept.before_noise(batch.step)
         executed, run = self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), self._planned
-        numbers = {"step_size": executed.step_size, "noise_std": executed.noise_std, "divisor": run.batch_size}
-        self._recorder.note(**numbers, clip_norm=run.clip_norm, batch=batch.whole)
+        self._recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         warn_early(self._clipper, run, self._device, self._stream, step=batch.step - self.resumed)
 

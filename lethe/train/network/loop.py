@@ -15,13 +15,12 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import Clipper
-from lethe.train.core.declared import claims, declared_of, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
-from lethe.train.core.vouching import network_record
+from lethe.train.core.training_records import claims, network_record
 from lethe.train.data import BatchStream
 from lethe.train.data.sources import Source
 from lethe.train.distributed.data_parallel import bare_module
@@ -78,7 +77,6 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     recorder=recorder,
                     held=held,
                     optimizer=optimizer,
-                    pass_weights=update.pass_weights,
                     recursion=update,
                     **kept_noise(ready.noise),
                 )
@@ -91,7 +89,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
             asked = ready.asked if update.precision is None else ready.asked.replace(precision=update.precision)
             told.begin(asked, seeded=recorder.seeded, done=done, budget=None if budget is None else budget.filter)
             with reporting(common.progress if workers.root or common.progress is not True else False, run.total_steps) as finished:
-                heard, divisor, steps = told if told else None, run.batch_size, run.total_steps
+                heard, steps = told if told else None, run.total_steps
                 several = workers.several or placement.sharded
                 for step, records, found in steps_of(clipper, stream, device, held, budget, heard, placement=placement):
                     sums = placement.add_up(found) if several else found
@@ -103,14 +101,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
                     held.keep()
                     if ready.average is not None:
                         ready.average.add()
-                    recorder.note(
-                        step_size=executed.step_size,
-                        noise_std=executed.noise_std,
-                        clip_norm=run.clip_norm,
-                        divisor=divisor,
-                        batch=records,
-                        pass_weights=update.pass_weights,
-                    )
+                    recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=records)
                     finished(step, steps)
                     if step - done in EARLY:
                         warn_early(clipper, run, device, stream, step=step - done)
@@ -124,20 +115,19 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, common
         held.refuse_changes("after the last step")
         workers.from_root(placement.whole)
         refuse_overflow(map(local, parameters), run)
-        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
+        optimised, users = optimizer is not None and run.release == "all", run.unit == "user"
         recorded = executed_with(ready.noise, recorder.run(run, enforced=False)).replace(precision=update.precision)
         kept.finish()
         averaged = None if ready.average is None else ready.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=ready.source, isolation=options.isolation, loss=loss_said)
+        said = claims(data=ready.source, isolation=options.isolation, optimiser=optimised, users=users)
         return Fitted(
             model=model,
             run=recorded,
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             checked=said_of(clipper),
-            declared=declared_of(data=ready.source, isolation=options.isolation, loss=loss_said),
             report=reported(clipper, run, steps=recorded.total_steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
         )

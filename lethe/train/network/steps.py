@@ -23,9 +23,7 @@ from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
-from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.projection import joint_norm
+from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import drowned, least_noise_in
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.budget import NetworkBudget
@@ -49,7 +47,6 @@ class Update(Protocol):
     Attributes: as `PlainDescent`.
     """
 
-    pass_weights: tuple[float, ...] | None
     iterate: Mapping[str, Tensor]
     precision: Precision | None
 
@@ -116,7 +113,7 @@ def _planned(run: Run) -> Callable[[int], Chosen]:
 class PlainDescent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
-    Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
+    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what
     nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
     averages the noise is added to the average.
 
@@ -144,8 +141,7 @@ class PlainDescent:
     ) -> None:
         self._named, self._run, self._noise = named, run, noise
         self._noisy = NoisySums(run, noise, budget)
-        self._averages = [PassAverage(run.pass_averages) for _ in named]
-        self.pass_weights = self._averages[0].weights
+        self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
         if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
@@ -165,7 +161,7 @@ class PlainDescent:
         """Take the step."""
         tensors = self._tensors or [local(tensor.detach()) for tensor in self.iterate.values()]
         moves = [sums[parameter] for parameter in self._named.values()]
-        if self.pass_weights is None:
+        if self._averages is None:
             executed = self._noisy(step, moves)
             moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
             torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
@@ -211,7 +207,6 @@ class ByOptimizer:
         budget: of the run, if it has one.
     """
 
-    pass_weights: tuple[float, ...] | None = None
     precision: Precision | None = None
 
     def __init__(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import LetheError
-from lethe.train.core.iterates.projection import inward, joint_norm
+from lethe.train.core.iterates import inward, joint_norm
 from lethe.train.core.tensors import dimension
 
 _SMALLEST, _LARGEST = 1e-30, 1e140

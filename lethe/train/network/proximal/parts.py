@@ -23,7 +23,7 @@ from torch import Tensor
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates.proximal import proximal_step
+from lethe.train.core.iterates import proximal_step
 from lethe.train.core.tensors import dimension
 from lethe.train.network.proximal.joint_ball import inward_in_storage, onto_joint_ball, require_radius
 
