@@ -28,10 +28,9 @@ from lethe.train.linear.description import Linear
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.predictor import LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
-from lethe.train.network.loop import train_network
-from lethe.train.network.options import NetworkOptions
 from lethe.train.network.proximal.steps import ProximalGroup
-from lethe.train.options import CommonOptions
+from lethe.train.network.trainer import train_network
+from lethe.train.options import TrainOptions
 
 Model = TypeVar("Model", bound=nn.Module | LinearPredictor)
 
@@ -160,15 +159,13 @@ def fit(
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
     payer = paying(ledger, checkpoints)
-    common = CommonOptions(
+    options = TrainOptions(
         noise_policy=noise_policy,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
         progress=progress,
         callbacks=(told := Telling(callbacks, payer)),
-    )
-    network = NetworkOptions(
         physical_size=physical_size,
         optimizer=optimizer,
         clip_groups=clip_groups,
@@ -186,7 +183,7 @@ def fit(
     try:
         if payer is not None:
             payer.before(require_run(run, correlated=True))
-        fitted = _trained(model, loss, data, run, common, network)
+        fitted = _trained(model, loss, data, run, options)
     except BaseException as error:
         told.failed(type(error).__name__)
         if payer is not None:
@@ -204,18 +201,18 @@ def fit(
     return fitted
 
 
-def _trained(model: Any, loss: Any, data: Any, run: Run, common: CommonOptions, network: NetworkOptions) -> Fitted[Any]:
+def _trained(model: Any, loss: Any, data: Any, run: Run, options: TrainOptions) -> Fitted[Any]:
     match model:
         case Linear():
-            network.refuse_for("a Linear")
+            options.refuse_for("a Linear")
             _refuse_other_loss(loss, run)
-            return train_linear(model, data, run, common)
+            return train_linear(model, data, run, options)
         case Head():
-            network.refuse_for("a Head", understood=("physical_size",))
+            options.refuse_for("a Head", "physical_size")
             _refuse_other_loss(loss, run)
-            return train_head(model, data, run, common, physical_size=network.physical_size)
+            return train_head(model, data, run, options)
         case _:  # what is no module is refused there
-            return train_network(model, loss, data, run, common, network)
+            return train_network(model, loss, data, run, options)
 
 
 @in_other_words

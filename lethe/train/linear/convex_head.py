@@ -29,7 +29,7 @@ from lethe.train.linear.description import Linear
 from lethe.train.linear.frozen_features import checked_features, copied, refuse_trained
 from lethe.train.linear.links import linear_loss
 from lethe.train.linear.loop import train_linear
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 
 PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
 APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
@@ -90,13 +90,12 @@ class Head(ModelDescription[nn.Sequential]):
     head: nn.Linear
 
 
-def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, physical_size: int | None) -> Fitted[nn.Sequential]:
+def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> Fitted[nn.Sequential]:
     """Train a head on the features of its backbone by `train_linear`, as `lethe.train.fit` says.
 
     Args:
         described, data, run: as given to `fit`.
         options: the rest.
-        physical_size: how many records go through the backbone at once; None: 256.
     Raises:
         InputError: anything about the modules, the data or the run that cannot be used; nothing is trained then.
         HypothesisError: the backbone lets one record change the features of another, draws random numbers, or keeps what it saw, in its
@@ -108,7 +107,7 @@ def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, 
     loss = linear_loss(run.loss)
     _refuse_head(head, loss)
     _refuse_shared(backbone, head)
-    size = _AT_ONCE if physical_size is None else require_whole("physical_size", physical_size, 1)
+    size = _AT_ONCE if options.physical_size is None else require_whole("physical_size", options.physical_size, 1)
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
     source, device = None, head.weight.device

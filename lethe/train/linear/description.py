@@ -23,7 +23,7 @@ from lethe.train.linear.features import numbers, prepare_features, prepare_targe
 from lethe.train.linear.gradients import GradientSums, LinearModel, refuse_other_clipping
 from lethe.train.linear.links import linear_loss, link_of
 from lethe.train.linear.predictor import LinearPredictor
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 
 CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
 
@@ -128,7 +128,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: BlockBackbone 
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
     """A generator of batches, on the CPU, and one of noise.
 
     Args:

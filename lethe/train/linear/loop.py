@@ -25,7 +25,7 @@ from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, p
 from lethe.train.linear.gradients import GradientSums, gradient_rounding
 from lethe.train.linear.noise import GaussianNoise, step_noise
 from lethe.train.linear.predictor import LinearPredictor
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 
 
 def descend(
@@ -88,7 +88,7 @@ def descend(
 
 @torch.inference_mode()
 def train_linear(
-    described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: BlockBackbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, *, backbone: BlockBackbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, as `lethe.train.fit` says.
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.clip import METHODS, Clipper, Group
 from lethe.train.clip.groups import as_groups
@@ -18,7 +17,18 @@ from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup
-from lethe.train.network.wrapped_models import refuse_wrapped
+from lethe.train.options import TrainOptions
+
+# By name: importing the sharded ones takes as long as a short training, and they are absent where torch is built without them.
+_WRAPPERS = {
+    "DataParallel": "it copies the model to several devices within one process, where the engine's hooks do not reach",
+    "DistributedDataParallel": "it averages whole gradients between processes, and no record's is clipped in them",
+    "FullyShardedDataParallel": "it adds up whole gradients between processes while it goes backward, before a record's norm is known",
+}
+_OF_WRAPPERS = (
+    "give the bare module (wrapper.module), whole in every process: with torch.distributed initialised the clipped sums are added up here. "
+    "To shard it use torch.distributed.fsdp.fully_shard(module)."
+)
 
 
 def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | None) -> Run:
@@ -29,10 +39,9 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | 
         groups: of parameters, with norms of their own: those of run.clip_groups, or the plan has none; None: one norm for all.
         method: a name in METHODS: run.clip_method, or the plan leaves that at "clip"; None: the plan's.
     Raises:
-        InputError: no run, no groups, no method, or not those of the run.
+        InputError: no groups, no method, or not those of the run.
         HypothesisError: the plan counts with what this method would not keep.
     """
-    require_run(run, correlated=True)
     if not isinstance(method, str | None) or method not in (None, "envelope", *METHODS):
         raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
@@ -79,34 +88,23 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | 
 
 
 def clipper_of(
-    model: nn.Module,
-    losses: Losses,
-    run: Run,
-    *,
-    groups: Sequence[Group] | None,
-    isolation: str,
-    budgeted: bool = False,
-    gradient_memory: int | None = None,
-    physical_size: int | None = None,
+    model: nn.Module, losses: Losses, run: Run, groups: Sequence[Group] | None, options: TrainOptions, *, budgeted: bool
 ) -> Clipper:
     r"""The clipper that keeps what one record changes in a sum, as it is computed, within what the run's clip norm says.
 
     Args:
         model: what to train.
         losses: of a batch, one a record.
-        run: with a clip norm and noise, as `as_clipped` gives it.
-        groups: of parameters, whose norms are run.clip_groups; None: one norm for all.
-        isolation: how it is known that records do not meet, see Clipper.
-        budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
-        gradient_memory: see Clipper.
-        physical_size: the most records of a micro-batch; None: all of a batch.
+        run: with a clip norm and noise, as `as_clipped` gives it for these groups.
+        groups: of parameters; None: one norm for all.
+        options: of the training.
+        budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
         HypothesisError: clipping of this kind is not what the run's certificate would suppose.
     """
-    require_run(run)
     if isinstance(model, nn.Module):
-        refuse_wrapped(model)
+        _refuse_wrapped(model)
     if run.noise_budget is None:
         run.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
     if run.clip_norm is None:
@@ -122,14 +120,17 @@ def clipper_of(
             source="run.noise_budget",
             remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
         )
-    norms = None if groups is None else tuple(group.clip_norm for group in groups)
-    if norms != run.clip_groups:
-        raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
-    clip_norm = run.clip_norm if groups is None else tuple(groups)
-    options: dict[str, Any] = {"isolation": isolation, "gradient_memory": gradient_memory}
-    part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
-    margin = margin_of(run, part, processes=Workers.current().world_size)
-    clipper = Clipper(model, losses, clip_norm, method=run.clip_method, margin=margin, **options)
+    size = options.physical_size
+    part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
+    clipper = Clipper(
+        model,
+        losses,
+        run.clip_norm if groups is None else tuple(groups),
+        method=run.clip_method,
+        margin=margin_of(run, part, processes=Workers.current().world_size),
+        isolation=options.isolation,
+        gradient_memory=options.gradient_memory,
+    )
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
@@ -137,6 +138,18 @@ def clipper_of(
             remedy="use method clip, or certify with release: all.",
         )
     return clipper
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    """Refuse a model that is wrapped so that its gradients are exchanged before they are clipped.
+
+    A DistributedDataParallel around the whole model was taken off before (`bare_module`), and what `fully_shard` divided is gathered for
+    each step (`Shards`).
+    """
+    for path, module in model.named_modules():
+        for kind in type(module).__mro__:
+            if kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch."):
+                raise InputError(f"{path or 'model'}: wrapped in {kind.__name__}: {_WRAPPERS[kind.__name__]}.", remedy=_OF_WRAPPERS)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -167,14 +180,9 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return named
 
 
-def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool) -> None:
+def refuse_for_shards(run: Run, options: TrainOptions) -> None:
     """Refuse what would need whole parameters between two steps, where each process has shards.
 
-    Args:
-        run: the certified run.
-        policed: whether a noise policy is to look at the parameters.
-        grouped: whether there are proximal groups.
-        averaged: whether a moving average is to be kept in checkpoints.
     Raises:
         InputError: there is such.
     """
@@ -182,9 +190,9 @@ def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool)
         "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
         "run.pass_weights": run.pass_weights is not None,
-        "proximal_groups": grouped,
-        "noise_policy": policed,
-        "ema, and checkpoints": averaged,
+        "proximal_groups": options.proximal_groups is not None,
+        "noise_policy": options.noise_policy is not None,
+        "ema, and checkpoints": options.ema is not None and options.checkpoints is not None,
     }
     if found := [name for name, given in asked.items() if given]:
         raise InputError(
@@ -236,7 +244,7 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -
             )
 
 
-def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
+def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,29 +41,6 @@ class Executed(NamedTuple):
 
     step_size: float
     noise_std: float
-
-
-class Update(Protocol):
-    """Takes step number `step` (from 1), given the clipped sums, which it may overwrite.
-
-    Attributes: as `PlainDescent`.
-    """
-
-    pass_weights: tuple[float, ...] | None
-    iterate: Mapping[str, Tensor]
-    precision: Precision | None
-
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """See the class."""
-        ...
-
-    def show(self) -> None:
-        """See `PlainDescent`."""
-        ...
-
-    def go_on(self, precision: Precision | None) -> None:
-        """See `PlainDescent`."""
-        ...
 
 
 class NoisySums:
@@ -113,7 +90,40 @@ def _planned(run: Run) -> Callable[[int], Chosen]:
     return lambda step: Chosen(float(multipliers[step - 1]), float(stds[step - 1]))
 
 
-class PlainDescent:
+class Update:
+    r"""Takes the steps of `fit`, one after the other, from the clipped sums.
+
+    Args:
+        named: the trained parameters.
+        run: what to do.
+        noise: of the sums.
+        budget: of the run, if it has one.
+    Attributes:
+        iterate: x, by the names of the parameters: their own memory, or float64 beside it.
+        precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
+        pass_weights: of the average that each pass ends at; None: none.
+    """
+
+    def __init__(self, named: Mapping[str, nn.Parameter], run: Run, noise: Noise, budget: NetworkBudget | None) -> None:
+        self._named = named
+        self._noisy = NoisySums(run, noise, budget)
+        self.iterate: Mapping[str, Tensor] = named
+        self.precision: Precision | None = None
+        self.pass_weights: tuple[float, ...] | None = None
+
+    def __call__(self, step: int, sums: Sums) -> Executed:
+        """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Give the model the iterate, where it is kept beside it."""
+
+    def go_on(self, precision: Precision | None) -> None:
+        """Take the precision of a checkpoint."""
+        self.precision = precision
+
+
+class PlainDescent(Update):
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
     Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
@@ -121,16 +131,10 @@ class PlainDescent:
     averages the noise is added to the average.
 
     Args:
-        named: the trained parameters.
-        run: what to do.
-        noise: of the sums; with pass averages, of the parameters.
+        named, run, noise, budget: see `Update`; with pass averages the noise is that of the parameters.
         groups: with regularisers of their own, where the run has none (`refuse_groups`).
-        budget: of the run, if it has one.
     Raises:
         InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
-    Attributes:
-        iterate: x, by the names of the parameters: their own memory, or float64 beside it.
-        precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
     """
 
     def __init__(
@@ -142,12 +146,10 @@ class PlainDescent:
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self._named, self._run, self._noise = named, run, noise
-        self._noisy = NoisySums(run, noise, budget)
+        super().__init__(named, run, noise, budget)
+        self._run, self._noise = run, noise
         self._averages = [PassAverage(run.pass_averages) for _ in named]
         self.pass_weights = self._averages[0].weights
-        self.iterate: Mapping[str, Tensor] = named
-        self.precision: Precision | None = None
         if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
@@ -197,22 +199,16 @@ class PlainDescent:
         self.precision = precision
 
 
-class ByOptimizer:
+class ByOptimizer(Update):
     r"""The noisy mean gradient, handed to an optimiser; then each group's proximal step, which is post-processing as the optimiser is.
 
     $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$: in the Euclidean metric, whatever the optimiser's own metric.
 
     Args:
-        named: the trained parameters.
-        run: gives noise and step sizes; every iterate is released.
-        noise: of the sums.
+        named, run, noise, budget: see `Update`; every iterate is released.
         optimizer: checked already.
         groups: with regularisers of their own.
-        budget: of the run, if it has one.
     """
-
-    pass_weights: tuple[float, ...] | None = None
-    precision: Precision | None = None
 
     def __init__(
         self,
@@ -224,10 +220,8 @@ class ByOptimizer:
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self.iterate: Mapping[str, Tensor] = named
-        self._parameters = list(named.values())
+        super().__init__(named, run, noise, budget)
         self._optimizer = optimizer
-        self._noisy = NoisySums(run, noise, budget)
         self._proximal = NetworkProximal(named, groups)
         # What lies there already is no noisy gradient, on frozen parameters neither.
         optimizer.zero_grad(set_to_none=True)
@@ -235,21 +229,14 @@ class ByOptimizer:
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
         """Take the step."""
-        gradients = [sums[parameter] for parameter in self._parameters]
+        gradients = [sums[parameter] for parameter in self._named.values()]
         executed = self._noisy(step, gradients)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self._named.values(), gradients, strict=True):
             parameter.grad = as_part_of(parameter, gradient)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._proximal.step(executed.step_size)
         return executed
-
-    def show(self) -> None:
-        """The optimiser moves the model's own parameters."""
-
-    def go_on(self, precision: Precision | None) -> None:
-        """Every iterate is released: there is none."""
-        self.precision = precision
 
 
 def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float:

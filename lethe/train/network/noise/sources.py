@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from lethe.calculus.noise_generators import fresh_numpy_generator
@@ -19,6 +18,7 @@ from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
 from lethe.train.network.noise.shared import Noise, OfOneProcess, ShardedNoise, SharedNoise, share_generator
+from lethe.train.options import TrainOptions
 
 _CPU = torch.device("cpu")
 
@@ -95,30 +95,19 @@ def correlating(run: Run, noise: NetworkNoise | SecureNoise, placement: Placemen
     return CorrelatedNetworkNoise(run, noise, coarsest, seed=seed, part=part)
 
 
-def sources_of(
-    run: Run,
-    device: torch.device,
-    *,
-    seed: int | None,
-    batch_generator: torch.Generator | None,
-    noise_generator: np.random.Generator | torch.Generator | None,
-    secure: bool,
-    start: int = 0,
-) -> Sources:
+def sources_of(run: Run, device: torch.device, options: TrainOptions, *, start: int = 0) -> Sources:
     """Generators from the operating system's entropy, unless a seed or generators are given.
 
     Args:
         run: what is to be trained.
         device: of the parameters.
-        seed: for both; whoever knows it knows the noise.
-        batch_generator: for the batches, on the CPU.
-        noise_generator: for the noise, on `device`.
-        secure: noise from a cryptographic source on a grid, see `SecureNoise`.
+        options: seed, generators, and whether noise is secure.
         start: how often this training was started before; under a seed, each start has noise of its own.
     Raises:
         InputError: a seed together with generators, a generator on another device, or one generator for both.
         HypothesisError: secure noise, and the run is not one of noisy sums alone.
     """
+    seed, secure, noise_generator = options.seed, options.secure, options.noise_generator
     if not isinstance(secure, bool):
         raise InputError(f"secure: got {secure!r}; it needs True or False.")
     if secure and (run.release != "all" or run.pass_weights is not None):
@@ -128,13 +117,13 @@ def sources_of(
             source="run.release, run.pass_weights",
             remedy="set release: all, or secure to False.",
         )
-    refuse_predictable(seed, batch_generator, noise_generator, secure=secure)
+    refuse_predictable(seed, options.batch_generator, noise_generator, secure=secure)
     if seed is not None:
         first, second = seeded_generators(seed, (_CPU, device))
         if start:
             _, second = seeded_generators(seed, (_CPU, device), start=start)
         return Sources(first, NetworkNoise(second))
-    batches = fresh_generator(_CPU) if batch_generator is None else batch_generator
+    batches = fresh_generator(_CPU) if options.batch_generator is None else options.batch_generator
     if secure:
         return Sources(batches, SecureNoise())
     if noise_generator is None:

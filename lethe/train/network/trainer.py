@@ -1,0 +1,244 @@
+"""The training of a network: what `fit` and a loop of one's own have in common, and the loop of `fit`, on one screen."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, TypeVar
+
+from torch import nn
+
+from lethe.run.known_fields import require_run
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import keeping
+from lethe.train.checkpoints.held_parameters import HeldParameters
+from lethe.train.checkpoints.moved_state import MovedState
+from lethe.train.checkpoints.training_state import Training
+from lethe.train.clip import per_layer
+from lethe.train.core.declared import claims, of_loss
+from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch
+from lethe.train.core.tensors import local
+from lethe.train.core.vouching import network_record
+from lethe.train.data import BatchStream, as_source
+from lethe.train.data.members import members_of
+from lethe.train.data.sources.fields import fields_of
+from lethe.train.distributed.data_parallel import bare_module
+from lethe.train.distributed.shards import placement_of, reshard
+from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.fitted import Fitted, Report, spending
+from lethe.train.network.averaging import kept_too, moving_average
+from lethe.train.network.batch_losses import BatchLosses, LossFunction, add_batch
+from lethe.train.network.noise.budget import network_budget
+from lethe.train.network.noise.shared import executed_with, kept_noise
+from lethe.train.network.noise.sources import placed_sources, sources_of
+from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.report import reported, said_of, warn_early
+from lethe.train.network.steps import ByOptimizer, Executed, PlainDescent, Update, refuse_start
+from lethe.train.options import TrainOptions
+
+Module = TypeVar("Module", bound=nn.Module)
+
+# Of several processes all need the same.
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
+
+
+class Trainer:
+    """A network that is about to be trained, once all that can be checked before the first batch was checked.
+
+    Args:
+        model, data, run, options: as given to `fit`.
+        loss: as given to `fit`; or, of a loop of one's own, the function of a batch to one loss a record.
+        own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
+    Attributes:
+        run: with the clipping that is used, of the noise that is drawn anew at each step.
+        asked: the same with the noise that it has, which may be correlated.
+        named: the trained parameters.
+        placement: where they lie: whole in every process, or in shards.
+        kept: the checkpoints.
+        average: of the iterates; None: none was asked for.
+        recorder: of the steps.
+        held: from `begin` on, the parameters as the last step left them.
+    """
+
+    held: HeldParameters
+
+    def __init__(self, model: nn.Module, loss: Any, data: Any, run: Run, options: TrainOptions, *, own_loop: bool) -> None:
+        require_run(run, correlated=True)
+        if isinstance(model, nn.Module):
+            reshard(model)
+        groups: Any = options.clip_groups
+        if groups == "per_layer":
+            groups = per_layer(model, run.clip_norm or 1.0)  # of a run without one, groups are refused
+        self.options, self.asked = options, as_clipped(run, groups=groups, method=options.method)
+        self.run = run = self.asked.uncorrelated
+        column = options.users if isinstance(options.users, str) else None
+        self.source = source = as_source(data, leave_out=() if column is None else (column,))
+        losses = loss if own_loop else BatchLosses(model, loss, source, column)
+        self.clipper = clipper_of(model, losses, run, groups, options, budgeted=not own_loop)
+        self.named = named = trained_parameters(model)
+        parameters = list(named.values())
+        if own_loop or options.optimizer is not None:
+            refuse_optimizer(options.optimizer, run, named, model)
+        self.average = moving_average(options.ema, run, named)
+        if options.proximal_groups is not None:
+            refuse_groups(options.proximal_groups, run, model)
+        refuse_start(parameters)
+        self.budget = network_budget(run, parameters, options.noise_policy)
+        self.device, self.workers = parameters[0].device, Workers.current()
+        self.workers.refuse_device(self.device)
+        self.placement = placement_of(model, named, self.workers)
+        if self.placement.sharded:
+            refuse_for_shards(run, options)
+        seeded, policed = options.seeded(run), options.noise_policy is not None
+        checkpoints = kept_too(options.checkpoints, self.average)
+        self.kept = kept = keeping(checkpoints, self.asked, options.noise_generator, self.workers, seeded=seeded, policed=policed)
+        self.recorder = Recorder(run, seeded=seeded)
+        try:
+            own = sources_of(run, self.device, options, start=kept.starts)
+            batches, self.noise = placed_sources(self.asked, own, self.placement, self.workers, seed=options.seed, start=kept.starts)
+            grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
+            members = members_of(run, data, source, **grouped, seed=options.seed)
+            sharing = {"rank": self.workers.rank, "world_size": self.workers.world_size}
+            self.stream = BatchStream(run, source, batches, physical_size=options.physical_size, members=members, **sharing)
+            compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded, "fields": fields_of(source)}
+            compared["users"] = None if members is None else members.digest()
+            pays = options.callbacks.pays
+            refuse_other_start(self.workers, model, self.asked, source, optimizer=options.optimizer, options=compared, pays=pays)
+        except BaseException:
+            kept.close()
+            raise
+
+    def begin(self, by: str, update: Update | None = None) -> int:
+        """Begin, or go on from the checkpoints; callbacks are told.
+
+        Args:
+            by: what takes the steps, for errors.
+            update: the same, of `fit`.
+        Returns:
+            How many steps are done.
+        """
+        self.held = HeldParameters(self.named, by, self.placement)
+        self._pass_weights = None if update is None else update.pass_weights
+        done = self.kept.begin(
+            Training(
+                named=self.named if update is None else update.iterate,
+                clipper=self.clipper,
+                optimizer=self.options.optimizer,
+                stream=self.stream,
+                recorder=self.recorder,
+                held=self.held,
+                untouched=MovedState(self.clipper.model),
+                pass_weights=self._pass_weights,
+                recursion=update,
+                **kept_noise(self.noise),
+            )
+        )
+        if update is not None:
+            update.show()
+        self.held.keep()  # from now on a change of parameters is somebody else's
+        if self.budget is not None:
+            self.budget.pay_again(done)
+        asked = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
+        budget = None if self.budget is None else self.budget.filter
+        self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
+        return done
+
+    def note(self, executed: Executed, batch: Batch) -> None:
+        """Record a step that was taken."""
+        of_run: dict[str, Any] = {"clip_norm": self.run.clip_norm, "divisor": self.run.batch_size, "pass_weights": self._pass_weights}
+        self.recorder.note(**executed._asdict(), **of_run, batch=batch)
+
+    def warn_early(self, step: int) -> None:
+        """After step number `step` of this start: see `report.py`."""
+        warn_early(self.clipper, self.run, self.device, self.stream, step=step)
+
+    def reported(self, steps: int) -> Report:
+        """The report of a training that is over after so many steps."""
+        return reported(self.clipper, self.run, steps=steps)
+
+    def take_steps(self, update: Update, done: int, finished: Callback) -> None:
+        """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what is made of them.
+
+        Args:
+            update: takes the steps.
+            done: how many were taken before.
+            finished: is told of each.
+        """
+        begun, told, budget = 0, self.options.callbacks, self.budget
+        for batch in self.stream:
+            if batch.step != begun:
+                begun = batch.step
+                if budget is not None and not budget.pays(begun):
+                    return
+                self.held.refuse_changes(f"before step {begun}")
+                self.placement.gather()
+            if len(batch.tensors[0]):
+                told.add_losses(add_batch(self.clipper, batch, self.device), batch.counted)
+            if not batch.last:
+                self.placement.collect(self.clipper.take)
+                continue
+            self.held.refuse_changes(f"in the forward pass or the loss of step {begun}")
+            sums = self.clipper.take()
+            self.placement.let_go()
+            sums = self.placement.add_up(sums)
+            self.kept.before_noise(begun)
+            executed = update(begun, sums)
+            del sums  # they would be there beside those of the next step
+            self.held.keep()
+            if self.average is not None:
+                self.average.add()
+            self.note(executed, batch.whole)
+            finished(begun, self.run.total_steps)
+            self.warn_early(begun - done)
+            self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
+            told.step(self.recorder)
+
+
+@ending_together
+def train_network(model: Module, loss: LossFunction, data: Any, run: Run, options: TrainOptions) -> Fitted[Module]:
+    """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
+
+    Args:
+        model, loss, data, run, options: as given to `fit`.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
+    """
+    model, optimizer = bare_module(model), options.optimizer
+    trainer = Trainer(model, loss, data, run, options, own_loop=False)
+    run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
+    with closing(trainer.kept) as kept:
+        extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
+        update = PlainDescent(named, run, noise, **extras) if optimizer is None else ByOptimizer(named, run, noise, optimizer, **extras)
+        progress = options.progress if trainer.workers.root or options.progress is not True else False
+        try:
+            done = trainer.begin("fit's own step", update)
+            with reporting(progress, run.total_steps) as finished:
+                trainer.take_steps(update, done, finished)
+        finally:
+            trainer.stream.close()
+            placement.let_go(refuse=False)
+        trainer.held.refuse_changes("after the last step")
+        trainer.workers.from_root(placement.whole)
+        refuse_overflow(map(local, named.values()), run)
+        recorded = executed_with(noise, trainer.recorder.run(run, enforced=False)).replace(precision=update.precision)
+        kept.finish()
+        averaged = None if trainer.average is None else trainer.average.of(model)
+        model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
+        placement.meet()
+        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
+        said = claims(data=trainer.source, isolation=options.isolation, loss=loss_said)
+        return Fitted(
+            model=model,
+            run=recorded,
+            record=network_record(recorded, model, said, averaged, isolation=options.isolation),
+            averaged=averaged,
+            checked=said_of(trainer.clipper),
+            declared=tuple(claim.detail for claim in said),
+            report=trainer.reported(recorded.total_steps),
+            **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
+        )
