@@ -18,8 +18,7 @@ from lethe.train import PrivacyEngine, fit
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.network import NetworkNoise, SecureNoise
-from lethe.train.network.noise.shared import SharedNoise, is_secure
-from lethe.train.network.noise.sources import Sources, shared_sources
+from lethe.train.network.noise.training_noise import TrainingNoise
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,10 +46,7 @@ def test_a_process_alone_exchanges_nothing() -> None:
         workers.rank = 1  # type: ignore[misc]
 
 
-def test_a_process_alone_keeps_its_own_sources_and_errors() -> None:
-    sources = Sources(torch.Generator(), NetworkNoise(np.random.default_rng(0)))
-    assert shared_sources(sources, Workers()) is sources
-
+def test_a_process_alone_keeps_its_own_errors() -> None:
     @ending_together
     def divided(one: int, other: int) -> float:
         """One by other."""
@@ -98,21 +94,19 @@ def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
     group = Group(monkeypatch, [(4.0, noise_std)])
     alone, shared = torch.zeros(6), torch.zeros(6)
-    SharedNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
     NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)
     assert torch.equal(alone, shared)
     assert bool(shared.any()) == (noise_std > 0)
     assert group.asked == ["gather", "broadcast 6 from 0"]
     other = torch.zeros(6)
-    SharedNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
     assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
 
 
 def test_which_noise_is_secure() -> None:
-    assert is_secure(SecureNoise())
-    assert is_secure(SharedNoise(SecureNoise(), Workers()))
-    assert not is_secure(NetworkNoise(np.random.default_rng(0)))
-    assert not is_secure(SharedNoise(NetworkNoise(np.random.default_rng(0)), Workers()))
+    assert TrainingNoise(SecureNoise()).secure
+    assert not TrainingNoise(NetworkNoise(np.random.default_rng(0))).secure
 
 
 @pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])

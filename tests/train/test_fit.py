@@ -21,6 +21,7 @@ from lethe.run.run import Run
 from lethe.train import Group, fit, fit_linear
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network import NetworkNoise, SecureNoise
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
@@ -184,7 +185,7 @@ def test_secure_noise_is_enlarged_by_what_its_grid_costs(monkeypatch: pytest.Mon
     used: list[float] = []
     monkeypatch.setattr(SecureNoise, "add_to", lambda self, tensors, noise_std: used.append(noise_std))
     run = make_network_run(noise_multiplier=[1.0, 0.0], steps=2, loss={"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1})
-    executed = [NoisySums(run, SecureNoise())(step, [torch.zeros(300), torch.zeros(700)]) for step in (1, 2)]
+    executed = [NoisySums(run, TrainingNoise(SecureNoise()))(step, [torch.zeros(300), torch.zeros(700)]) for step in (1, 2)]
     assert [step.noise_std for step in executed] == run.noise_stds.tolist()
     assert used[1:] == [0.0]  # nothing to draw
     spacing, sensitivity = 2.0 ** (np.floor(np.log2(used[0])) - 28), 0.1

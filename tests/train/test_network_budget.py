@@ -22,6 +22,7 @@ from lethe.run.run import Run
 from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, fit, fit_linear, scheduled
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 
 SLOTTED = ("cyclic", "shuffled_once")
@@ -260,7 +261,7 @@ def test_an_overflow_is_not_shown_to_the_policy() -> None:
 def test_noise_that_was_not_paid_for_is_not_drawn() -> None:
     run = budgeted_run(1.0)
     budget = NetworkBudget(run, [torch.zeros(3)], None)
-    noisy = NoisySums(run, NetworkNoise(np.random.default_rng(0)), budget)
+    noisy = NoisySums(run, TrainingNoise(NetworkNoise(np.random.default_rng(0))), budget)
     with pytest.raises(InputError, match="step 1 was not paid for"):
         noisy(1, [torch.zeros(3)])
     assert budget.pays(1)

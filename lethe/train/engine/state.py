@@ -20,7 +20,6 @@ from lethe.train.data.sources.fields import attending, fields_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
-from lethe.train.network.noise.shared import any_length, executed_with
 from lethe.train.network.steps import NoisySums
 from lethe.train.network.trainer import Trainer
 
@@ -225,13 +224,13 @@ class LoopState:
         """The run of all noise drawn so far, that of a step not yet taken included; None: none was. Of noise that a matrix correlates,
         which is for the whole run alone, the whole plan."""
         self._held.refuse_changes(f"after step {self.steps}")
-        whole = self._recorder.steps < self._planned.total_steps and not any_length(self._noise)
+        whole = self._recorder.steps < self._planned.total_steps and not self._noise.any_length
         return self._executed(whole=whole) if self._recorder.steps else None
 
     def _executed(self, *, whole: bool) -> Run:
         """The run that was recorded, or the whole plan that it begins."""
         recorded = (self._recorder.beginning_of if whole else self._recorder.run)(self._planned, enforced=False)
-        return executed_with(self._noise, recorded, steps=self._recorder.steps)
+        return self._noise.executed(recorded, steps=self._recorder.steps)
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

@@ -8,7 +8,7 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -21,16 +21,15 @@ from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
-from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
 from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.iterates.projection import joint_norm
 from lethe.train.core.noise_resolution import drowned, least_noise_in
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
-from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
-from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
@@ -52,15 +51,12 @@ class NoisySums:
         budget: pays for each step, and then says its noise; None: the run's own.
     """
 
-    __slots__ = ("_chosen", "_clip_bound", "_divisor", "_fresh", "_least", "_noise", "_run", "_secure", "_step_sizes")
-
-    def __init__(self, run: Run, noise: Noise, budget: NetworkBudget | None = None) -> None:
+    def __init__(self, run: Run, noise: TrainingNoise, budget: NetworkBudget | None = None) -> None:
         self._run, self._noise = run, noise
         self._step_sizes = run.step_sizes
-        self._chosen = budget.of if budget is not None else _planned(run)
+        self._chosen = budget.of if budget is not None else planned_noise(run)
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
-        self._secure, self._fresh = is_secure(noise), fresh_share_of(noise)
-        self._least = least_noise_in(largest_batch(run) * run.clip_bound)
+        self._fresh_share, self._least = noise.fresh_share, least_noise_in(largest_batch(run) * run.clip_bound)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> Executed:
@@ -71,9 +67,9 @@ class NoisySums:
         """
         multiplier, of_parameters = self._chosen(step)
         noise_std = wider = multiplier * self._clip_bound
-        if self._secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, least_move(self._run), noisy_dimension(self._noise, sums))
-        elif 0 < noise_std * self._fresh < self._least:
+        if self._noise.secure and noise_std > 0:
+            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
+        elif 0 < noise_std * self._fresh_share < self._least:
             raise drowned(noise_std, self._least)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
@@ -82,12 +78,6 @@ class NoisySums:
     def planned(self, step: int) -> Executed:
         """The step size and the noise, in parameter units, of a step whose noise is added elsewhere."""
         return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
-
-
-def _planned(run: Run) -> Callable[[int], Chosen]:
-    # As arrays: lists of so many Python numbers took 15 MB for 100 000 steps.
-    multipliers, stds = run.noise_multipliers, run.noise_stds
-    return lambda step: Chosen(float(multipliers[step - 1]), float(stds[step - 1]))
 
 
 class Update:
@@ -104,7 +94,7 @@ class Update:
         pass_weights: of the average that each pass ends at; None: none.
     """
 
-    def __init__(self, named: Mapping[str, nn.Parameter], run: Run, noise: Noise, budget: NetworkBudget | None) -> None:
+    def __init__(self, named: Mapping[str, nn.Parameter], run: Run, noise: TrainingNoise, budget: NetworkBudget | None) -> None:
         self._named = named
         self._noisy = NoisySums(run, noise, budget)
         self.iterate: Mapping[str, Tensor] = named
@@ -141,7 +131,7 @@ class PlainDescent(Update):
         self,
         named: Mapping[str, nn.Parameter],
         run: Run,
-        noise: Noise,
+        noise: TrainingNoise,
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
@@ -150,7 +140,7 @@ class PlainDescent(Update):
         self._run, self._noise = run, noise
         self._averages = [PassAverage(run.pass_averages) for _ in named]
         self.pass_weights = self._averages[0].weights
-        if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
+        if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
             self._error = partial(shown_rounding, run, shown)
@@ -214,7 +204,7 @@ class ByOptimizer(Update):
         self,
         named: Mapping[str, nn.Parameter],
         run: Run,
-        noise: Noise,
+        noise: TrainingNoise,
         optimizer: torch.optim.Optimizer,
         *,
         groups: Sequence[ProximalGroup] = (),

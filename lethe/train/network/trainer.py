@@ -14,6 +14,7 @@ from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import per_layer
+from lethe.train.core.budgeted_noise import refuse_policy
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
@@ -31,9 +32,8 @@ from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.network.averaging import kept_too, moving_average
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, add_batch
-from lethe.train.network.noise.budget import network_budget
-from lethe.train.network.noise.shared import executed_with, kept_noise
-from lethe.train.network.noise.sources import placed_sources, sources_of
+from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import reported, said_of, warn_early
 from lethe.train.network.steps import ByOptimizer, Executed, PlainDescent, Update, refuse_start
@@ -88,7 +88,8 @@ class Trainer:
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run, model)
         refuse_start(parameters)
-        self.budget = network_budget(run, parameters, options.noise_policy)
+        refuse_policy(run, options.noise_policy)
+        self.budget = None if run.noise_budget is None else NetworkBudget(run, parameters, options.noise_policy)
         self.device, self.workers = parameters[0].device, Workers.current()
         self.workers.refuse_device(self.device)
         self.placement = placement_of(model, named, self.workers)
@@ -99,8 +100,7 @@ class Trainer:
         self.kept = kept = keeping(checkpoints, self.asked, options.noise_generator, self.workers, seeded=seeded, policed=policed)
         self.recorder = Recorder(run, seeded=seeded)
         try:
-            own = sources_of(run, self.device, options, start=kept.starts)
-            batches, self.noise = placed_sources(self.asked, own, self.placement, self.workers, seed=options.seed, start=kept.starts)
+            batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=kept.starts)
             grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
             members = members_of(run, data, source, **grouped, seed=options.seed)
             sharing = {"rank": self.workers.rank, "world_size": self.workers.world_size}
@@ -135,7 +135,7 @@ class Trainer:
                 untouched=MovedState(self.clipper.model),
                 pass_weights=self._pass_weights,
                 recursion=update,
-                **kept_noise(self.noise),
+                **self.noise.kept(),
             )
         )
         if update is not None:
@@ -225,7 +225,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
         trainer.held.refuse_changes("after the last step")
         trainer.workers.from_root(placement.whole)
         refuse_overflow(map(local, named.values()), run)
-        recorded = executed_with(noise, trainer.recorder.run(run, enforced=False)).replace(precision=update.precision)
+        recorded = noise.executed(trainer.recorder.run(run, enforced=False)).replace(precision=update.precision)
         kept.finish()
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise

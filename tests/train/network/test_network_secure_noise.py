@@ -18,6 +18,7 @@ from lethe.errors import InputError, LetheError
 from lethe.train.network import SecureNoise, grid_noise_std, grid_sensitivity
 from lethe.train.network.noise.exact_normals import rounded_normals
 from lethe.train.network.noise.secure import RESOLUTION, grid_spacing
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 
 
@@ -214,7 +215,7 @@ def test_steps_are_widened_for_the_sensitivity_that_is_certified() -> None:
         def add_to(self, tensors: Any, noise_std: float) -> None:
             asked.append(noise_std)
 
-    NoisySums(run, Noted())(1, [torch.zeros(10**6)])
+    NoisySums(run, TrainingNoise(Noted()))(1, [torch.zeros(10**6)])
     certified = 1.0 / float(run.relative_noise[0])
     assert certified == pytest.approx(0.2 / 10.0)
     assert grid_sensitivity(0.2, asked[0], 10**6) / asked[0] <= certified
