@@ -12,7 +12,7 @@ from scipy import optimize
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
 from lethe.train.network import NetworkProximal, ProximalGroup
-from lethe.train.network.proximal.joint_ball import onto_joint_ball
+from lethe.train.network.proximal.parts import onto_joint_ball
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
 BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), Ridge(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
@@ -130,26 +130,10 @@ def test_groups_act_apart_and_the_rest_stays() -> None:
     vector = np.random.default_rng(1).standard_normal(20) * 3
     tensors = tensors_of(vector) | {"c": torch.tensor([5.0, -5.0], dtype=torch.float64)}
     groups = [ProximalGroup(regularisers=(BALL,), parameters=("a",)), ProximalGroup(regularisers=(RIDGE,), parameters=("b",))]
-    prox = NetworkProximal(tensors, groups)
-    prox.step(0.5)
+    NetworkProximal(tensors, groups).step(0.5)
     assert np.linalg.norm(tensors["a"].numpy()) == pytest.approx(0.9, rel=1e-12)
     np.testing.assert_allclose(tensors["b"].numpy().ravel(), vector[12:] / 1.35, rtol=1e-15)
     assert tensors["c"].tolist() == [5.0, -5.0]
-    assert prox.diameter == np.inf
-    assert prox.strong_convexity == 0
-
-
-def test_diameter_and_convexity_are_those_of_the_whole() -> None:
-    tensors = tensors_of(np.ones(20))
-    groups = [
-        ProximalGroup(regularisers=(Ball(radius=1.5), RIDGE), parameters=("a",)),
-        ProximalGroup(regularisers=(Box(half_width=1.0, dimension=8), Ridge(strength=0.2)), parameters=("b",)),
-    ]
-    prox = NetworkProximal(tensors, groups)
-    assert prox.diameter == pytest.approx(np.sqrt(9 + 32), rel=1e-12)
-    assert prox.diameter >= np.sqrt(9 + 32)
-    assert prox.strong_convexity == 0.2
-    assert NetworkProximal(tensors, []).diameter == np.inf
 
 
 @pytest.mark.slow

@@ -20,12 +20,17 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.train.core.iterates.projection import inward, joint_norm
 from lethe.train.core.iterates.proximal import proximal_step
 from lethe.train.core.tensors import dimension
-from lethe.train.network.proximal.joint_ball import inward_in_storage, onto_joint_ball, require_radius
+
+_SMALLEST, _LARGEST = 1e-30, 1e140
+# More than one rounding to float32, relative: scaling is the only arithmetic done in it, norms are computed in float64.
+_FLOAT32_SLACK = 2.0**-22
 
 Stage: TypeAlias = Callable[[Sequence[Tensor], float], None]
 """Changes the tensors in place, given the step size."""
@@ -100,6 +105,43 @@ def _shrink_singular_values(tensors: Sequence[Tensor], threshold: float) -> None
             tensor.copy_(((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape))
 
 
+def _inward_in_storage(bound: float, tensors: Sequence[Tensor]) -> float:
+    """A bound on a norm or a sum so far below `bound` that float64 arithmetic and storing each entry as it is keep the true one below."""
+    slack = _FLOAT32_SLACK if any(tensor.dtype == torch.float32 for tensor in tensors) else 0.0
+    return inward(bound, dimension(tensors), torch.float64) * (1.0 - slack)
+
+
+def require_radius(name: str, radius: float) -> float:
+    """Return a radius that float32 and the squares of float64 can serve, or raise InputError."""
+    radius = require_positive(name, radius)
+    if not _SMALLEST <= radius <= _LARGEST:
+        raise outside(name, radius, f"a number from {_SMALLEST:g} to {_LARGEST:g}")
+    return radius
+
+
+@torch.no_grad()
+def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
+    r"""In place: $x \leftarrow \arg\min_u \{\|u - x\| : \|u\| \le r\}$ for the concatenation x of the tensors, that is $x\min(1, r/\|x\|)$.
+
+    Rounded inward: the true norm of the result is at most r, also in float32, where `onto_ball` would lose a share of about
+    $10^{-7} d$ of the radius.
+
+    Raises:
+        LetheError: an entry is not finite, or above 1e140 in size.
+    """
+    norm = float(joint_norm(tensors)) if dimension(tensors) else 0.0
+    if not norm < _LARGEST:
+        raise LetheError(
+            f"the norm to be bounded by {radius:g} is {norm:g}: training has diverged.",
+            source="the parameters or their gradients",
+            remedy="take smaller steps or less noise.",
+        )
+    limit = _inward_in_storage(radius, tensors)
+    if norm > limit:
+        for tensor in tensors:
+            tensor.mul_(limit / norm)
+
+
 def _onto_box(tensors: Sequence[Tensor], width: float) -> None:
     r"""$\arg\min_u\{\|u - x\| : |u_i| \le w\}$, each entry clamped to the last number of its type inside."""
     for tensor in tensors:
@@ -123,7 +165,7 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
     for _ in range(2):  # a constant added to all entries changes nothing, and next to 0 the threshold rounds as little as it is long
         point -= _simplex_threshold(point, total, start)
         start = 0.0
-    point.clamp_(min=0.0).mul_(inward_in_storage(total, tensors) / total)
+    point.clamp_(min=0.0).mul_(_inward_in_storage(total, tensors) / total)
     for tensor, part in zip(tensors, point.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view(tensor.shape))
 
@@ -180,5 +222,3 @@ def _refuse_shapes(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor
                 source="a proximal group with box",
                 remedy=f"set dimension to {dimension(tensors)}: the diameter depends on it.",
             )
-        if isinstance(part, Simplex) and dimension(tensors) == 0:
-            raise InputError("regulariser.kind: simplex is given for tensors without entries.", source="a proximal group with simplex")
