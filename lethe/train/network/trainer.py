@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from lethe.errors import LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import keeping
@@ -15,6 +17,7 @@ from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip import per_layer
 from lethe.train.core.budgeted_noise import refuse_policy
+from lethe.train.core.comparison import FAILURES
 from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
@@ -22,7 +25,7 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.vouching import network_record
-from lethe.train.data import BatchStream, as_source
+from lethe.train.data import BatchStream, LoadedBatch, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.fields import fields_of
 from lethe.train.distributed.data_parallel import bare_module
@@ -31,7 +34,7 @@ from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.network.averaging import kept_too, moving_average
-from lethe.train.network.batch_losses import BatchLosses, LossFunction, add_batch
+from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
@@ -178,7 +181,7 @@ class Trainer:
                 self.held.refuse_changes(f"before step {begun}")
                 self.placement.gather()
             if len(batch.tensors[0]):
-                told.add_losses(add_batch(self.clipper, batch, self.device), batch.counted)
+                told.add_losses(self._add(batch), batch.counted)
             if not batch.last:
                 self.placement.collect(self.clipper.take)
                 continue
@@ -197,6 +200,27 @@ class Trainer:
             self.warn_early(begun - done)
             self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
             told.step(self.recorder)
+
+    def _add(self, batch: LoadedBatch) -> Tensor:
+        """Add the clipped gradients of a loaded batch of at least one row; returns its losses, detached, shape (rows,)."""
+        losses = self.clipper.losses
+        assert isinstance(losses, BatchLosses)
+        given = losses.batch(batch.tensors, self.device, batch.counted)
+        try:
+            return self.clipper.add(
+                given,
+                counted=None if batch.counted is None else batch.counted.to(self.device),
+                units=None if batch.places is None else units_of(batch.places),
+                collated={row: losses.batch(own, self.device, None) for row, own in batch.alone.items()},
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except FAILURES as error:
+            cause = error.__cause__ if isinstance(error, LetheError) else error
+            explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
+            if explained is None:
+                raise
+            raise explained from cause
 
 
 @ending_together
