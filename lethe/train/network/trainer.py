@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from lethe.errors import LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import keeping
+from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
@@ -33,12 +35,12 @@ from lethe.train.distributed.shards import placement_of, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.network.averaging import kept_too, moving_average
+from lethe.train.network.averaging import NAME, MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
-from lethe.train.network.report import reported, said_of, warn_early
+from lethe.train.network.report import reported, said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import ByOptimizer, Executed, PlainDescent, Update, refuse_start
 from lethe.train.options import TrainOptions
 
@@ -46,6 +48,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # Of several processes all need the same.
 _COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
+# The step of a training at which is looked whether anything contributes, while there is time.
+_EARLY = 10
 
 
 class Trainer:
@@ -87,7 +91,7 @@ class Trainer:
         parameters = list(named.values())
         if own_loop or options.optimizer is not None:
             refuse_optimizer(options.optimizer, run, named, model)
-        self.average = moving_average(options.ema, run, named)
+        self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run, model)
         refuse_start(parameters)
@@ -99,7 +103,10 @@ class Trainer:
         if self.placement.sharded:
             refuse_for_shards(run, options)
         seeded, policed = options.seeded(run), options.noise_policy is not None
-        checkpoints = kept_too(options.checkpoints, self.average)
+        checkpoints = options.checkpoints
+        if checkpoints is not None and self.average is not None:
+            given = Checkpoints.of(checkpoints)
+            checkpoints = replace(given, also={**given.also, NAME: self.average})
         self.kept = kept = keeping(checkpoints, self.asked, options.noise_generator, self.workers, seeded=seeded, policed=policed)
         self.recorder = Recorder(run, seeded=seeded)
         try:
@@ -157,8 +164,11 @@ class Trainer:
         self.recorder.note(**executed._asdict(), **of_run, batch=batch)
 
     def warn_early(self, step: int) -> None:
-        """After step number `step` of this start: see `report.py`."""
-        warn_early(self.clipper, self.run, self.device, self.stream, step=step)
+        """After step number `step` of this start: say, while there is time, what rounding tells, and that nothing contributes."""
+        if step == 1:
+            warn_of_shapes(self.clipper, self.run, self.device, self.stream)
+        if step == _EARLY:
+            warn_where_nothing_contributes(self.clipper, f"of the first {step} steps")
 
     def reported(self, steps: int) -> Report:
         """The report of a training that is over after so many steps."""

@@ -15,7 +15,7 @@ from lethe.errors import BatchShapeWarning
 from lethe.train import fit
 from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
-from lethe.train.network.batch_shapes import warn_of_shapes
+from lethe.train.network.report import warn_of_shapes
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytes
     def noted(clipper: Clipper, run: object, device: object, stream: BatchStream) -> None:
         seen.append((clipper.precision, stream.filled))
 
-    monkeypatch.setattr("lethe.train.network.report.warn_of_shapes", noted)
+    monkeypatch.setattr("lethe.train.network.trainer.warn_of_shapes", noted)
     with torch.autocast("cpu", torch.bfloat16):
         fit(make_network(torch.float32), CROSS_ENTROPY, make_data(torch.float32), make_network_run("full", steps=2), physical_size=23)
     assert seen == [(torch.bfloat16, True)]
