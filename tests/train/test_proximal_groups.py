@@ -124,7 +124,13 @@ REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
     ("own regulariser", {"regulariser": Ridge(strength=1.0)}, [FIRST], InputError, "overlapping groups do not add up"),
     ("overlap", {}, [FIRST, ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
     ("all twice", {}, [ALL, LAST], InputError, "in a group twice"),
-    ("unknown name", {}, [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("9.weight",))], InputError, "not one of the"),
+    (
+        "unknown name",
+        {},
+        [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("9.weight",))],
+        InputError,
+        "not one that is trained",
+    ),
     ("no names", {}, [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=())], InputError, "got no names"),
     ("names as text", {}, [ProximalGroup(regularisers=(ALL.regularisers), parameters="0.bias")], InputError, "needs names"),  # pyright: ignore[reportArgumentType]
     ("no regularisers", {}, [ProximalGroup(regularisers=(), parameters=("0.bias",))], InputError, "at least one"),
@@ -169,7 +175,7 @@ def test_frozen_parameters_are_refused_and_left_alone() -> None:
     bias = model.get_parameter("0.bias").requires_grad_(False)
     before = bias.detach().clone()
     run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match=r"'0\.bias' is frozen"):
+    with pytest.raises(InputError, match=r"'0\.bias' is not one that is trained"):
         fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST])
     fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[ALL])  # all: all that are trained
     assert torch.equal(bias, before)

@@ -31,7 +31,7 @@ _OF_WRAPPERS = (
 )
 
 
-def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | None) -> Run:
+def as_clipped(run: Run, *, groups: Any, method: Any) -> Run:
     """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
 
     Args:
@@ -42,22 +42,18 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | 
         InputError: no groups, no method, or not those of the run.
         HypothesisError: the plan counts with what this method would not keep.
     """
-    if not isinstance(method, str | None) or method not in (None, "envelope", *METHODS):
+    if method is not None and not (isinstance(method, str) and method in ("envelope", *METHODS)):
         raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
         raise InputError(
             "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "
             "each step, and is neither convex nor known.",
-            source="method" if method == "envelope" else "run.clip_method",
+            source="method or run.clip_method",
             remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
         )
     if method is not None and method != run.clip_method:
         if run.clip_method != "clip":
-            raise InputError(
-                f"method: got {method!r}; the run says {run.clip_method}.",
-                source="run.clip_method",
-                remedy="leave method out: the run's is used, and certified.",
-            )
+            raise InputError(f"method: got {method!r}; the run says {run.clip_method}.", remedy="leave method out: the run's is used.")
         lengthened = run.replace(clip_method=method)
         if run.record_bound < lengthened.record_bound:
             raise HypothesisError(
@@ -71,7 +67,6 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | 
         if run.clip_groups is not None:
             raise InputError(
                 f"clip_groups: none were given; the run says norms of {len(run.clip_groups)}, and not which parameters they are for.",
-                source="run.clip_groups",
                 remedy="give a Group with its parameters for each of them, in their order.",
             )
         return run
@@ -81,7 +76,6 @@ def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | 
     if run.clip_groups is not None and run.clip_groups != norms:
         raise InputError(
             f"clip_groups: got the norms {list(norms)}; the run says {list(run.clip_groups)}.",
-            source="run.clip_groups",
             remedy="give the run's, in their order, or leave clip_groups out of the run: what is used is recorded.",
         )
     return run.replace(clip_groups=norms)
@@ -153,24 +147,27 @@ def _refuse_wrapped(model: nn.Module) -> None:
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that require grad, by name: float32 or float64, all on one device.
+    """The parameters that require grad, by name: float32 or float64, finite, all on one device.
 
     Raises:
         InputError: another type, several devices, a tensor that cannot take noise, or numbers that two of them share.
     """
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for name, parameter in named.items():
-        if parameter.dtype not in (torch.float32, torch.float64):
+    held = {name: local(parameter).detach() for name, parameter in named.items()}
+    for name, tensor in held.items():
+        if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
-                f"parameter {name}: got {parameter.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
+                f"parameter {name}: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
                 source="model",
                 remedy="keep the parameters in float32 (model.float()) and compute in half precision under torch.autocast.",
             )
-    checked_tensors(local(parameter).detach() for parameter in named.values())
-    devices = {str(parameter.device) for parameter in named.values()}
+    checked_tensors(held.values())
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in held.values()):
+        raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
+    devices = {str(tensor.device) for tensor in held.values()}
     if len(devices) != 1:
         raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
-    if shared := sharing_memory({name: local(parameter) for name, parameter in named.items()}):
+    if shared := sharing_memory(held):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
             "parameters that the run is about.",
@@ -202,16 +199,11 @@ def refuse_for_shards(run: Run, options: TrainOptions) -> None:
         )
 
 
-def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:
-    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; overlaps are `NetworkProximal`'s to refuse.
+def refuse_groups(groups: Sequence[ProximalGroup], run: Run) -> None:
+    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; names are `NetworkProximal`'s to refuse.
 
-    Args:
-        groups: what the user gave.
-        run: the certified run.
-        model: whose parameters they name.
     Raises:
-        InputError: no groups, something that is none, a group without regularisers, a parameter that is frozen, or a run with a
-            regulariser or averages of its own.
+        InputError: no groups, one that is none or lacks something, or a run with a regulariser or averages of its own.
         HypothesisError: the last iterate is to be certified.
     """
     if not isinstance(groups, list | tuple) or not groups or not all(isinstance(group, ProximalGroup) for group in groups):
@@ -230,18 +222,11 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -
             source="proximal_groups, run.regulariser, run.pass_weights",
             remedy="write the run's regularisers into the groups, and drop the other two.",
         )
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     for group in groups:
         if not isinstance(group.regularisers, list | tuple) or not group.regularisers:
             raise InputError(f"regularisers: got {group.regularisers!r}; a proximal group needs at least one, in a tuple.")
         if not isinstance(group.parameters, list | tuple | None):
             raise InputError(f"parameters: got {group.parameters!r}; a proximal group needs names, in a tuple, or None for all.")
-        if held := [name for name in group.parameters or () if name in frozen]:
-            raise InputError(
-                f"parameters: {held[0]!r} is frozen; a proximal step would move it, with no gradient and no noise.",
-                source="a proximal group",
-                remedy="leave it out of the group, or set its requires_grad to True.",
-            )
 
 
 def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
@@ -26,7 +25,7 @@ from lethe.train.core.iterates.bounded_iterates import keep_within, most_records
 from lethe.train.core.iterates.pass_average import PassAverage
 from lethe.train.core.iterates.projection import joint_norm
 from lethe.train.core.noise_resolution import drowned, least_noise_in
-from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
+from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
@@ -80,51 +79,29 @@ class NoisySums:
         return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
 
 
-class Update:
-    r"""Takes the steps of `fit`, one after the other, from the clipped sums.
-
-    Args:
-        named: the trained parameters.
-        run: what to do.
-        noise: of the sums.
-        budget: of the run, if it has one.
-    Attributes:
-        iterate: x, by the names of the parameters: their own memory, or float64 beside it.
-        precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
-        pass_weights: of the average that each pass ends at; None: none.
-    """
-
-    def __init__(self, named: Mapping[str, nn.Parameter], run: Run, noise: TrainingNoise, budget: NetworkBudget | None) -> None:
-        self._named = named
-        self._noisy = NoisySums(run, noise, budget)
-        self.iterate: Mapping[str, Tensor] = named
-        self.precision: Precision | None = None
-        self.pass_weights: tuple[float, ...] | None = None
-
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
-        raise NotImplementedError
-
-    def show(self) -> None:
-        """Give the model the iterate, where it is kept beside it."""
-
-    def go_on(self, precision: Precision | None) -> None:
-        """Take the precision of a checkpoint."""
-        self.precision = precision
-
-
-class PlainDescent(Update):
+class Descent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
     Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
     nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
     averages the noise is added to the average.
 
+    With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
+    optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
+
     Args:
-        named, run, noise, budget: see `Update`; with pass averages the noise is that of the parameters.
+        named: the trained parameters.
+        run: what to do.
+        noise: of the sums; with pass averages, of the parameters.
+        optimizer: checked already; None: the plain step.
         groups: with regularisers of their own, where the run has none (`refuse_groups`).
+        budget: of the run, if it has one.
     Raises:
         InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
+    Attributes:
+        iterate: x, by the names of the parameters: their own memory, or float64 beside it.
+        precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
+        pass_weights: of the average that each pass ends at; None: none.
     """
 
     def __init__(
@@ -132,14 +109,17 @@ class PlainDescent(Update):
         named: Mapping[str, nn.Parameter],
         run: Run,
         noise: TrainingNoise,
+        optimizer: torch.optim.Optimizer | None = None,
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        super().__init__(named, run, noise, budget)
-        self._run, self._noise = run, noise
+        self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
+        self._noisy = NoisySums(run, noise, budget)
         self._averages = [PassAverage(run.pass_averages) for _ in named]
         self.pass_weights = self._averages[0].weights
+        self.iterate: Mapping[str, Tensor] = named
+        self.precision: Precision | None = None
         if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
@@ -147,36 +127,39 @@ class PlainDescent(Update):
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
             warn_of_rounding(run, self.precision)
-        regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
-        self._proximal = NetworkProximal(self.iterate, regularised) if regularised else None
-        whole = not any(map(is_shard, self.iterate.values()))  # a shard's memory is another one once it was gathered
-        self._tensors = [tensor.detach() for tensor in self.iterate.values()] if whole else None
+        self._proximal = NetworkProximal(self.iterate, [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups)
+        if optimizer is not None:  # what lies there already is no noisy gradient, on frozen parameters neither
+            optimizer.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take the step."""
-        tensors = self._tensors or [local(tensor.detach()) for tensor in self.iterate.values()]
+        """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
         moves = [sums[parameter] for parameter in self._named.values()]
-        if self.pass_weights is None:
-            executed = self._noisy(step, moves)
-            moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
-            torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
-        else:
+        tensors = [local(tensor.detach()) for tensor in self.iterate.values()]  # a shard's memory is another one once it was gathered
+        if self.pass_weights is not None:
             executed = self._noisy.planned(step)
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
             self._noise.add_to(tensors, executed.noise_std)
+        else:
+            executed = self._noisy(step, moves)
+            if self._optimizer is None:
+                moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
+                torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
+            else:
+                for parameter, gradient in zip(self._named.values(), moves, strict=True):
+                    parameter.grad = as_part_of(parameter, gradient)
+                self._optimizer.step()
+                self._optimizer.zero_grad(set_to_none=True)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
-        if self._proximal is not None:
-            self._proximal.step(executed.step_size)
-        if self.precision is not None:
-            self.show()
+        self._proximal.step(executed.step_size)
+        self.show()
         return executed
 
     @torch.no_grad()
     def show(self) -> None:
-        """Give the model the iterate, rounded to its type."""
+        """Give the model the iterate, rounded to its type, where it is kept beside it."""
         if self.precision is not None:
             shown = [local(parameter) for parameter in self._named.values()]
             torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
@@ -187,46 +170,6 @@ class PlainDescent(Update):
             error = max(precision.gradient_error, self._error(radius_of(precision)))
             precision = precision.model_copy(update={"gradient_error": error})
         self.precision = precision
-
-
-class ByOptimizer(Update):
-    r"""The noisy mean gradient, handed to an optimiser; then each group's proximal step, which is post-processing as the optimiser is.
-
-    $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$: in the Euclidean metric, whatever the optimiser's own metric.
-
-    Args:
-        named, run, noise, budget: see `Update`; every iterate is released.
-        optimizer: checked already.
-        groups: with regularisers of their own.
-    """
-
-    def __init__(
-        self,
-        named: Mapping[str, nn.Parameter],
-        run: Run,
-        noise: TrainingNoise,
-        optimizer: torch.optim.Optimizer,
-        *,
-        groups: Sequence[ProximalGroup] = (),
-        budget: NetworkBudget | None = None,
-    ) -> None:
-        super().__init__(named, run, noise, budget)
-        self._optimizer = optimizer
-        self._proximal = NetworkProximal(named, groups)
-        # What lies there already is no noisy gradient, on frozen parameters neither.
-        optimizer.zero_grad(set_to_none=True)
-
-    @torch.no_grad()
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take the step."""
-        gradients = [sums[parameter] for parameter in self._named.values()]
-        executed = self._noisy(step, gradients)
-        for parameter, gradient in zip(self._named.values(), gradients, strict=True):
-            parameter.grad = as_part_of(parameter, gradient)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._proximal.step(executed.step_size)
-        return executed
 
 
 def shown_rounding(run: Run, dtype: torch.dtype, parameter_norm: float) -> float:
@@ -273,13 +216,3 @@ def warn_of_rounding(run: Run, precision: Precision) -> None:
             "more than was planned. Train a float64 copy (model.double()), or plan with a precision that states a smaller ball.",
             stacklevel=2,
         )
-
-
-def refuse_start(parameters: Sequence[Tensor]) -> None:
-    """Refuse parameters that are not finite before training.
-
-    Raises:
-        InputError: see above.
-    """
-    if not all(bool(torch.isfinite(local(tensor)).all()) for tensor in parameters):
-        raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")

@@ -41,7 +41,7 @@ from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import reported, said_of, warn_of_shapes, warn_where_nothing_contributes
-from lethe.train.network.steps import ByOptimizer, Executed, PlainDescent, Update, refuse_start
+from lethe.train.network.steps import Descent, Executed
 from lethe.train.options import TrainOptions
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -93,8 +93,7 @@ class Trainer:
             refuse_optimizer(options.optimizer, run, named, model)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
-            refuse_groups(options.proximal_groups, run, model)
-        refuse_start(parameters)
+            refuse_groups(options.proximal_groups, run)
         refuse_policy(run, options.noise_policy)
         self.budget = None if run.noise_budget is None else NetworkBudget(run, parameters, options.noise_policy)
         self.device, self.workers = parameters[0].device, Workers.current()
@@ -123,7 +122,7 @@ class Trainer:
             kept.close()
             raise
 
-    def begin(self, by: str, update: Update | None = None) -> int:
+    def begin(self, by: str, update: Descent | None = None) -> int:
         """Begin, or go on from the checkpoints; callbacks are told.
 
         Args:
@@ -174,7 +173,7 @@ class Trainer:
         """The report of a training that is over after so many steps."""
         return reported(self.clipper, self.run, steps=steps)
 
-    def take_steps(self, update: Update, done: int, finished: Callback) -> None:
+    def take_steps(self, update: Descent, done: int, finished: Callback) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what is made of them.
 
         Args:
@@ -246,8 +245,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
     trainer = Trainer(model, loss, data, run, options, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
     with closing(trainer.kept) as kept:
-        extras: dict[str, Any] = {"groups": options.proximal_groups or (), "budget": budget}
-        update = PlainDescent(named, run, noise, **extras) if optimizer is None else ByOptimizer(named, run, noise, optimizer, **extras)
+        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
         progress = options.progress if trainer.workers.root or options.progress is not True else False
         try:
             done = trainer.begin("fit's own step", update)

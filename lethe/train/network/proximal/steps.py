@@ -80,7 +80,7 @@ def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[s
         raise InputError("parameters: got no names; a group needs at least one.", remedy="leave it out to mean all parameters.")
     for name in names:
         if name not in parameters:
-            raise InputError(f"parameters: {name!r} is not one of the network's: {', '.join(parameters)}.", source="a proximal group")
+            raise InputError(f"parameters: {name!r} is not one that is trained: {', '.join(parameters)}.", source="a proximal group")
         if name in seen:
             raise InputError(
                 f"parameters: {name!r} is in a group twice, or in two; the steps of overlapping groups do not add up to one proximal step.",
