@@ -16,8 +16,7 @@ from scipy import special, stats
 import lethe
 from lethe.errors import InputError, LetheError
 from lethe.train.network import SecureNoise, grid_noise_std, grid_sensitivity
-from lethe.train.network.noise.exact_normals import rounded_normals
-from lethe.train.network.noise.secure import RESOLUTION, grid_spacing
+from lethe.train.network.noise.secure import RESOLUTION, grid_spacing, rounded_normals
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 
@@ -175,13 +174,7 @@ def test_a_standard_deviation_out_of_range_is_refused(noise_std: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: rounded_normals(-1, 2.0), "count"),
-        (lambda: rounded_normals(True, 2.0), "count"),
-        (lambda: rounded_normals(2, 0.5), "scale"),
-        (lambda: rounded_normals(2, float("nan")), "scale"),
         (lambda: rounded_normals(2, 2.0, lambda count: b"1"), "words"),
-        (lambda: SecureNoise(7), "words"),  # pyright: ignore[reportArgumentType]
-        (lambda: grid_sensitivity(1.0, 1.0, 0), "dimension"),
         (lambda: grid_noise_std(1.0, 0.0, 3), "sensitivity"),
         (lambda: grid_noise_std(1e9, 1.0, 10**6), "outweighs"),
     ],
