@@ -208,20 +208,7 @@ def refuse_groups(groups: Sequence[ProximalGroup], run: Run) -> None:
     """
     if not isinstance(groups, list | tuple) or not groups or not all(isinstance(group, ProximalGroup) for group in groups):
         raise InputError(f"proximal_groups: got {groups!r}; it needs a list of ProximalGroup.", remedy="leave it out where there is none.")
-    if run.release == "last":
-        raise HypothesisError(
-            "proximal_groups: given, and release is last: a certificate of the last iterate counts with the proximal step that the run "
-            "states, and a run states one regulariser of all parameters.",
-            source="proximal_groups, run.release",
-            remedy="set run.regulariser, or certify with release: all.",
-        )
-    if run.regularisers or run.pass_weights is not None:
-        raise InputError(
-            "proximal_groups: given together with the run's own regulariser or pass_weights; steps of overlapping groups do not add up to "
-            "one proximal step, nor are they taken inside an average.",
-            source="proximal_groups, run.regulariser, run.pass_weights",
-            remedy="write the run's regularisers into the groups, and drop the other two.",
-        )
+    _refuse_plain("proximal_groups", run)
     for group in groups:
         if not isinstance(group.regularisers, list | tuple) or not group.regularisers:
             raise InputError(f"regularisers: got {group.regularisers!r}; a proximal group needs at least one, in a tuple.")
@@ -242,19 +229,7 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
         HypothesisError: the last iterate is to be certified.
     """
     refuse_other_gradients(optimizer)
-    if run.release == "last":
-        raise HypothesisError(
-            "release: last, and an optimiser or a loop of one's own takes the steps: nothing there keeps the iterates in float64 and "
-            "within a ball, as a certificate of the last one needs.",
-            source="run.release, optimizer",
-            remedy="set release: all, or train by lethe.train.fit without an optimiser.",
-        )
-    if run.regularisers or run.pass_weights is not None:
-        raise InputError(
-            "optimizer: given together with a regulariser or pass_weights, which belong to the plain recursion.",
-            source="run.regulariser, run.pass_weights",
-            remedy="use lethe.train.fit without an optimiser, or leave the other two out.",
-        )
+    _refuse_plain("optimizer", run)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if missing := [name for name, parameter in named.items() if id(parameter) not in held]:
         raise InputError(
@@ -266,6 +241,23 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
         raise InputError(
             f"optimizer: {len(foreign)} of its parameters are not the model's; nothing clips their gradients.",
             remedy="make them part of the model, or leave them out.",
+        )
+
+
+def _refuse_plain(given: str, run: Run) -> None:
+    """Refuse a run whose certificate counts with the steps of the plain recursion, and none besides."""
+    if run.release == "last":
+        raise HypothesisError(
+            f"{given}: given, or a loop of one's own, and release is last: a certificate of the last iterate counts with the run's plain "
+            "steps and its one regulariser of all parameters, in float64 and within a ball.",
+            source=f"{given}, run.release",
+            remedy="set release: all, or train by lethe.train.fit with run.regulariser alone.",
+        )
+    if run.regularisers or run.pass_weights is not None:
+        raise InputError(
+            f"{given}: given together with the run's own regulariser or pass_weights, which belong to the plain recursion.",
+            source=f"{given}, run.regulariser, run.pass_weights",
+            remedy="drop these two, and write the regularisers into proximal_groups.",
         )
 
 
