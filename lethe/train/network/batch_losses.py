@@ -204,19 +204,15 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
             source="outputs.loss",
             remedy=f"give the model what it computes its loss of, such as labels; or {_OF_ITS_OWN}.",
         )
-    if loss.numel() == 1 and (records == 1 or loss.dim() == 0):
-        if records == 1:
-            return loss.reshape(1)
+    if loss.dim() == 0 and records > 1:
         raise NotImplementedError("the model's own loss is one number for a batch, and each record needs one")
-    if loss.dim() == 2 and loss.shape[1] == 1:
-        loss = loss[:, 0]
-    if loss.shape != (records,):
+    if loss.numel() != records or loss.shape[:1] not in ((), (records,)):
         raise InputError(
             f"loss: the model's own has shape {tuple(loss.shape)}; it needs one loss a record, shape ({records},).",
             source="outputs.loss",
             remedy=f"{_OF_ITS_OWN}.",
         )
-    return loss
+    return loss.reshape(records)
 
 
 def _of_torch(error: Exception) -> bool:

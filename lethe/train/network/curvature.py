@@ -155,18 +155,14 @@ def _hessian(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Produc
             "loss: it needs to return one number that depends on the parameters.", remedy="return the mean over the records, not detached."
         )
     gradients = torch.autograd.grad(value.reshape(()), parameters, create_graph=True, materialize_grads=True)
-    bent = [(place, gradient) for place, gradient in enumerate(gradients) if gradient.requires_grad]
-    if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    if not bool(torch.isfinite(flat).all()):
         raise LetheError("the loss or its gradient is not finite at this point.", source="the loss, or the parameters")
-    sizes = [parameter.numel() for parameter in parameters]
 
     def product(vector: Tensor) -> Tensor:
-        if not bent:
+        if not flat.requires_grad:
             return torch.zeros_like(vector)
-        parts = vector.split(sizes)
-        outputs = [gradient for _, gradient in bent]
-        weights = [parts[place].view(gradient.shape) for place, gradient in bent]
-        images = torch.autograd.grad(outputs, parameters, weights, retain_graph=True, materialize_grads=True)
+        images = torch.autograd.grad(flat, parameters, vector, retain_graph=True, materialize_grads=True)
         return torch.cat([image.reshape(-1) for image in images])
 
     return product

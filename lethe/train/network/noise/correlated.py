@@ -50,8 +50,6 @@ class CorrelatedNetworkNoise:
         LetheError: the noise would outgrow its draws.
     """
 
-    __slots__ = ("_device", "_dimension", "_draws", "_noise", "_part", "_run", "_seed", "fresh_share")
-
     def __init__(
         self,
         run: Run,

@@ -40,10 +40,11 @@ class NetworkNoise:
     Raises:
         InputError: another generator.
 
+    Attributes:
+        device: where the noise is drawn, and where the tensors must be.
+
     It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """
-
-    __slots__ = ("_device", "_lock", "_normals", "_process")
 
     def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
@@ -51,7 +52,7 @@ class NetworkNoise:
                 f"generator: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
                 remedy="use fresh_numpy_generator().",
             )
-        self._device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
+        self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
         self._normals = _DeviceNormals(generator) if isinstance(generator, torch.Generator) else _NumpyNormals(generator)
         self._lock, self._process = threading.Lock(), os.getpid()
 
@@ -62,11 +63,6 @@ class NetworkNoise:
             source="copy, deepcopy or pickle of a NetworkNoise, or of what holds one",
             remedy="make another NetworkNoise, of a generator of its own.",
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Where the noise is drawn, and where the tensors must be."""
-        return self._device
 
     @property
     def stream(self) -> str:
@@ -86,7 +82,7 @@ class NetworkNoise:
                 nothing is changed then.
         """
         noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
-        checked = checked_tensors(tensors, device=self._device)
+        checked = checked_tensors(tensors, device=self.device)
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:
@@ -101,7 +97,7 @@ class NetworkNoise:
     def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
         before = 0
         flat = [tensor.detach().reshape(-1) for tensor in checked]  # a view where it can be
-        for parts in _in_turn(flat, _CPU_PIECE if self._device.type == "cpu" else _DEVICE_PIECE):
+        for parts in _in_turn(flat, _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE):
             sizes = [part.numel() for part in parts]
             drawn = self._normals.draw(sum(sizes))
             drawn = drawn if through is None else through(drawn, before)
@@ -132,8 +128,6 @@ def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
 class _DeviceNormals:
     """Normal numbers of PyTorch's own, on its generator's device."""
 
-    __slots__ = ("_buffer", "generator")
-
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
         size = _CPU_PIECE if generator.device.type == "cpu" else _DEVICE_PIECE
@@ -152,8 +146,6 @@ class _NumpyNormals:
     functions in a second one would have OpenMP's threads sleep between any two operations of the training, see docs/speed.md.
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
-
-    __slots__ = ("_made", "_sines", "_used", "generator")
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator

@@ -69,20 +69,6 @@ def grid_spacing(noise_std: float) -> float:
     return math.ldexp(1.0, math.frexp(noise_std)[1] - 1 - RESOLUTION)
 
 
-def grid_sensitivity(sensitivity: float, noise_std: float, dimension: int) -> float:
-    r"""$s + \gamma\sqrt d$, what a change of norm s can become once both neighbours are rounded to the grid; rounded up.
-
-    Args:
-        sensitivity: $s \ge 0$, of the tensors before the noise, in their units.
-        noise_std: $\tau$.
-        dimension: d, the numbers in all tensors together.
-    Raises:
-        InputError: an argument is outside its range.
-    """
-    sensitivity = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
-    return (sensitivity + grid_spacing(noise_std) * math.sqrt(dimension)) * (1 + 2.0**-50)
-
-
 def least_move(run: Run) -> float:
     r"""What the rounding to a grid is weighed against: the least distance s that it may add $\gamma\sqrt d$ to.
 
@@ -115,7 +101,7 @@ def grid_noise_std(noise_std: float, sensitivity: float, dimension: int) -> floa
             source="noise_std, sensitivity and dimension",
             remedy="use NetworkNoise, or less noise relative to the sensitivity.",
         )
-    return noise_std / left * (1 + 2.0**-47)  # above the rounding of this and of grid_sensitivity
+    return noise_std / left * (1 + 2.0**-47)  # above the rounding of this, and of the division of the two
 
 
 class SecureNoise:

@@ -43,8 +43,6 @@ class TrainingNoise:
         dimension: how many numbers are trained, over all processes; None: those that noise is added to.
     """
 
-    __slots__ = ("_dimension", "_parts", "_shards", "_whole", "_workers")
-
     def __init__(
         self,
         whole: OfOneProcess,
