@@ -116,9 +116,9 @@ def fit(
             `lethe.integrations.logging` for TensorBoard and MLflow.
         physical_size: of modules and heads, how many records are on the device at once; None: a whole batch, and 256 through a backbone.
             The result does not depend on it but for rounding.
-        optimizer: this and all that follow are of modules alone. Over the model's parameters; needs run.release = all, unless it is SGD
-            without momentum or weight decay, with run.step_size as its learning rate at every step. Its learning rate may be scheduled
-            between steps by `progress`. A new one: what its state already holds of private data is not accounted for.
+        optimizer: this and all that follow are of modules alone. Over the model's parameters; needs run.release = all, and no regulariser
+            or pass_weights in the run. Its learning rate may be scheduled between steps by `progress`. A new one: what its state already
+            holds of private data is not accounted for.
         clip_groups: parameter groups with norms of their own, whose squares sum to at most clip_norm^2: those of run.clip_groups, if it
             says any; "per_layer": each of the L layers by itself, to clip_norm over the root of L; None: one norm for all.
         proximal_groups: disjoint groups of parameters with regularisers of their own; needs run.release = all and no run.regulariser.

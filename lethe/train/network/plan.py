@@ -10,7 +10,7 @@ from torch import nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.clip import METHODS, Clipper, Group
+from lethe.train.clip import METHODS, Clipper, per_layer
 from lethe.train.clip.groups import as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
@@ -31,17 +31,63 @@ _OF_WRAPPERS = (
 )
 
 
-def as_clipped(run: Run, *, groups: Any, method: Any) -> Run:
-    """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
+def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool) -> tuple[Run, Clipper]:
+    r"""The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
 
     Args:
-        run: the plan.
-        groups: of parameters, with norms of their own: those of run.clip_groups, or the plan has none; None: one norm for all.
-        method: a name in METHODS: run.clip_method, or the plan leaves that at "clip"; None: the plan's.
+        model: what to train.
+        losses: of a batch, one a record.
+        run: the plan, with a clip norm and noise; its noise may be correlated.
+        options: with a method and groups that are the run's, or that the run leaves open.
+        budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
     Raises:
-        InputError: no groups, no method, or not those of the run.
-        HypothesisError: the plan counts with what this method would not keep.
+        InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
+        HypothesisError: the run's certificate counts with what clipping of this kind would not keep.
     """
+    groups: Any = options.clip_groups
+    if groups == "per_layer":
+        groups = per_layer(model, run.clip_norm or 1.0)  # of a run without one, groups are refused
+    run = _as_clipped(run, groups, options.method)
+    if isinstance(model, nn.Module):
+        _refuse_wrapped(model)
+    drawn = run.uncorrelated
+    if run.noise_budget is None:
+        drawn.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
+    if run.clip_norm is None:
+        raise InputError(
+            "clip_norm: null; nothing bounds the gradients of a network but clipping.",
+            source="run.clip_norm",
+            remedy="set clip_norm, or use fit_linear, whose gradient bounds hold by construction.",
+        )
+    if run.noise_budget is not None and not budgeted:
+        raise InputError(
+            f"noise_budget: got {run.noise_budget:g}; its filter decides between two steps whether there is another, and lets a policy see "
+            "nothing but released iterates. A loop of one's own keeps neither promise.",
+            source="run.noise_budget",
+            remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
+        )
+    size = options.physical_size
+    part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
+    clipper = Clipper(
+        model,
+        losses,
+        run.clip_norm if groups is None else tuple(groups),
+        method=run.clip_method,
+        margin=margin_of(drawn, part, processes=Workers.current().world_size),
+        isolation=options.isolation,
+        gradient_memory=options.gradient_memory,
+    )
+    if not METHODS[run.clip_method].projection and run.release == "last":
+        raise HypothesisError(
+            f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
+            source="method or run.clip_method, run.release",
+            remedy="use method clip, or certify with release: all.",
+        )
+    return run, clipper
+
+
+def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
+    """The run with these groups and this method; an error where it says others."""
     if method is not None and not (isinstance(method, str) and method in ("envelope", *METHODS)):
         raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
@@ -79,59 +125,6 @@ def as_clipped(run: Run, *, groups: Any, method: Any) -> Run:
             remedy="give the run's, in their order, or leave clip_groups out of the run: what is used is recorded.",
         )
     return run.replace(clip_groups=norms)
-
-
-def clipper_of(
-    model: nn.Module, losses: Losses, run: Run, groups: Sequence[Group] | None, options: TrainOptions, *, budgeted: bool
-) -> Clipper:
-    r"""The clipper that keeps what one record changes in a sum, as it is computed, within what the run's clip norm says.
-
-    Args:
-        model: what to train.
-        losses: of a batch, one a record.
-        run: with a clip norm and noise, as `as_clipped` gives it for these groups.
-        groups: of parameters; None: one norm for all.
-        options: of the training.
-        budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
-    Raises:
-        InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
-        HypothesisError: clipping of this kind is not what the run's certificate would suppose.
-    """
-    if isinstance(model, nn.Module):
-        _refuse_wrapped(model)
-    if run.noise_budget is None:
-        run.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
-    if run.clip_norm is None:
-        raise InputError(
-            "clip_norm: null; nothing bounds the gradients of a network but clipping.",
-            source="run.clip_norm",
-            remedy="set clip_norm, or use fit_linear, whose gradient bounds hold by construction.",
-        )
-    if run.noise_budget is not None and not budgeted:
-        raise InputError(
-            f"noise_budget: got {run.noise_budget:g}; its filter decides between two steps whether there is another, and lets a policy see "
-            "nothing but released iterates. A loop of one's own keeps neither promise.",
-            source="run.noise_budget",
-            remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
-        )
-    size = options.physical_size
-    part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
-    clipper = Clipper(
-        model,
-        losses,
-        run.clip_norm if groups is None else tuple(groups),
-        method=run.clip_method,
-        margin=margin_of(run, part, processes=Workers.current().world_size),
-        isolation=options.isolation,
-        gradient_memory=options.gradient_memory,
-    )
-    if not METHODS[run.clip_method].projection and run.release == "last":
-        raise HypothesisError(
-            f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
-            source="method or run.clip_method, run.release",
-            remedy="use method clip, or certify with release: all.",
-        )
-    return clipper
 
 
 def _refuse_wrapped(model: nn.Module) -> None:

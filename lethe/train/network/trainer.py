@@ -17,7 +17,6 @@ from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
-from lethe.train.clip import per_layer
 from lethe.train.core.budgeted_noise import refuse_policy
 from lethe.train.core.comparison import FAILURES
 from lethe.train.core.declared import claims, of_loss
@@ -39,7 +38,7 @@ from lethe.train.network.averaging import NAME, MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
-from lethe.train.network.plan import as_clipped, clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import reported, said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import Descent, Executed
 from lethe.train.options import TrainOptions
@@ -78,15 +77,11 @@ class Trainer:
         require_run(run, correlated=True)
         if isinstance(model, nn.Module):
             reshard(model)
-        groups: Any = options.clip_groups
-        if groups == "per_layer":
-            groups = per_layer(model, run.clip_norm or 1.0)  # of a run without one, groups are refused
-        self.options, self.asked = options, as_clipped(run, groups=groups, method=options.method)
-        self.run = run = self.asked.uncorrelated
         column = options.users if isinstance(options.users, str) else None
-        self.source = source = as_source(data, leave_out=() if column is None else (column,))
+        self.options, self.source = options, (source := as_source(data, leave_out=() if column is None else (column,)))
         losses = loss if own_loop else BatchLosses(model, loss, source, column)
-        self.clipper = clipper_of(model, losses, run, groups, options, budgeted=not own_loop)
+        self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
+        self.run = run = self.asked.uncorrelated
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
         if own_loop or options.optimizer is not None:
