@@ -20,14 +20,10 @@ from lethe.estimators.choice.descent import carry_out
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
 from lethe.run.losses import Softmax
-from lethe.train.core.budgeted_noise import as_planned
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.linear.description import Linear, prepared
-from lethe.train.linear.loop import descend
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise, descend, prepared
+from lethe.train.linear.models import Linear
 
 COLUMNS, CLASSES, BOUND = 784, 10, 0.25
 METHODS = ("none", "clip", "envelope")
@@ -54,10 +50,13 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
         generators = [torch.Generator().manual_seed(place) for place in range(2)]
         begun = time.process_time()
         descend(
-            start, model, draw_batches(run, generators[0]), run.step_sizes.tolist(), run.noise_stds.tolist(), run.batch_size,
-            GaussianNoise(start.shape, generators[1]), proximal_step(run.regularisers), Recorder(run, seeded=True),
-            lambda step, iterate: None, as_planned, PassAverage(run.pass_averages),
-        )  # fmt: skip
+            run,
+            start,
+            model.clipped_gradient_sum,
+            draw_batches(run, generators[0]),
+            GaussianNoise(start.shape, generators[1]),
+            recorder=Recorder(run, seeded=True),
+        )
         return time.process_time() - begun
 
     return seconds

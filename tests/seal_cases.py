@@ -16,7 +16,7 @@ import lethe
 from lethe.certificates.signing import PAYLOAD_TYPE, SigningKey, signed
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
 from lethe.certificates.weights import tensors_digest
-from lethe.train.core.vouching import KEPT_WITHIN
+from lethe.train.core.training_records import KEPT_WITHIN
 
 DELTA = 1e-3
 LOSS = {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"}

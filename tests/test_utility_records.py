@@ -26,7 +26,6 @@ from utility_records_summary import best_screened, best_settings, cells_of, pass
 from lethe.calculus.conversions import gdp_mu
 from lethe.run.losses import Softmax
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
 
 ROOT = Path(__file__).resolve().parent.parent
 GOOD, BAD = [30, 10, 0.1, 1.0], [10, 10, 0.1, 1.0]
@@ -74,8 +73,8 @@ def test_settings_that_are_trained_together_are_trained_as_each_alone() -> None:
     quiet = [Setting(1.0, 0.0, clip, length, momentum) for clip, length, momentum in ((0.1, 2.0, 0.0), (1.5, 0.5, 0.0), (0.1, 4.0, 0.5))]
     last, mean = train_together(problem, 3, 1, quiet, 1.0, "")  # one batch a pass: all records, each with probability 1
     for place, setting in enumerate(quiet):
-        link = link_of(Softmax(feature_norm=9.0, evidence="enforced").for_classes(3))
-        model = LinearModel(link, torch.from_numpy(rows), torch.from_numpy(labels)[:, None], clip_norm=setting.clip, outputs=3)
+        loss = Softmax(feature_norm=9.0, evidence="enforced", classes=3)
+        model = LinearModel(loss, torch.from_numpy(rows), torch.from_numpy(labels)[:, None], clip_norm=setting.clip)
         iterates, speed = [torch.zeros(5, 3, dtype=torch.float64)], torch.zeros(5, 3, dtype=torch.float64)
         for _ in range(3):
             speed = setting.momentum * speed + model.clipped_gradient_sum(iterates[-1], slice(0, 30)) / 30

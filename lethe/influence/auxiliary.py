@@ -17,10 +17,9 @@ from lethe.calculus.domains import require_count
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LeastSquares
+from lethe.run.losses import LeastSquares, require_linear_loss
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers, refuse_not_finite
-from lethe.train.linear.links import linear_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +76,7 @@ class SyntheticData(Specification):
         Raises:
             InputError: a loss that is no linear model's, or classes that do not go with it.
         """
-        loss = linear_loss(run.loss).for_classes(self.classes)
+        loss = require_linear_loss(run.loss).for_classes(self.classes)
         random = np.random.default_rng(self.seed)
         deviations = np.arange(1, self.columns + 1, dtype=np.float64) ** -self.decay
         deviations *= loss.feature_norm / np.linalg.norm(deviations)

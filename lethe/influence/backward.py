@@ -11,6 +11,7 @@ import torch
 from lethe.influence.curvature import curvature_of
 from lethe.influence.linear_problem import LinearProblem, Trajectory
 from lethe.run.schedules import Array
+from lethe.train.linear.gradients import residuals_of
 
 
 def influence_along(problem: LinearProblem, path: Trajectory, directions: int, generator: torch.Generator) -> Array:
@@ -33,10 +34,10 @@ def influence_along(problem: LinearProblem, path: Trajectory, directions: int, g
     """
     rows, targets = problem.rows, problem.column
     scores = rows @ path.before[-1]
-    curvature = curvature_of(problem.link.loss, scores, targets)
+    curvature = curvature_of(problem.loss, scores, targets)
     plus = rows.T @ curvature.root(_normal((directions, *scores.shape), generator)) / math.sqrt(len(rows))
     minus = torch.zeros_like(plus)
-    gradient = rows.T @ problem.link.residuals(scores, targets) / len(rows)
+    gradient = rows.T @ residuals_of(problem.loss, scores, targets) / len(rows)
     weights = np.empty(problem.run.total_steps)
     for step in reversed(range(problem.run.total_steps)):
         slope = _prox_slope(problem, path.unproximated[step], float(problem.run.step_sizes[step]))
@@ -57,8 +58,8 @@ class _StepBack:
         self._share = float(run.step_sizes[step]) / run.batch_size
         self._rows = problem.rows[batch]
         scores, targets = self._rows @ path.before[step], problem.column[batch]
-        self._curvature = curvature_of(problem.link.loss, scores, targets)
-        residuals = problem.link.residuals(scores, targets)
+        self._curvature = curvature_of(problem.loss, scores, targets)
+        residuals = residuals_of(problem.loss, scores, targets)
         lengths = torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
         norms = lengths * torch.linalg.vector_norm(self._rows, dim=1, keepdim=True)
         limit = math.inf if run.clip_norm is None else run.clip_norm

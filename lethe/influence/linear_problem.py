@@ -10,19 +10,15 @@ import torch
 from lethe.errors import InputError, LetheError
 from lethe.influence.auxiliary import AuxiliaryData
 from lethe.run.descended import gradients_by
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.train.core.budgeted_noise import as_planned
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.proximal import Proximal, proximal_step
-from lethe.train.core.recorder import Recorder
+from lethe.train.core.iterates import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.gradients import LinearModel, refuse_other_clipping
-from lethe.train.linear.links import Link, linear_loss, link_of
-from lethe.train.linear.loop import descend
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
+from lethe.train.linear.loop import GaussianNoise, descend
 
 _CPU = torch.device("cpu")
 
@@ -53,16 +49,14 @@ class LinearProblem:
         run: what to do; only its noise may differ from training to training.
         rows: features as the trainer prepares them, shape (n, d).
         column: targets, shape (n, 1).
-        link: of the loss.
-        outputs: k.
+        loss: of the run, with the number of its classes.
         prox: of the regularisers.
     """
 
     run: Run
     rows: torch.Tensor
     column: torch.Tensor
-    link: Link
-    outputs: int
+    loss: LinearLoss
     prox: Proximal
 
     def train(self, noise_stds: Array, seed: int) -> float:
@@ -79,7 +73,7 @@ class LinearProblem:
     def path(self, noise_stds: Array, seed: int) -> Trajectory:
         """Train as `train` does and keep every iterate."""
         unproximated: list[torch.Tensor] = []
-        before = [torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)]
+        before = [torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)]
 
         def noted(parameters: torch.Tensor, step_size: float) -> torch.Tensor:
             unproximated.append(parameters)
@@ -96,29 +90,18 @@ class LinearProblem:
         Raises:
             LetheError: it is not finite.
         """
-        return float(self._finite(self.link.losses(self.rows @ parameters, self.column).mean()))
+        return float(self._finite(losses_of(self.loss, self.rows @ parameters, self.column).mean()))
 
     def _batches(self, seed: int) -> list[Batch]:
         return list(draw_batches(self.run, seeded_generators(seed, (_CPU, _CPU))[0]))
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
         run = self.run
-        model = LinearModel(self.link, self.rows, self.column, clip_norm=run.clip_norm, outputs=self.outputs, method=gradients_by(run))
-        start = torch.zeros(self.rows.shape[1], self.outputs, dtype=self.rows.dtype)
+        model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
+        start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
         noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1])
         return descend(
-            start,
-            model,
-            batches,
-            run.step_sizes.tolist(),
-            noise_stds.tolist(),
-            run.batch_size,
-            noise,
-            prox,
-            Recorder(run, seeded=True),
-            lambda step, iterate: None,
-            as_planned,
-            PassAverage(run.pass_averages),
+            run, start, model.clipped_gradient_sum, batches, noise, noise_of_step=lambda step, _: float(noise_stds[step - 1]), prox=prox
         )
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
@@ -134,8 +117,6 @@ class LinearProblem:
 class _AlignedNoise(GaussianNoise):
     """Draws at every step, at those without noise too: a step's normal numbers must not depend on which other steps are noisy."""
 
-    __slots__ = ()
-
     def draw(self, noise_std: float) -> torch.Tensor | float:
         return noise_std * super().draw(1.0)
 
@@ -147,7 +128,7 @@ def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
         InputError: a loss, a regulariser or a way of clipping that the trainer does not know, or data that do not go with them.
     """
     refuse_other_clipping(run)
-    loss, prox, records = linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
+    loss, prox, records = require_linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
     loss = loss.for_classes(records.classes)
     rows = prepare_features(
         records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU
@@ -156,8 +137,7 @@ def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
         run=run,
         rows=rows,
         column=prepare_targets(records.targets, classes=loss.target_classes, records=run.records, device=_CPU),
-        link=link_of(loss),
-        outputs=loss.outputs,
+        loss=loss,
         prox=prox,
     )
 

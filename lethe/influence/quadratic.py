@@ -13,13 +13,12 @@ from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.linear.features import prepare_features
-from lethe.train.linear.links import linear_loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +81,7 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
             remedy="use retraining_influence, which asks nothing of the regulariser.",
         )
     eigenvalues = data.eigenvalues if isinstance(data, PublicCurvatures) else _eigenvalues(run, data)
-    is_quadratic = isinstance(data, PublicCurvatures) or linear_loss(run.loss).numeric_targets
+    is_quadratic = isinstance(data, PublicCurvatures) or require_linear_loss(run.loss).numeric_targets
     how = "exact on" if is_quadratic and run.batches.participation is Participation.EVERY_STEP else "as for full batches and"
     return Estimate(
         steps=run.total_steps,
@@ -111,7 +110,7 @@ def _sums_to_the_end(terms: Array) -> Array:
 
 
 def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
-    loss, records = linear_loss(run.loss), data.records(run)
+    loss, records = require_linear_loss(run.loss), data.records(run)
     rows = prepare_features(
         records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")
     ).rows.numpy()

@@ -22,8 +22,7 @@ from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import fit, fit_head, fit_linear
 from lethe.train.fitted import Fitted, Report
 from lethe.train.linear.convex_head import Head
-from lethe.train.linear.description import Linear
-from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [

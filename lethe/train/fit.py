@@ -24,9 +24,8 @@ from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head
-from lethe.train.linear.description import Linear
 from lethe.train.linear.loop import train_linear
-from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
 from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.trainer import train_network
@@ -134,9 +133,8 @@ def fit(
         ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
             $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
             run.release = all.
-        gradient_memory: how many bytes the gradients of single records may take at a time, beside what training without privacy takes; 0:
-            none is kept, each is formed twice, which is slower. None: 8 MiB (on a GPU
-            64), and as much as the backward pass has freed by then.
+        gradient_memory: how many bytes the gradients of single records may take at a time, beside what the backward pass has let go of by
+            then; 0: none is kept, each is formed twice, which is slower. None: 8 MiB, on a GPU 64.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
         isolation: how it is known that records do not meet in model and loss. "checked": records of some batches are compared with the same

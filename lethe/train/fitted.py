@@ -76,7 +76,6 @@ class Fitted(Generic[Model]):
         record: the training record: `lethe.certify(fitted, delta)` certifies and seals it. It is of the weights as they were when training
             ended; of a head in three forms: the whole model's state dict, the head's, and its weights and intercept.
         checked: what was looked at of the model's own code; of several processes, each from its own records.
-        declared: what the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own.
         report: what happened to the data; private.
         spent: under a noise_budget, the most zCDP that any record has spent of it; else None. The guarantee of the run is the budget, not
             this number: where training stopped may itself depend on what was released.
@@ -90,11 +89,15 @@ class Fitted(Generic[Model]):
     run: Run
     record: TrainingRecord
     checked: str
-    declared: tuple[str, ...]
     report: Report
     spent: float | None = None
     odometer: Odometer | None = None
     averaged: Mapping[str, Tensor] | None = None
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the certificate rests on besides, and nobody checked, statement by statement; of several processes, each its own."""
+        return tuple(claim.detail for claim in self.record.declared)
 
     def __repr__(self) -> str:
         return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.report.steps} steps, {len(self.declared)} declared)"

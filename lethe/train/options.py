@@ -16,7 +16,6 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
-from lethe.train.core.generators import is_seeded
 from lethe.train.core.progress import Callback
 
 OF_ALL = ("noise_policy", "seed", "batch_generator", "noise_generator", "progress", "callbacks")
@@ -48,8 +47,13 @@ class TrainOptions:
     checkpoints: Checkpoints | str | os.PathLike[str] | None = None
 
     def seeded(self, run: Run) -> bool:
-        """Whether somebody can make noise or secret batches of `run` again."""
-        return is_seeded(run, seed=self.seed, batch_generator=self.batch_generator, noise_generator=self.noise_generator)
+        """Whether noise or secret batches of `run` can be made again by somebody: under a seed, or from a generator that was given.
+
+        Nobody can tell how a given generator was seeded, or who has a copy of it. One for the batches alone tells nothing where the design
+        keeps nothing secret: all is as certified, whoever knows the batches.
+        """
+        drawn = self.noise_generator is not None or (self.batch_generator is not None and bool(run.batches.secret))
+        return self.seed is not None or drawn
 
     def refuse_for(self, model: str, *understood: str) -> None:
         """Refuse options of networks that another model does not know, by name.

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run.losses import Loss
+from lethe.run.losses import Loss, require_linear_loss
 from lethe.train import LinearPredictor
 from lethe.train.callbacks.in_force import spender_in_force
-from lethe.train.linear.description import generators_of, starting_point
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.loop import generators_of, starting_point
 from lethe.train.options import TrainOptions
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries
@@ -91,7 +90,7 @@ def train_adaptively(
             source="lethe.ledger.spending",
             remedy="reserve its budget by Spending(...).release(lethe.ZCDP(plan.rho)), outside the block; settle with its statement.",
         )
-    known = linear_loss(loss).for_classes(classes)
+    known = require_linear_loss(loss).for_classes(classes)
     table = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)
     column = prepare_targets(targets, classes=known.target_classes, records=len(table.rows), device=_CPU)
     start = starting_point(initial, (table.rows.shape[1], known.outputs), _CPU)

@@ -11,8 +11,7 @@ from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.domains import require_positive
 from lethe.calculus.rounding import round_down, round_up
 from lethe.run.losses import LinearLoss
-from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
+from lethe.train.linear.gradients import LinearModel, losses_of
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 
 _EVERYTHING = slice(None)
@@ -29,15 +28,15 @@ class PaidQueries:
         generator: for the noise.
     """
 
-    __slots__ = ("_epsilon", "_generator", "_link", "_model", "_plan", "_rows", "_targets", "budget")
+    __slots__ = ("_epsilon", "_generator", "_loss", "_model", "_plan", "_rows", "_targets", "budget")
 
     def __init__(self, plan: AdaptiveDescent, loss: LinearLoss, rows: Tensor, targets: Tensor, generator: torch.Generator) -> None:
         self.budget = BudgetFilter(plan.rho)
         self._plan = plan
-        self._link = link_of(loss)
+        self._loss = loss
         self._rows = rows
         self._targets = targets
-        self._model = LinearModel(self._link, rows, targets, clip_norm=plan.gradient_clip, outputs=loss.outputs)
+        self._model = LinearModel(loss, rows, targets, clip_norm=plan.gradient_clip)
         self._generator = generator
         # Rounded down: the Laplace noise of a slightly smaller epsilon is a little more than is paid for.
         self._epsilon = round_down(math.sqrt(2.0 * plan.selection_rho), 1e-15)
@@ -75,7 +74,7 @@ class PaidQueries:
 
     def clipped_losses(self, scores: Tensor) -> Tensor:
         r"""$\sum_i \min(f_i, C)$ over all records at these scores, shape (n, k); every record's share lies in [0, C]."""
-        return self._link.losses(scores, self._targets).clamp_(0.0, self._plan.loss_clip).sum()
+        return losses_of(self._loss, scores, self._targets).clamp_(0.0, self._plan.loss_clip).sum()
 
 
 def noisy_min(losses: Tensor, *, bound: float, epsilon: float, touch_factor: float, generator: torch.Generator) -> int:

@@ -8,10 +8,9 @@ import torch
 
 from lethe.calculus.domains import outside, require_positive, require_probability
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, Loss
+from lethe.run.losses import LeastSquares, Loss, require_linear_loss
 from lethe.train import Observed
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import linear_loss
 
 
 class ValidationDecay:
@@ -53,7 +52,7 @@ class ValidationDecay:
         window: int = 5,
         threshold: float = 0.01,
     ) -> None:
-        known = linear_loss(loss)
+        known = require_linear_loss(loss)
         if isinstance(known, LeastSquares):
             raise InputError(f"loss.kind: got {known.kind}; validation accuracy needs classes.", remedy="use scheduled.")
         cpu = torch.device("cpu")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from lethe.train.core.generators import seeded_generators
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise
 
 _CPU = torch.device("cpu")
 

@@ -261,7 +261,7 @@ def test_a_batch_of_another_group_is_not_recorded_as_the_design() -> None:
     run = run_of(2, noise=None)
     recorder = Recorder(run, seeded=False)
     for batch in (torch.tensor([0, 2]), torch.tensor([1, 2])):
-        recorder.note(step_size=0.5, noise_std=1.0, clip_norm=1.0, divisor=5, batch=batch)
+        recorder.note(step_size=0.5, noise_std=1.0, batch=batch)
     with pytest.raises(LetheError, match="the batch of step 2 is not of the design cyclic_poisson"):
         recorder.run(run, enforced=False)
 

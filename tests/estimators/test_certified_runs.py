@@ -31,7 +31,7 @@ from lethe.run.losses import (
     Logistic,
     parse_loss,
 )
-from lethe.train.core.iterates.bounded_iterates import radius_of
+from lethe.train.core.iterates import radius_of
 from lethe.train.linear.gradients import gradient_rounding
 
 # What happens after the last step, or beside the run, no run can know: its own code says so in the certificate.

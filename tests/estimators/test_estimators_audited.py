@@ -11,7 +11,7 @@ import pytest
 import torch
 from how_many import by_night
 
-import lethe.train.linear.noise
+import lethe.estimators.choice.descent
 from lethe.audit import AuditResult, AuditSetting, GaussianCurve, Split, two_world
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import Budget
@@ -23,7 +23,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
 from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise
 
 FITS, EPSILON, DELTA = 200, 3.0, 1e-3  # 16 times 200 fits with the least noise below, of other seeds, showed 5.3 or more
 MANY = FITS if by_night() else 120
@@ -74,7 +74,7 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
-            patch.setattr(lethe.train.linear.noise, "GaussianNoise", ScaledTorch)
+            patch.setattr(lethe.estimators.choice.descent, "GaussianNoise", ScaledTorch)
             outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
         assert bound is None or (outcome.run is not None and (outcome.run.clip_method, outcome.run.clip_norm) == ("envelope", bound))
         assert outcome.statement.planned.epsilon(DELTA) <= EPSILON

@@ -18,7 +18,7 @@ from lethe.estimators import LinearSVC, LogisticRegression
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE, cut_losses, run_losses
-from lethe.estimators.choice.descent import _Gradients, carry_out  # pyright: ignore[reportPrivateUsage]
+from lethe.estimators.choice.descent import _gradient_sums, carry_out  # pyright: ignore[reportPrivateUsage]
 from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.choice.runs import RunMechanism
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
@@ -26,7 +26,6 @@ from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
 from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge, Softmax
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))
 BOUND = 0.3
@@ -47,11 +46,10 @@ def test_gradients_are_those_of_the_linear_trainer_along_envelopes(loss: LinearL
     weights = 5.0 * rng.standard_normal((3 + intercept, loss.outputs))
     column = torch.tensor(targets[order])[:, None]
     model = LinearModel(
-        link_of(loss),
+        loss,
         torch.tensor(records.dense()[order]),
         column if loss.outputs == 1 else column.long(),
         clip_norm=BOUND,
-        outputs=loss.outputs,
         method="envelope",
     )
     expected = model.clipped_gradient_sum(torch.tensor(weights), slice(20, 90)).numpy()
@@ -183,11 +181,11 @@ def test_what_the_loop_descends_is_no_longer_than_its_run_says(loss: LinearLoss)
     facts = replace(PublicFacts(records=40, columns=3, loss=loss), envelope=BOUND)
     shape = best_shape(facts, "cyclic", "pass_ends", 0.1)
     run = RunMechanism("pass_ends", "cyclic", "pass_ends")._run(shape)  # pyright: ignore[reportPrivateUsage]
-    gradients = _Gradients(Records(rows, targets, loss=facts.loss, feature_norm=1.0, intercept=True), run)
+    gradient_sum = _gradient_sums(Records(rows, targets, loss=facts.loss, feature_norm=1.0, intercept=True), run)
     weights = torch.from_numpy(30.0 * rng.standard_normal((4, loss.outputs)))
     longest = Fraction(0)
     for place in range(40):
-        gradient = gradients.clipped_gradient_sum(weights, slice(place, place + 1)).numpy().ravel()
+        gradient = gradient_sum(weights, slice(place, place + 1)).numpy().ravel()
         longest = max(longest, sum((Fraction(float(entry)) ** 2 for entry in gradient), start=Fraction(0)))
     assert run.clip_norm is not None
     assert (1.0 - 1e-9) * Fraction(run.clip_norm) ** 2 < longest <= Fraction(run.clip_norm) ** 2

@@ -122,7 +122,7 @@ def test_what_is_refused() -> None:
         quadratic_influence(np.ones(3), assumed(1.0))  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="ridge alone"):
         quadratic_influence(quadratic_run(regulariser={"kind": "l1", "strength": 0.1}), assumed(1.0))
-    with pytest.raises(InputError, match="got unknown"):
+    with pytest.raises(InputError, match="a loss of a linear model"):
         quadratic_influence(quadratic_run(), make_data())
     with pytest.raises(InputError, match="pass_weights"):
         quadratic_influence(

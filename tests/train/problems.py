@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from helpers import batches as batches_of
 
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.run import Run
+from lethe.train import fit_linear
+from lethe.train.linear import loop
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3
 
@@ -64,3 +68,21 @@ def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes
     if "steps" in changes:
         del fields["passes"]
     return Run(**fields)
+
+
+def executed(
+    monkeypatch: pytest.MonkeyPatch, plan: Run, *, step_sizes: Any = None, noise_stds: Any = None, batches: Sequence[Any] | None = None
+) -> Run:
+    """The recorded run where fit_linear's loop takes other step sizes, noise or batches than the plan's."""
+    descend, problem = loop.descend, make_problem(plan.loss.kind)
+
+    def otherwise(run: Run, start: Any, model: Any, planned: Any, noise: Any, **told: Any) -> Any:
+        if noise_stds is not None:
+            told["noise_of_step"] = lambda step, _: float(noise_stds[step - 1])
+        if step_sizes is not None:
+            run = run.replace(steps=len(step_sizes), step_size=list(step_sizes))
+        return descend(run, start, model, list(planned)[: run.total_steps] if batches is None else batches, noise, **told)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "descend", otherwise)
+        return fit_linear(plan, problem.features, problem.targets, classes=problem.classes, seed=0).run

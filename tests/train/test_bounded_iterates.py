@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import lethe
+from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Checkpoints, fit, fit_linear
-from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
+from lethe.train.core.iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
-from lethe.train.linear.links import linear_loss, link_of
 from lethe.train.linear.loop import linear_precision
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
@@ -61,11 +61,11 @@ def test_the_norm_is_far_above_where_training_goes() -> None:
 
 def test_a_linear_model_s_ball_knows_its_start_and_all_its_parameters() -> None:
     run, start = make_run(), torch.ones((300, 1), dtype=torch.float64)
-    precision = linear_precision(run, linear_loss(run.loss), start)
+    precision = linear_precision(run, require_linear_loss(run.loss), start)
     assert precision is not None
     path = float(run.step_sizes.sum()) * run.clip_bound + float(np.linalg.norm(run.noise_stds)) * (np.sqrt(300) + 12)
     assert radius_of(precision) == pytest.approx(np.sqrt(300) + path, rel=1e-5)
-    rounding = gradient_rounding(run, linear_loss(run.loss), 300, radius_of(precision), in_blocks=True)
+    rounding = gradient_rounding(run, require_linear_loss(run.loss), 300, radius_of(precision), in_blocks=True)
     assert precision.gradient_error == pytest.approx(rounding, rel=1e-5, abs=0.0)
 
 
@@ -238,7 +238,7 @@ def test_the_bound_on_a_gradient_s_rounding(changes: dict[str, Any], in_blocks: 
     """The formula of docs/theory.md, at R = 2, M = R^2/4, C = .5, k = 1."""
     run = make_run(loss=lethe.losses.Logistic(feature_norm=2.0), clip_norm=0.5, **changes)
     bound = 1.0 * (products + 8) * 30.0 + 2.0 * (1 + 16) + (700 + 2 + 32) * 0.5 + 2.0 * 0.5 * summands
-    stated = gradient_rounding(run, linear_loss(run.loss), 700, 30.0, in_blocks=in_blocks)
+    stated = gradient_rounding(run, require_linear_loss(run.loss), 700, 30.0, in_blocks=in_blocks)
     expected = 2.0**-53 * drawn / run.batch_size * bound
     assert expected <= stated == pytest.approx(expected, rel=1e-9, abs=0.0)
 
@@ -257,14 +257,12 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     targets = generator.normal(size=records) * 0.1
     loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
     run = make_run(records=records, batches=lethe.Full(), loss=loss)
-    model = LinearModel(
-        link_of(linear_loss(loss)), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1
-    )
+    model = LinearModel(require_linear_loss(loss), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
     computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
     exact = exact_mean_gradient(rows, targets, parameters, 1.0)
     error = np.linalg.norm([float(Fraction(one) / records - other) for one, other in zip(computed, exact, strict=True)])
-    stated = gradient_rounding(run, linear_loss(loss), width, norm, in_blocks=True)
-    assert 1e-5 * stated < error <= stated <= gradient_rounding(run, linear_loss(loss), width, norm, in_blocks=False)
+    stated = gradient_rounding(run, require_linear_loss(loss), width, norm, in_blocks=True)
+    assert 1e-5 * stated < error <= stated <= gradient_rounding(run, require_linear_loss(loss), width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
 
@@ -281,8 +279,8 @@ def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
     loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
     run = make_run(records=records, batches=lethe.Poisson(size=1), loss=loss)
     full = run.replace(batches=lethe.Full())
-    stated, of_full = (gradient_rounding(one, linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
-    model = LinearModel(link_of(linear_loss(loss)), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None, outputs=1)
+    stated, of_full = (gradient_rounding(one, require_linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
+    model = LinearModel(require_linear_loss(loss), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None)
     computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
     exact = exact_mean_gradient(rows, targets, parameters, 1.0)
     error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])

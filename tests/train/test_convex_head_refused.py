@@ -145,15 +145,10 @@ def hooked() -> nn.Linear:
     return head
 
 
-def made_in_inference_mode() -> nn.Linear:
-    with torch.inference_mode():
-        return make_head()
-
-
 ONE = {"head": lambda: make_head("logistic_regression")}
 REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("run", {"run": "run"}, InputError, "needs a lethe.Run"),
-    ("loss", {"run": make_head_run(clip_norm=1.0, loss={"kind": "unknown"})}, InputError, "softmax_regression"),
+    ("loss", {"run": make_head_run(clip_norm=1.0, loss={"kind": "unknown"})}, InputError, "a loss of a linear model"),
     ("no noise", {"run": make_head_run(noise_multiplier=None)}, InputError, "noise_multiplier: null"),
     ("one output for softmax", ONE, InputError, "has 1 outputs"),
     ("three outputs for logistic", {"run": make_head_run("logistic_regression")}, InputError, "has 3 outputs"),
@@ -163,8 +158,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("overridden", {"head": lambda: Overridden(FEATURES, 3).double()}, InputError, "plain torch.nn.Linear"),
     ("parametrised", {"head": lambda: nn.utils.parametrizations.weight_norm(make_head())}, InputError, "plain torch.nn.Linear"),
     ("hooked", {"head": hooked}, InputError, "plain torch.nn.Linear"),
-    ("inference", {"head": made_in_inference_mode}, InputError, "made in inference mode"),
-    ("half", {"head": lambda: make_head(dtype=torch.bfloat16)}, InputError, "needs float32 or float64"),
+    ("half", {"head": lambda: make_head(dtype=torch.bfloat16)}, InputError, "needs float64 or float32"),
     ("nan", {"head": undefined}, InputError, "needs a finite number"),
     ("width", {"head": lambda: nn.Linear(FEATURES + 1, 3).double()}, InputError, "one vector of 6 real numbers"),
     ("pictures", {"backbone": Bare(lambda x: x[:, :, None])}, InputError, "one vector of 5 real numbers"),
@@ -175,7 +169,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("more records", {"run": make_head_run(records=RECORDS + 1)}, InputError, "the run says 38; the data have 37"),
     ("one tensor", {"data": make_records()[:1]}, InputError, "records of 1 tensors"),
     ("three tensors", {"data": (*make_records(), make_records()[1])}, InputError, "records of 3 tensors"),
-    ("class out of range", {"data": (make_records()[0], make_records()[1] + 1)}, InputError, "class number 0..2"),
+    ("class out of range", {"data": (make_records()[0], make_records()[1] + 1)}, InputError, "a whole number from 0 to 2"),
     ("nan features", {"backbone": Bare(lambda x: torch.where(x > 1, torch.nan, x))}, InputError, "needs a finite number"),
     ("size", {"physical_size": 0}, InputError, "physical_size"),
     ("size bool", {"physical_size": True}, InputError, "physical_size"),

@@ -26,7 +26,6 @@ from lethe.run.losses.linear import LinearLoss
 from lethe.train import fit, fit_linear
 from lethe.train.linear.features import prepare_targets
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares", "huber", "truncated_logistic_regression", "smoothed_hinge")
 
@@ -35,7 +34,7 @@ def model_of(
     rows: np.ndarray, classes: np.ndarray, loss: LinearLoss, clip_norm: float, method: Any = "envelope", dtype: torch.dtype = torch.float64
 ) -> LinearModel:
     targets = prepare_targets(classes, classes=loss.target_classes, records=len(rows), device=torch.device("cpu"))
-    return LinearModel(link_of(loss), torch.tensor(rows, dtype=dtype), targets, clip_norm=clip_norm, outputs=loss.outputs, method=method)
+    return LinearModel(loss, torch.tensor(rows, dtype=dtype), targets, clip_norm=clip_norm, method=method)
 
 
 @pytest.mark.slow

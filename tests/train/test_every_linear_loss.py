@@ -22,8 +22,7 @@ from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.train import fit_head, fit_linear
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import link_of
+from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
 
 KINDS = tuple(LOSSES)
 CPU = torch.device("cpu")
@@ -131,7 +130,7 @@ def test_no_record_has_a_longer_gradient_than_the_bound(
     targets = far * problem.targets if loss.numeric_targets else problem.targets
     rows = prepare_features(size * problem.features, feature_norm=1.5, intercept=intercept, dtype=dtype, device=CPU).rows
     held = prepare_targets(targets, classes=loss.target_classes, records=6, device=CPU)
-    model = LinearModel(link_of(loss), rows, held, clip_norm=None, outputs=loss.outputs)
+    model = LinearModel(loss, rows, held, clip_norm=None)
     parameters = torch.tensor(rng.choice([0.1, 100.0]) * rng.standard_normal((rows.shape[1], loss.outputs)))
     for record in range(6):
         share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
@@ -146,7 +145,7 @@ def test_some_record_reaches_the_bound(kind: str) -> None:
     longest = 0.0
     # Certain of a wrong class, or far off; for one against the rest wrong in every score.
     for pattern in ([1.0], [-1.0]) if loss.outputs == 1 else ([-1.0, 1.0, -1.0], [-1.0, 1.0, 1.0]):
-        model = LinearModel(link_of(loss), rows, column(np.zeros(1), loss), clip_norm=None, outputs=loss.outputs)
+        model = LinearModel(loss, rows, column(np.zeros(1), loss), clip_norm=None)
         parameters = 50.0 * torch.tensor(pattern, dtype=torch.float64).repeat(COLUMNS, 1)
         longest = max(longest, float(torch.linalg.vector_norm(model.clipped_gradient_sum(parameters, slice(0, 1)))))
     assert 0.999 * loss.derived_gradient_bound <= longest <= loss.derived_gradient_bound
@@ -158,8 +157,7 @@ def test_tensors_and_arrays_agree(kind: str) -> None:
     loss = the_loss(kind)
     scores, targets = drawn(loss, 500, 3)
     exact, held = torch.tensor(scores), column(targets, loss)
-    link = link_of(loss)
-    residuals, losses = link.residuals(exact, held), link.losses(exact, held)
+    residuals, losses = residuals_of(loss, exact, held), losses_of(loss, exact, held)
     assert residuals.dtype == losses.dtype == torch.float64
     assert residuals.numpy() == pytest.approx(loss.slopes(scores, targets), abs=1e-12)
     assert losses.numpy() == pytest.approx(loss.values(scores, targets), rel=1e-11, abs=1e-12)

@@ -117,10 +117,10 @@ def test_class_numbers_become_integers_and_real_targets_stay() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([0, 1, 3], r"targets\[2\]: got 3; it needs a class number 0..2"),
-        ([0, -1, 1], r"targets\[1\]: got -1"),
-        ([0, 0.5, 1], r"targets\[1\]: got 0.5"),
-        ([0, float("nan"), 1], r"targets\[1, 0\]: got nan"),
+        ([0, 1, 3], r"targets\[2\] = 3; it needs a class, a whole number from 0 to 2"),
+        ([0, -1, 1], r"targets\[1\] = -1"),
+        ([0, 0.5, 1], r"targets\[1\] = 0.5"),
+        ([0, float("nan"), 1], r"targets\[1\] = nan"),
         ([0, 1], "shape"),
         ([[0, 1, 2]], "shape"),
         (["a", "b", "c"], "real numbers"),
@@ -133,7 +133,7 @@ def test_bad_class_numbers_are_refused_by_row(values: object, message: str) -> N
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_real_targets_must_be_finite(bad: float) -> None:
-    with pytest.raises(InputError, match=r"targets\[1, 0\]"):
+    with pytest.raises(InputError, match=r"targets\[1\]"):
         targets([0.0, bad, 1.0], classes=None)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import lethe
 from lethe.errors import LetheError
 from lethe.train import fit
-from lethe.train.core.declared import LOOP
+from lethe.train.core.training_records import LOOP
 
 RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
 FREE = {"records": RECORDS, "batches": lethe.Cyclic(size=SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
@@ -124,8 +124,8 @@ def test_records_that_a_loop_mixes_before_backward_are_declared_to_be_apart() ->
     loop = Loop()
     for inputs, targets in loop.loader:
         loop.use((0.5 * (inputs + inputs.flip(0)), targets))
-    assert LOOP in loop.engine.declared
-    assert LOOP in lethe.certify(loop.engine.record(), 1e-3).explain()
+    assert LOOP.detail in loop.engine.declared
+    assert LOOP.detail in lethe.certify(loop.engine.record(), 1e-3).explain()
 
 
 @pytest.mark.parametrize("kind", OWN)

@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, RECORDS, make_loss, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.train.linear.description import Linear, prepared
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.gradients import LinearModel, losses_of
+from lethe.train.linear.loop import prepared
+from lethe.train.linear.models import Linear
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")
 
 
-def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, int]:
+def pieces(kind: str, intercept: bool) -> tuple[torch.Tensor, torch.Tensor, LinearLoss]:
     problem = make_problem(kind)
     rows = prepare_features(problem.features, feature_norm=1.5, intercept=intercept, dtype=torch.float64, device=CPU).rows
     targets = prepare_targets(problem.targets, classes=problem.classes, records=RECORDS, device=CPU)
-    return rows, targets, CLASSES if kind == "softmax_regression" else 1
+    return rows, targets, require_linear_loss(make_run(kind).loss).for_classes(problem.classes)
 
 
 def textbook_loss(kind: str, scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -47,9 +48,9 @@ def autograd_gradient(kind: str, row: torch.Tensor, target: torch.Tensor, parame
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("clip_norm", [None, 0.3, 100.0])  # no clipping, most records clipped, none clipped
 def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, intercept: bool, clip_norm: float | None) -> None:
-    rows, targets, outputs = pieces(kind, intercept)
-    parameters = torch.randn(rows.shape[1], outputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    model = LinearModel(link_of(linear_loss(make_run(kind).loss)), rows, targets, clip_norm=clip_norm, outputs=outputs)
+    rows, targets, loss = pieces(kind, intercept)
+    parameters = torch.randn(rows.shape[1], loss.outputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    model = LinearModel(loss, rows, targets, clip_norm=clip_norm)
     batch = torch.tensor([1, 4, 7, 22, 9])
     expected = torch.zeros_like(parameters)
     clipped = 0
@@ -66,9 +67,9 @@ def test_the_clipped_sum_is_the_sum_of_clipped_autograd_gradients(kind: str, int
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_are_the_textbook_losses(kind: str) -> None:
-    rows, targets, outputs = pieces(kind, True)
-    parameters = torch.randn(rows.shape[1], outputs, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    losses = link_of(linear_loss(make_run(kind).loss)).losses(rows @ parameters, targets)
+    rows, targets, loss = pieces(kind, True)
+    parameters = torch.randn(rows.shape[1], loss.outputs, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    losses = losses_of(loss, rows @ parameters, targets)
     for record in range(RECORDS):
         target = targets[record].squeeze() if kind == "softmax_regression" else targets[record]
         expected = float(textbook_loss(kind, rows[record] @ parameters, target))
@@ -76,35 +77,35 @@ def test_losses_are_the_textbook_losses(kind: str) -> None:
 
 
 def test_logistic_loss_is_finite_far_out() -> None:
-    link = link_of(linear_loss(make_run("logistic_regression").loss))
+    loss = require_linear_loss(make_run("logistic_regression").loss)
     scores = torch.tensor([[1e4], [-1e4]], dtype=torch.float64)
-    assert link.losses(scores, torch.tensor([[0], [0]])).tolist() == [1e4, 0.0]  # log(1 + e^s) -> max(s, 0)
+    assert losses_of(loss, scores, torch.tensor([[0], [0]])).tolist() == [1e4, 0.0]  # log(1 + e^s) -> max(s, 0)
 
 
 def test_slices_and_indices_are_the_same_batch() -> None:
-    rows, targets, outputs = pieces("softmax_regression", False)
-    model = LinearModel(link_of(linear_loss(make_run().loss)), rows, targets, clip_norm=0.3, outputs=outputs)
-    parameters = torch.ones(COLUMNS, outputs, dtype=torch.float64)
+    rows, targets, loss = pieces("softmax_regression", False)
+    model = LinearModel(loss, rows, targets, clip_norm=0.3)
+    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
     by_slice = model.clipped_gradient_sum(parameters, slice(5, 10))
     assert torch.equal(by_slice, model.clipped_gradient_sum(parameters, torch.arange(5, 10)))
 
 
 def test_gradients_and_starts_are_stored_by_outputs() -> None:
     # Otherwise BLAS reads a tall table column by column: 2 to 18 times as slow for 2 to 10 outputs.
-    rows, targets, outputs = pieces("softmax_regression", intercept=False)
+    rows, targets, loss = pieces("softmax_regression", intercept=False)
     ready = prepared(Linear(classes=CLASSES), (rows.numpy(), targets.flatten().numpy()), make_run("softmax_regression"))
     gradient = ready.model.clipped_gradient_sum(ready.start, slice(0, RECORDS))
-    assert gradient.shape == ready.start.shape == (rows.shape[1], outputs)
+    assert gradient.shape == ready.start.shape == (rows.shape[1], loss.outputs)
     assert (ready.start - gradient).T.is_contiguous()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_batch_and_a_record_without_features_add_nothing(kind: str) -> None:
-    rows, targets, outputs = pieces(kind, False)
+    rows, targets, loss = pieces(kind, False)
     rows = rows.clone()
     rows[3] = 0.0
-    model = LinearModel(link_of(linear_loss(make_run(kind).loss)), rows, targets, clip_norm=0.3, outputs=outputs)
-    parameters = torch.ones(COLUMNS, outputs, dtype=torch.float64)
+    model = LinearModel(loss, rows, targets, clip_norm=0.3)
+    parameters = torch.ones(COLUMNS, loss.outputs, dtype=torch.float64)
     for batch in (torch.tensor([], dtype=torch.int64), torch.tensor([3])):
         assert (model.clipped_gradient_sum(parameters, batch) == 0).all()
 
@@ -120,46 +121,26 @@ def test_no_record_contributes_more_than_the_clip_norm_in_exact_arithmetic(
     seed: int, clip_norm: float, kind: str, dtype: torch.dtype
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    _, targets, outputs = pieces(kind, False)
+    _, targets, loss = pieces(kind, False)
     rows = torch.randn(RECORDS, COLUMNS, generator=generator, dtype=dtype) * 100
-    model = LinearModel(link_of(linear_loss(make_run(kind).loss)), rows, targets, clip_norm=clip_norm, outputs=outputs)
-    parameters = torch.randn(COLUMNS, outputs, generator=generator, dtype=torch.float64)
+    model = LinearModel(loss, rows, targets, clip_norm=clip_norm)
+    parameters = torch.randn(COLUMNS, loss.outputs, generator=generator, dtype=torch.float64)
     for record in range(5):
         share = model.clipped_gradient_sum(parameters, slice(record, record + 1)).flatten().tolist()
         assert sum(Fraction(entry) ** 2 for entry in share) <= Fraction(clip_norm) ** 2
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_clipping_the_gradients_stay_below_the_derived_bound_and_nearly_reach_it(kind: str) -> None:
-    loss = linear_loss(make_run(kind).loss)
-    outputs = CLASSES if kind == "softmax_regression" else 1
-    row = torch.full((1, COLUMNS), 1e3, dtype=torch.float64).numpy()  # projected to norm 1.5
-    rows = prepare_features(row, feature_norm=1.5, intercept=False, dtype=torch.float64, device=CPU).rows
-    target = torch.zeros(1, 1, dtype=torch.float64 if kind == "least_squares" else torch.int64)
-    parameters = torch.full((COLUMNS, outputs), 50.0, dtype=torch.float64)
-    parameters[:, 0] = -50.0 if outputs > 1 else 50.0  # certain of a wrong class, or far off
-    if outputs > 1:
-        parameters[:, 2] = -50.0
-    norm = float(
-        torch.linalg.vector_norm(
-            LinearModel(link_of(loss), rows, target, clip_norm=None, outputs=outputs).clipped_gradient_sum(parameters, slice(0, 1))
-        )
-    )
-    # the worst case of theory.md section 4.4: a bound or a model that were 1 % off would show
-    assert 0.999 * loss.derived_gradient_bound <= norm <= loss.derived_gradient_bound
 
 
 @pytest.mark.parametrize(
     "document", [{"kind": "unknown", "gradient_bound": 1.0}, {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0}]
 )
 def test_losses_that_cannot_be_enforced_are_refused(document: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"(?s)fit_linear trains.*lethe\.train\.fit"):
-        linear_loss(make_run(loss=document).loss)
+    with pytest.raises(InputError, match="a loss of a linear model"):
+        require_linear_loss(make_run(loss=document).loss)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gradient_bound_that_projection_does_not_imply_is_refused(kind: str) -> None:
     # record_bound would trust it, with or without a larger clip norm: the certificate would be too small
     with pytest.raises(InputError, match=r"(?s)gradient_bound: got 0.1.*clip_norm"):
-        linear_loss(make_run(loss=make_loss(kind, gradient_bound=0.1)).loss)
-    assert linear_loss(make_run(loss=make_loss(kind, gradient_bound=100.0)).loss).kind == kind
+        require_linear_loss(make_run(loss=make_loss(kind, gradient_bound=0.1)).loss)
+    assert require_linear_loss(make_run(loss=make_loss(kind, gradient_bound=100.0)).loss).kind == kind

@@ -268,10 +268,10 @@ SAME = torch.Generator()
     [
         ({"noise_multiplier": None}, {}, "noise_multiplier: null"),
         ({"records": 24}, {}, "the run says 24; the features have 23 rows"),
-        ({"loss": {"kind": "convex", "smoothness": 1.0}}, {"classes": 3}, "fit_linear trains"),
+        ({"loss": {"kind": "convex", "smoothness": 1.0}}, {"classes": 3}, "a loss of a linear model"),
         ({"regulariser": {"kind": "simplex", "total": 1.0}}, {}, "simplex"),
         ({}, {"classes": None}, "classes: got None"),
-        ({}, {"classes": 2}, "it needs a class number 0..1"),
+        ({}, {"classes": 2}, "it needs a class, a whole number from 0 to 1"),
         ({}, {"seed": -1}, "seed: got -1"),
         ({}, {"noise_generator": torch.Generator()}, "together with a generator"),
         ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "same state"),

@@ -238,7 +238,7 @@ def test_bad_answers_are_refused(answer: object) -> None:
 
 def test_a_policy_that_runs_out_is_an_error_for_people() -> None:
     run = make_network_run(noise_budget=100.0)
-    with pytest.raises(InputError, match="raised StopIteration at step 1"):
+    with pytest.raises(InputError, match=r"returned StopIteration.* at step 1"):
         fit(make_network(), CROSS_ENTROPY, make_data(), run, noise_policy=lambda observed: next(iter(())))
 
 

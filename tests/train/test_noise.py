@@ -5,7 +5,7 @@ from scipy import stats
 
 from lethe.errors import InputError
 from lethe.train.core.generators import fresh_generator, seeded_generators
-from lethe.train.linear.noise import GaussianNoise
+from lethe.train.linear.loop import GaussianNoise
 
 CPU = torch.device("cpu")
 

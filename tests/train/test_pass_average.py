@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 import torch
 from helpers import SLOT_DESIGNS, as_planned
-from problems import make_loss, make_problem, make_run
+from problems import executed, make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import HypothesisError
+from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.proximal import proximal_step
+from lethe.train.core.iterates import PassAverage, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.linear import loop
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.links import linear_loss, link_of
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 BOTH = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.4}]
@@ -39,18 +37,18 @@ def fit(run: Run, **options: Any) -> Fitted[LinearPredictor]:
 @torch.inference_mode()
 def written_out(run: Run) -> np.ndarray:
     """x_e = prox(sum_k omega_k y_k + nu_e), u_k = prox(y_k), y_k = u_{k-1} - lambda_k g_k: pass by pass, and all y_k kept."""
-    problem, loss = make_problem(run.loss.kind), linear_loss(run.loss)
+    problem = make_problem(run.loss.kind)
+    loss = require_linear_loss(run.loss).for_classes(problem.classes)
     batch_generator, noise_generator = seeded_generators(0, (torch.device("cpu"), torch.device("cpu")))
     rows = prepare_features(
         problem.features, feature_norm=1.5, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")
     ).rows
-    outputs = 3 if run.loss.kind == "softmax_regression" else 1
     targets = torch.tensor(problem.targets).reshape(-1, 1)
-    model = LinearModel(link_of(loss), rows, targets, clip_norm=run.clip_norm, outputs=outputs)
+    model = LinearModel(loss, rows, targets, clip_norm=run.clip_norm)
     prox = proximal_step(run.regularisers)
     batches, weights = list(draw_batches(run, batch_generator)), run.pass_averages
     assert weights is not None
-    x = torch.zeros(rows.shape[1], outputs, dtype=torch.float64)
+    x = torch.zeros(rows.shape[1], loss.outputs, dtype=torch.float64)
     for first in range(0, run.total_steps, run.steps_per_pass):
         u, ys = x, []
         for step in range(first, first + run.steps_per_pass):
@@ -95,9 +93,6 @@ def test_inside_a_pass_nothing_changes_and_at_its_end_it_begins_anew() -> None:
     for _ in range(2):
         assert average(first) is first
         assert average(second).tolist() == [4.0, 1.0]
-    nothing = PassAverage(None)
-    assert nothing.weights is None
-    assert nothing(first) is first
 
 
 def test_the_noise_is_not_averaged_away() -> None:
@@ -126,40 +121,23 @@ def test_recorded_is_planned(weights: Any, design: str) -> None:
     assert as_planned(fit(plan).run) == plan
 
 
-def executed(monkeypatch: pytest.MonkeyPatch, plan: Run, **changed: Any) -> Run:
-    """The recorded run when some arguments of the loop are not the planned ones."""
-    descend = loop.descend
-    names = descend.__code__.co_varnames[: descend.__code__.co_argcount]
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "descend", lambda *given: descend(**{**dict(zip(names, given, strict=True)), **changed}))
-        return fit(plan).run
-
-
-def test_another_average_is_not_recorded_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for other in (PassAverage(None), PassAverage(np.array([0.25, 0.25, 0.2, 0.3]))):
-        with pytest.raises(HypothesisError, match="pass_weights"):
-            executed(monkeypatch, averaging_run(), average=other)
-    with pytest.raises(HypothesisError, match="pass_weights"):
-        executed(monkeypatch, make_run(), average=PassAverage(np.full(4, 0.25)))
-
-
 def test_other_noise_at_pass_ends_is_recorded_and_noise_inside_a_pass_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = averaging_run()
     less = plan.noise_stds.copy()
     less[7] /= 2
-    run = executed(monkeypatch, plan, noise_stds=less.tolist())
+    run = executed(monkeypatch, plan, noise_stds=less)
     assert run.pass_weights == plan.pass_weights
     assert (run.noise_stds <= less).all()
     assert run.noise_stds == pytest.approx(less, rel=5e-16)  # two roundings
     less[5] = 0.1
     with pytest.raises(HypothesisError, match="noise inside"):
-        executed(monkeypatch, plan, noise_stds=less.tolist())
+        executed(monkeypatch, plan, noise_stds=less)
 
 
 def test_an_unfinished_pass_is_not_recorded() -> None:
     plan = averaging_run()
     recorder = Recorder(plan, seeded=False)
     for batch in list(draw_batches(plan, torch.Generator()))[:6]:
-        recorder.note(step_size=0.4, noise_std=0.0, clip_norm=0.6, divisor=5, batch=batch, pass_weights=(0.25,) * 4)
+        recorder.note(step_size=0.4, noise_std=0.0, batch=batch)
     with pytest.raises(HypothesisError, match="unfinished"):
         recorder.run(plan, enforced=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.train.core.iterates.projection import inward, onto_ball
+from lethe.train.core.iterates import inward, onto_ball
 
 ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(-1e300, 1e300))
 RADII = st.floats(1e-6, 1e6)

@@ -11,7 +11,7 @@ from scipy import optimize
 
 from lethe.errors import InputError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates.proximal import proximal_step
+from lethe.train.core.iterates import proximal_step
 
 SUMS: tuple[tuple[Regulariser, ...], ...] = (
     (),

@@ -144,7 +144,7 @@ def test_a_batch_above_the_cap_is_not_of_the_design() -> None:
     run = make_network_run(batches=CUT, steps=1, noise_multiplier=1.0)
     for size, regular in ((7, True), (8, False)):
         recorder = Recorder(run, seeded=False)
-        recorder.note(step_size=0.5, noise_std=float(run.noise_stds[0]), clip_norm=0.4, divisor=5, batch=torch.arange(size))
+        recorder.note(step_size=0.5, noise_std=float(run.noise_stds[0]), batch=torch.arange(size))
         if regular:
             assert recorder.run(run, enforced=False) == run
         else:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,14 +6,13 @@ import torch
 from helpers import DESIGNS, SCHEDULES, as_planned
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import RECORDS, make_loss, make_problem, make_run
+from problems import RECORDS, executed, make_loss, make_problem, make_run
 
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
 from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import draw_batches
-from lethe.train.linear import loop
+from lethe.train.core.samplers import Batch, draw_batches
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 
@@ -63,112 +61,52 @@ def test_a_declared_norm_is_recorded_as_enforced_because_the_trainer_projects() 
     assert as_planned(run).replace(loss=plan.loss) == plan
 
 
-Sabotage = Callable[[dict[str, Any]], None]
-
-
-def half_the_noise_once(arguments: dict[str, Any]) -> None:
-    arguments["noise_stds"][7] /= 2
-
-
-def one_ulp_less_noise(arguments: dict[str, Any]) -> None:
-    arguments["noise_stds"][7] = float(np.nextafter(arguments["noise_stds"][7], 0.0))
-
-
-def one_step_less(arguments: dict[str, Any]) -> None:
-    arguments["batches"] = list(arguments["batches"])[:-1]
-    arguments["step_sizes"], arguments["noise_stds"] = arguments["step_sizes"][:-1], arguments["noise_stds"][:-1]
-
-
-def one_larger_step(arguments: dict[str, Any]) -> None:
-    arguments["step_sizes"][2] *= 1.5
-
-
-def sabotaged(monkeypatch: pytest.MonkeyPatch, plan: Run, spoil: Sabotage) -> Run:
-    descend = loop.descend
-    names = descend.__code__.co_varnames[: descend.__code__.co_argcount]
-
-    def spoiled(*arguments: Any) -> torch.Tensor:
-        named = dict(zip(names, arguments, strict=True))
-        spoil(named)
-        return descend(**named)
-
-    monkeypatch.setattr(loop, "descend", spoiled)
-    return recorded(plan)
-
-
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
-@pytest.mark.parametrize("spoil", [half_the_noise_once, one_ulp_less_noise, one_step_less, one_larger_step])
-def test_what_was_not_planned_is_recorded(monkeypatch: pytest.MonkeyPatch, spoil: Sabotage, noise_at: str) -> None:
+@pytest.mark.parametrize("spoiled", ["half the noise once", "one ulp less noise", "one step less", "one larger step"])
+def test_what_was_not_planned_is_recorded(monkeypatch: pytest.MonkeyPatch, spoiled: str, noise_at: str) -> None:
     plan = make_run(noise_at=noise_at)
-    executed: dict[str, Any] = {}
-
-    def spoil_and_look(arguments: dict[str, Any]) -> None:
-        spoil(arguments)
-        executed.update(arguments)
-
-    run = sabotaged(monkeypatch, plan, spoil_and_look)
-    if noise_at == "pass_ends" and spoil is one_ulp_less_noise:
-        assert plan.noise_stds[7] > 0  # step 8 ends pass 2, so the sabotage did something
+    sizes, stds = plan.step_sizes.copy(), plan.noise_stds.copy()
+    assert stds[7] > 0  # step 8 ends pass 2
+    match spoiled:
+        case "half the noise once":
+            stds[7] /= 2
+        case "one ulp less noise":
+            stds[7] = np.nextafter(stds[7], 0.0)
+        case "one step less":
+            sizes, stds = sizes[:-1], stds[:-1]
+        case _:
+            sizes[2] *= 1.5
+    run = executed(monkeypatch, plan, step_sizes=sizes, noise_stds=stds)
     assert run != plan
-    assert run.step_sizes.tolist() == executed["step_sizes"]
-    assert (run.noise_stds <= np.array(executed["noise_stds"])).all()
+    assert run.step_sizes.tolist() == sizes.tolist()
+    assert (run.noise_stds <= stds).all()
     # a multiplier times the unit cannot hit every number; it misses by at most two roundings
-    assert run.noise_stds == pytest.approx(np.array(executed["noise_stds"]), rel=5e-16)
+    assert run.noise_stds == pytest.approx(stds, rel=5e-16)
 
 
-def clip_at(clip_norm: float | None) -> Sabotage:
-    def spoil(arguments: dict[str, Any]) -> None:
-        arguments["model"].clip_norm = clip_norm
-
-    return spoil
-
-
-@pytest.mark.parametrize("clip_norm", [1.2, None])
-def test_looser_clipping_is_recorded_with_its_larger_sensitivity(monkeypatch: pytest.MonkeyPatch, clip_norm: float | None) -> None:
-    plan = make_run()
-    run = sabotaged(monkeypatch, plan, clip_at(clip_norm))
-    assert run.clip_norm == clip_norm
-    assert (run.sensitivities >= 2 * plan.sensitivities * (1 - 1e-15)).all()  # 1.2 and 1.5 sqrt 2 are at least twice 0.6
-    assert run.noise_stds == pytest.approx(plan.noise_stds, rel=5e-16)  # the noise was the planned one
-    assert (run.noise_stds <= plan.noise_stds).all()
-
-
-def another_divisor(arguments: dict[str, Any]) -> None:
-    arguments["divisor"] = 3
-
-
-def batch_too_large(arguments: dict[str, Any]) -> None:
-    arguments["batches"] = [slice(0, 6), *list(arguments["batches"])[1:]]
-
-
-def batch_again(arguments: dict[str, Any]) -> None:
-    batches = list(arguments["batches"])
-    arguments["batches"] = [batches[0], batches[0], *batches[2:]]
-
-
-def reshuffled(arguments: dict[str, Any]) -> None:
-    plan = make_run(design="shuffled")
-    arguments["batches"] = list(draw_batches(plan, torch.Generator().manual_seed(1)))
+def spoiled_batches(how: str, design: str) -> list[Batch]:
+    """The batches of a plan of 12 steps, the first one too large, one of them twice, or drawn anew in each pass."""
+    drawn = list(draw_batches(make_run(design="shuffled" if how == "anew" else design, steps=12), torch.Generator().manual_seed(1)))
+    return [slice(0, 6), *drawn[1:]] if how == "too large" else [drawn[0], drawn[0], *drawn[2:]] if how == "again" else drawn
 
 
 @pytest.mark.parametrize(
-    ("design", "spoil", "message"),
+    ("design", "how", "step"),
     [
-        ("cyclic", another_divisor, "divided by"),
-        ("cyclic", batch_too_large, "step 1 is not of the design cyclic"),
-        ("cyclic", batch_again, "step 2 is not of the design cyclic"),
-        ("cyclic", reshuffled, "step 5 is not of the design cyclic"),
-        ("shuffled_once", reshuffled, "step 5 is not of the design shuffled_once"),
-        ("shuffled_once", batch_again, "step 2"),
-        ("shuffled", batch_again, "step 2"),
-        ("balls_in_bins", batch_again, "step 2"),
-        ("without_replacement", batch_too_large, "step 1"),
-        ("full", batch_too_large, "step 1"),
+        ("cyclic", "too large", 1),
+        ("cyclic", "again", 2),
+        ("cyclic", "anew", 5),
+        ("shuffled_once", "anew", 5),
+        ("shuffled_once", "again", 2),
+        ("shuffled", "again", 2),
+        ("balls_in_bins", "again", 2),
+        ("without_replacement", "too large", 1),
+        ("full", "too large", 1),
     ],
 )
-def test_what_no_run_describes_is_refused(monkeypatch: pytest.MonkeyPatch, design: str, spoil: Sabotage, message: str) -> None:
-    with pytest.raises(HypothesisError, match=message):
-        sabotaged(monkeypatch, make_run(design=design, steps=12), spoil)
+def test_what_no_run_describes_is_refused(monkeypatch: pytest.MonkeyPatch, design: str, how: str, step: int) -> None:
+    with pytest.raises(HypothesisError, match=f"the batch of step {step} is not of the design {design}"):
+        executed(monkeypatch, make_run(design=design, steps=12), batches=spoiled_batches(how, design))
 
 
 def test_nothing_executed_is_no_run() -> None:
@@ -181,7 +119,7 @@ def test_equal_batches_need_not_be_the_same_objects() -> None:
     recorder = Recorder(plan, seeded=False)
     for batch, noise_std in zip(draw_batches(plan, torch.Generator().manual_seed(0)), plan.noise_stds.tolist(), strict=True):
         assert isinstance(batch, torch.Tensor)
-        recorder.note(step_size=0.4, noise_std=noise_std, clip_norm=0.6, divisor=5, batch=batch.clone())
+        recorder.note(step_size=0.4, noise_std=noise_std, batch=batch.clone())
     assert recorder.run(plan, enforced=True) == plan
     assert plan.records == RECORDS
 
@@ -192,7 +130,7 @@ def test_a_recorded_list_never_claims_more_noise_than_was_added(stds: list[float
     plan = make_run(step_size=size, clip_norm=clip_norm)
     recorder = Recorder(plan, seeded=False)
     for batch, noise_std in zip(draw_batches(plan, torch.Generator()), stds, strict=True):
-        recorder.note(step_size=size, noise_std=noise_std, clip_norm=clip_norm, divisor=5, batch=batch)
+        recorder.note(step_size=size, noise_std=noise_std, batch=batch)
     run = recorder.run(plan, enforced=True)
     assert (run.noise_stds <= np.array(stds)).all()
     assert run.noise_stds == pytest.approx(np.array(stds), rel=5e-16)  # two roundings

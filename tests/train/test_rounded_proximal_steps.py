@@ -14,9 +14,7 @@ import torch
 from lethe.calculus.rounding import pairwise_sum
 from lethe.heavy_tailed import sets
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates.bounded_iterates import keep_within
-from lethe.train.core.iterates.projection import inward
-from lethe.train.core.iterates.proximal import proximal_step
+from lethe.train.core.iterates import inward, keep_within, proximal_step
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 UNIT = 2.0**-53

@@ -17,8 +17,8 @@ import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, PrivacyEngine, fit
-from lethe.train.core.declared import ORDER
-from lethe.train.core.declared import USERS as SAID_OF_USERS
+from lethe.train.core.training_records import ORDER
+from lethe.train.core.training_records import USERS as SAID_OF_USERS
 
 DESIGNS = ["full", "cyclic", "shuffled_once", "shuffled", "poisson", "without_replacement", "balls_in_bins"]
 USERS = 9
@@ -61,7 +61,7 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
     # Within one layer rows are added in another order where all rows of a user pass through the model together.
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13 if physical_size == 1 else 0)
     assert recorded == fitted.run
-    assert {SAID_OF_USERS, ORDER} <= set(loop.engine.declared)
+    assert {SAID_OF_USERS.detail, ORDER.detail} <= set(loop.engine.declared)
 
 
 @pytest.mark.slow

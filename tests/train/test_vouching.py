@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 import lethe  # noqa: E402
 from lethe.accounting.recheck import recheck  # noqa: E402
 from lethe.train import PrivacyEngine, fit, fit_head, fit_linear  # noqa: E402
-from lethe.train.core.vouching import network_record  # noqa: E402
+from lethe.train.core.training_records import network_record  # noqa: E402
 
 DELTA = 1e-3
 N, D = 100, 3

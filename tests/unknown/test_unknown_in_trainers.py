@@ -38,7 +38,7 @@ def test_the_recorder_of_a_public_slot_holds_it_to_its_slots() -> None:
         for step in range(run.total_steps):
             slot = step % 10
             batch = slice(10 * slot, 10 * slot + 10) if step != 10 else again
-            recorder.note(step_size=0.5, noise_std=float(run.noise_stds[step]), clip_norm=1.0, divisor=10, batch=batch)
+            recorder.note(step_size=0.5, noise_std=float(run.noise_stds[step]), batch=batch)
         return recorder.run(run, enforced=False)
 
     assert record(slice(0, 10)) == of_design(PublicSlots, loss={"kind": "unknown"}, clip_norm=1.0)

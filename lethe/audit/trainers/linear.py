@@ -16,11 +16,11 @@ from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_t
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LeastSquares, LinearLoss
+from lethe.run.losses import LeastSquares, LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.linear.features import prepare_features
-from lethe.train.linear.links import linear_loss, link_of
+from lethe.train.linear.gradients import losses_of, residuals_of
 
 _CPU = torch.device("cpu")
 _SIMULATIONS = 32
@@ -52,7 +52,7 @@ class LinearTraining(RunTraining):
         """See `AuditedTraining`. In a direction: features of the largest norm there, and the target that is farthest off."""
         if kind in ("mislabelled", "blank"):
             return [self._labelled(kind, data, position) for position in positions]
-        columns, norm = data[0].shape[1], linear_loss(self.run.loss).feature_norm
+        columns, norm = data[0].shape[1], require_linear_loss(self.run.loss).feature_norm
         if kind == "least_moved":
             if len(positions) > 1:
                 raise InputError("canary: got 'least_moved'; one coordinate is moved least.", remedy="take random_direction for many.")
@@ -89,7 +89,7 @@ class LinearTraining(RunTraining):
         return apart / norms
 
     def _labelled(self, kind: CanaryKind, data: Data, position: int) -> Canary:
-        if isinstance(linear_loss(self.run.loss), LeastSquares):
+        if isinstance(require_linear_loss(self.run.loss), LeastSquares):
             raise InputError(f"canary: got {kind!r}; least squares has no labels.", remedy="take random_direction.")
         if kind == "mislabelled":
             inside = mislabelled(data, position, classes=self.classes or 2)
@@ -100,7 +100,7 @@ class LinearTraining(RunTraining):
         if self.run.neighbours == "replace_one":
             outside = (inside[0], self._target(False)) if natural is None else natural
             return Canary(inside, outside, f"{words}, against {'the opposite target' if natural is None else 'its own label'}")
-        if linear_loss(self.run.loss).intercept:
+        if require_linear_loss(self.run.loss).intercept:
             raise InputError(
                 f"neighbours: got {self.run.neighbours}; with an intercept no record is without gradient.",
                 source="run.neighbours and run.loss.intercept",
@@ -109,7 +109,7 @@ class LinearTraining(RunTraining):
         return Canary(inside, (np.zeros_like(inside[0]), self._target(False)), f"{words}, against a record without gradient")
 
     def _target(self, inside: bool) -> float | int:
-        loss = linear_loss(self.run.loss)
+        loss = require_linear_loss(self.run.loss)
         if isinstance(loss, LeastSquares):
             return (_FAR if inside else -_FAR) * loss.residual_bound
         return int(inside)
@@ -122,7 +122,7 @@ class LinearTraining(RunTraining):
 
     @property
     def _loss(self) -> LinearLoss:
-        return linear_loss(self.run.loss).for_classes(self.classes)
+        return require_linear_loss(self.run.loss).for_classes(self.classes)
 
     @property
     def _outputs(self) -> int:
@@ -130,13 +130,12 @@ class LinearTraining(RunTraining):
 
     def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
         rows, targets = self._stacked(records)
-        link, scores = link_of(self._loss), rows @ torch.tensor(parameters)
+        scores = rows @ torch.tensor(parameters)
+        reach = None
         if descends_envelope(self.run):
             assert self.run.clip_norm is not None
             reach = self.run.clip_norm / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-            residuals = link.envelope_residuals(scores, targets, reach).numpy()
-        else:
-            residuals = link.residuals(scores, targets).numpy()
+        residuals = residuals_of(self._loss, scores, targets, reach).numpy()
         gradients = np.einsum("md,mk->mdk", rows.numpy(), residuals)
         norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
         return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))
@@ -182,12 +181,12 @@ class LossGap:
         rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
         model = trained.model
         whole = np.vstack([model.weights, model.intercept])[: rows.shape[1]]
-        return link_of(model.loss).losses(rows @ torch.tensor(whole), targets).numpy()
+        return losses_of(model.loss, rows @ torch.tensor(whole), targets).numpy()
 
 
 def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows as in training, and targets as a column."""
-    loss = linear_loss(run.loss)
+    loss = require_linear_loss(run.loss)
     table: Any = np.stack([np.asarray(record[0], dtype=np.float64) for record in records])
     rows = prepare_features(table, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU).rows
     targets = torch.tensor(np.array([[record[1]] for record in records]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from lethe.estimators.choice.last_iterates import LastIterates
@@ -11,31 +13,26 @@ from lethe.run.descended import descends_envelope
 from lethe.run.losses import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import as_planned
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.proximal import proximal_step
-from lethe.train.core.noise_resolution import refuse_unstable
+from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.loop import descend, linear_precision, recorded_after
-from lethe.train.linear.noise import step_noise
+from lethe.train.linear.loop import GaussianNoise, descend, linear_precision
 
 
-class _Gradients:
-    """Records as `descend` asks for them; what bounds a gradient is the rows' norm, and the envelope where the run has one."""
+def _gradient_sums(records: AnyRecords, run: Run) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
+    """The gradients that `descend` asks for; what bounds them is the rows' norm, and the envelope where the run has one."""
+    assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
+    bounded = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
 
-    def __init__(self, records: AnyRecords, run: Run) -> None:
-        assert run.clip_norm is None or run.clip_method == "envelope"  # `RunMechanism` makes no other
-        self.clip_norm = run.clip_norm
-        self._records = records.with_envelope(run.clip_norm if descends_envelope(run) else None)
-
-    def clipped_gradient_sum(self, parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def of_batch(parameters: torch.Tensor, batch: Batch) -> torch.Tensor:
         places = batch if isinstance(batch, slice) else batch.numpy()
-        return torch.from_numpy(self._records.gradient_sum(parameters.numpy(), places))
+        return torch.from_numpy(bounded.gradient_sum(parameters.numpy(), places))
+
+    return of_batch
 
 
 def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | None:
-    """The precision in which `carry_out` keeps the iterates of a run of independent noise; None: all are released.
+    """The precision in which `carry_out` keeps the iterates of a run; None: all are released.
 
     Args:
         run: planned.
@@ -62,25 +59,12 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     iterates = LastIterates(run, averaged)
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     start = torch.zeros(shape, dtype=torch.float64)
-    refuse_unstable(run, start.dtype)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    recorder = Recorder(drawn, seeded=draws.seeded)
-    noise = step_noise(run, start.shape, draws.noise)
-    precision = zero_start_precision(drawn, records.loss, shape[0]) if run.noise is None else None
-    last = descend(
-        start,
-        _Gradients(records, run),
-        draw_batches(drawn, draws.batches),
-        run.step_sizes.tolist(),
-        drawn.noise_stds.tolist(),
-        run.batch_size,
-        noise,
-        proximal_step(run.regularisers),
-        recorder,
-        iterates.add,
-        as_planned,
-        PassAverage(run.pass_averages),
-        precision,
-    )
-    recorded = noise.executed(recorded_after(last, drawn, recorder, precision, remedy="take fewer passes or a larger epsilon."))
+    recorder, noise = Recorder(drawn, seeded=draws.seeded), GaussianNoise(start.shape, draws.noise, run)
+    precision = zero_start_precision(run, records.loss, shape[0])
+    batches = draw_batches(drawn, draws.batches)
+    gradient_sum = _gradient_sums(records, run)
+    last = descend(drawn, start, gradient_sum, batches, noise, recorder=recorder, finished=iterates.add, precision=precision)
+    refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
+    recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
     return iterates.mean().numpy().copy(), recorded

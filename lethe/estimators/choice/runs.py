@@ -30,8 +30,7 @@ from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
 from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
 from lethe.run.run import Run
-from lethe.train.core.declared import USERS, WORKERS
-from lethe.train.core.vouching import KEPT_WITHIN
+from lethe.train.core.training_records import KEPT_WITHIN, USERS, WORKERS
 from lethe.train.linear.blocks import MOST_DRAWN
 
 # What this package makes true of its own runs; the rest follows from a Run itself.
@@ -199,8 +198,8 @@ def enforced(run: Run) -> dict[str, str]:
 
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
-    users = (holds("users", USERS, evidence="declared"),) if run.unit == "user" else ()
-    workers = (holds("workers", WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
+    users = (holds(*USERS, evidence="declared"),) if run.unit == "user" else ()
+    workers = (holds(*WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
     return (*users, *workers)
 
 

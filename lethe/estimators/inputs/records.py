@@ -13,7 +13,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
 from lethe.run.losses import LinearLoss
-from lethe.train.core.iterates.projection import inward
+from lethe.train.core.iterates import inward
 
 _EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 2**15  # entries of a chunk: 256 KiB, so that a chunk is read from memory once and no product is worth a second thread

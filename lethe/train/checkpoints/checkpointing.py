@@ -228,10 +228,7 @@ class Checkpointing:
             training.recorder.note(
                 step_size=float(self._run.step_sizes[number]),
                 noise_std=float(self._run.noise_stds[number]),
-                clip_norm=self._run.clip_norm,
-                divisor=self._run.batch_size,
                 batch=batch,
-                pass_weights=training.pass_weights,
             )
         return lost
 

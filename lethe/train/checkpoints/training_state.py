@@ -66,7 +66,6 @@ class Training:
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
-        pass_weights: that passes end at; None: at their last iterate.
         recursion: of `fit`; None: of a loop of one's own.
     """
 
@@ -79,7 +78,6 @@ class Training:
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
-    pass_weights: tuple[float, ...] | None = None
     recursion: Recursion | None = None
 
     @property
@@ -117,7 +115,7 @@ def taken_down(training: Training, also: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_others(found: Mapping[str, Any], training: Training, also: Mapping[str, Any]) -> None:
     """Refuse a training whose model, clipping or optimiser is not that of the checkpoint.
 
-    The stream and the recorder check their own states.
+    The stream checks its own state.
 
     Args:
         found: the state in the checkpoint.

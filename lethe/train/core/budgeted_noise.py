@@ -15,7 +15,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.run.schedules import Explicit, Schedule, as_schedule, parse_schedule
+from lethe.run.schedules import Explicit, as_schedule, parse_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +59,7 @@ def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
     def policy(observed: Observed) -> float:
         place = (observed.step - 1) // (observed.steps_per_pass if every == "pass" else 1)
         if place >= len(seen):
-            seen[:] = _values(noise, 2 * place + 1)
+            seen[:] = noise.listed if isinstance(noise, Explicit) else noise.values(2 * place + 1).tolist()
         if place >= len(seen):
             raise InputError(
                 f"noise_policy: the list of {len(seen)} multipliers ends before {every} {place + 1}.",
@@ -70,32 +70,8 @@ def scheduled(schedule: Any, *, every: str = "step") -> NoisePolicy:
     return policy
 
 
-def _values(schedule: Schedule, count: int) -> list[float]:
-    return list(schedule.listed) if isinstance(schedule, Explicit) else schedule.values(count).tolist()
-
-
-# (step, parameters, planned noise) -> the noise of the step in parameter units, decided before anything of the step is computed;
-# None: the step is not taken.
-NoiseOfStep = Callable[[int, torch.Tensor, float], float | None]
-
-
-def as_planned(step: int, parameters: torch.Tensor, planned: float) -> float | None:
-    """The planned noise, whatever the iterate.
-
-    Args:
-        step: from 1.
-        parameters: the iterate before it, of any shape.
-        planned: its noise, in parameter units.
-    """
-    return planned
-
-
 def refuse_policy(run: Run, policy: object) -> None:
-    """Refuse what is no noise policy, and a policy where no filter pays for what it chooses.
-
-    Raises:
-        InputError: it is one of the two.
-    """
+    """Raise InputError for what is no noise policy, and for a policy where no filter pays for what it chooses."""
     if policy is not None and not callable(policy):
         raise InputError(f"noise_policy: got {type(policy).__name__}; it needs a function of Observed, or None.")
     if policy is not None and run.noise_budget is None:
@@ -124,27 +100,18 @@ class BudgetedNoise:
         policy: gives the noise multiplier of the next step; None: the run's own.
     """
 
-    __slots__ = ("_last", "_policy", "_run", "_sensitivities", "_slots", "_step_sizes", "filter")
-
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
         assert run.noise_budget is not None
-        self._run = run
-        self._policy = policy
+        self._run, self._policy = run, policy
         self._slots = run.batches.accounts(run.records)
         self.filter = BudgetFilter(run.noise_budget, slots=self._slots)
         self._sensitivities = run.sensitivities.tolist()
         self._step_sizes = run.step_sizes.tolist()
         self._last: float | None = None
 
-    def __call__(self, step: int, parameters: torch.Tensor, planned: float) -> float | None:
-        """The noise's standard deviation, paid for; None if the budget does not reach.
-
-        Raises:
-            BudgetExceededError: not even the first step can be paid.
-            InputError: the policy returned no finite number > 0.
-            LetheError: the iterate overflowed.
-        """
-        noise_std = planned if self._policy is None else self.chosen(step, parameters).noise_std
+    def __call__(self, step: int, parameters: torch.Tensor) -> float | None:
+        """The noise's standard deviation, paid for; None if the budget does not reach. Raises as `chosen` and `pays`."""
+        noise_std = float(self._run.noise_stds[step - 1]) if self._policy is None else self.chosen(step, parameters).noise_std
         return noise_std if self.pays(step, noise_std) else None
 
     def pays(self, step: int, noise_std: float) -> bool:
@@ -156,10 +123,9 @@ class BudgetedNoise:
         Raises:
             BudgetExceededError: not even the first step can be paid.
         """
-        slot = (step - 1) % self._slots
         cost = gaussian_cost(noise_std / self._sensitivities[step - 1])
-        if self.filter.allows(cost, slot):
-            self.filter.spend(cost, slot)
+        if self.reaches(step, noise_std):
+            self.filter.spend(cost, (step - 1) % self._slots)
             return True
         if step == 1:
             run = self._run
@@ -197,19 +163,17 @@ class BudgetedNoise:
             remaining=self.filter.remaining((step - 1) % self._slots),
             last_multiplier=self._last,
         )
+        answer: Any
         try:
             answer = self._policy(observed)
         except StopIteration as error:  # a generator around it would make another error of it
-            raise InputError(
-                f"noise_policy: raised StopIteration at step {step}; it needs to return a finite noise multiplier > 0.",
-                remedy="give one for every step of the run; to end training, ask for less noise than the budget pays for.",
-            ) from error
+            answer = error
         try:
             self._last = require_positive("noise multiplier", answer)
             noise_std = require_positive("noise", self._step_sizes[step - 1] * self._last * (self._run.clip_bound / self._run.batch_size))
         except InputError as error:
             raise InputError(
                 f"noise_policy: returned {answer!r} at step {step}; it needs a finite noise multiplier > 0.",
-                remedy="return a positive number; to stop, ask for less noise than the budget pays for.",
+                remedy="return one for every step of the run; to stop, ask for less noise than the budget pays for.",
             ) from error
         return Chosen(self._last, noise_std)

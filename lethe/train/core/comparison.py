@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 import torch
-
-T = TypeVar("T")
 
 # Differences allowed, relative to the size of what is compared: rounding of different summation orders stays far below,
 # records that are mixed lie far above.
@@ -26,7 +24,7 @@ chance = random.SystemRandom()
 """Of the operating system: neither the model's nor the caller's generators are touched."""
 
 
-def sample(usable: Sequence[T], count: int) -> list[T]:
+def sample(usable: Sequence[Any], count: int) -> list[Any]:
     """Up to `count` of the items, at random, in random order."""
     return chance.sample(list(usable), min(count, len(usable)))
 

@@ -10,24 +10,20 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError
-from lethe.run.run import Run
 
 # The state of PyTorch's Mersenne Twister: 624 words of 32 bits, each in 8 bytes, after the seed and two counters.
 _WORDS = 624
 _OFFSET = 24
 
-# The first word of the spawn keys of shards; those of `seeded_generators` begin with less.
-_SHARDS = 2**16
-# And of the steps of correlated noise.
-_STEPS = 2**17
+# The first words of the spawn keys of shards, and of the steps of correlated noise; those of `seeded_generators` begin with less.
+_SHARDS, _STEPS = 2**16, 2**17
 
 
 def fresh_generator(device: torch.device) -> torch.Generator:
     """A generator that nobody can repeat, from the operating system's entropy.
 
     On the CPU the whole state is drawn: `torch.Generator.manual_seed` keeps 32 bits of its seed only, few enough to try them all.
-    It is not a cryptographic generator: who sees enough of its raw output can predict the rest. A cryptographic one is left to a later
-    secure mode.
+    It is not a cryptographic generator: who sees enough of its raw output can predict the rest (`secure=True` is).
     """
     generator = torch.Generator(device=device)
     generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
@@ -37,6 +33,10 @@ def fresh_generator(device: torch.device) -> torch.Generator:
         words[:, :4] = torch.frombuffer(bytearray(os.urandom(4 * _WORDS)), dtype=torch.uint8).view(_WORDS, 4)
         generator.set_state(state)
     return generator
+
+
+def _repeatable(stream: np.random.SeedSequence, device: torch.device) -> torch.Generator:
+    return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
 
 
 def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: int = 0) -> tuple[torch.Generator, ...]:
@@ -52,22 +52,17 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed: got {seed!r}; it needs an integer >= 0, or None.", remedy="leave it out when privacy matters.")
     parent = np.random.SeedSequence(int(seed), spawn_key=(len(devices), start) if start else ())
-    children = parent.spawn(len(devices))
-    seeds = [int(child.generate_state(1, np.uint32)[0]) for child in children]
-    return tuple(torch.Generator(device=device).manual_seed(number) for device, number in zip(devices, seeds, strict=True))
+    return tuple(map(_repeatable, parent.spawn(len(devices)), devices))
 
 
 def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -> torch.Generator:
-    """The generator of the noise of one process's shards, under a seed: another one than `seeded_generators` gives, and than the others'.
+    """The generator of the noise of one process's shards, under a seed.
 
     Args:
-        seed: any integer >= 0.
-        device: of the shards.
+        seed, device, start: as for `seeded_generators`.
         rank: of the process.
-        start: how often training with this seed was started before.
     """
-    stream = np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank))
-    return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
+    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank)), device)
 
 
 def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> torch.Generator:
@@ -79,21 +74,7 @@ def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> 
         part: 0: of what all processes hold whole; rank + 1: of the shards of a process.
         step: from 0; a step is never taken twice, so no number is used for two things.
     """
-    stream = np.random.SeedSequence(int(seed), spawn_key=(_STEPS, part, step))
-    return torch.Generator(device=device).manual_seed(int(stream.generate_state(1, np.uint32)[0]))
-
-
-def is_seeded(run: Run, *, seed: object, batch_generator: object, noise_generator: object) -> bool:
-    """Whether noise or secret batches can be made again by somebody: under a seed, or from a generator that was given.
-
-    Nobody can tell how a given generator was seeded, or who has a copy of it. One for the batches alone tells nothing where the design
-    keeps nothing secret: all is as certified, whoever knows the batches.
-
-    Args:
-        run: whose design says whether its batches are secret.
-        seed, batch_generator, noise_generator: as training was given them; None where it was not.
-    """
-    return seed is not None or noise_generator is not None or (batch_generator is not None and bool(run.batches.secret))
+    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_STEPS, part, step)), device)
 
 
 def same_stream(first: object, second: object) -> bool:
@@ -104,13 +85,11 @@ def same_stream(first: object, second: object) -> bool:
 
 
 def refuse_predictable(seed: object, batch_generator: object, noise_generator: object, *, secure: bool = False) -> None:
-    """Refuse two sources of noise, and noise that could be told from batches.
+    """Raise InputError for two sources of noise, and for noise that could be told from batches.
 
     Args:
         seed, batch_generator, noise_generator: as training was given them; None where it was not.
         secure: whether noise comes from a cryptographic source of its own.
-    Raises:
-        InputError: there are such.
     """
     if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
         raise InputError(

@@ -11,8 +11,7 @@ from lethe.errors import LetheError
 from lethe.run.noise.growth import growths
 from lethe.run.run import Run
 
-# How many units of rounding noise must span to count as a Gaussian.
-_ROUNDINGS = 1024
+_ROUNDINGS = 1024  # units that noise must span to count as a Gaussian
 
 
 def least_noise_in(largest: float) -> float:
@@ -21,12 +20,7 @@ def least_noise_in(largest: float) -> float:
 
 
 def drowned(noise_std: float, least: float) -> LetheError:
-    """The error of noise that is lost to rounding.
-
-    Args:
-        noise_std: of the noise.
-        least: it would need.
-    """
+    """The error of noise that is lost to rounding, where it would need the standard deviation `least`."""
     return LetheError(
         f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
         source="noise_multiplier, and the records of a batch",
@@ -35,14 +29,12 @@ def drowned(noise_std: float, least: float) -> LetheError:
 
 
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
-    """Refuse a last iterate that is not finite.
+    """Raise LetheError for a last iterate that is not finite.
 
     Args:
         last: its tensors.
         run: that was carried out.
         remedy: what to do about it.
-    Raises:
-        LetheError: it is not.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
         raise LetheError(
@@ -61,14 +53,7 @@ def fresh_share(run: Run) -> float:
 
 
 def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
-    """Refuse correlated noise that grows so far above its fresh draws that rounding it hides them.
-
-    Args:
-        run: any; independent noise never does.
-        dtype: in which the noise of a step is added.
-    Raises:
-        LetheError: see above.
-    """
+    """Raise LetheError for correlated noise, added in `dtype`, that grows so far above its fresh draws that rounding it hides them."""
     if run.noise is None:
         return
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())

@@ -13,8 +13,6 @@ from lethe.errors import InputError
 
 Callback = Callable[[int, int], None]
 
-_UPDATES = 200
-
 
 @contextmanager
 def reporting(progress: bool | Callback, steps: int) -> Iterator[Callback]:
@@ -32,14 +30,8 @@ def reporting(progress: bool | Callback, steps: int) -> Iterator[Callback]:
     elif not isinstance(progress, bool):
         raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
     elif progress and sys.stderr.isatty():
-        every = max(1, steps // _UPDATES)
         with Progress(console=Console(stderr=True)) as bar:
             task = bar.add_task("training", total=steps)
-
-            def update(step: int, steps: int) -> None:
-                if step % every == 0 or step == steps:
-                    bar.update(task, completed=step)
-
-            yield update
+            yield lambda step, steps: bar.update(task, completed=step)
     else:
         yield lambda step, steps: None

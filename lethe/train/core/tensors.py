@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass  # torch has no public name for it
 
@@ -15,21 +14,13 @@ from lethe.errors import InputError
 
 
 def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = None) -> tuple[Tensor, ...]:
-    """The tensors, if each can be changed in place without harm.
+    """The tensors, if each can be changed in place without harm; None: on any device.
 
-    Args:
-        tensors: what to check.
-        device: the device they must be on; None: any.
     Raises:
-        InputError: a single tensor in place of many, or one that is given twice, is no float32 or float64, has entries that share
-            memory, or lies on another device.
+        InputError: one is no float32 or float64, has entries that share memory, or lies on another device.
     """
-    if isinstance(tensors, Tensor):
-        raise InputError("tensors: got one tensor; it needs a list of tensors.", remedy="put it into a list.")
     checked = tuple(tensors)
     for place, tensor in enumerate(checked):
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"tensors[{place}]: got {type(tensor).__name__}; it needs a tensor.", remedy="leave out what has no gradient.")
         if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"tensors[{place}]: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
@@ -39,13 +30,11 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
             raise InputError(f"tensors[{place}]: its entries share memory, or are not stored.", remedy="give tensor.contiguous().")
         if device is not None and tensor.device.type != device.type:
             raise InputError(f"tensors[{place}]: is on {tensor.device}; it needs to be on {device}.", source="the generator's device")
-    if len({id(tensor) for tensor in checked}) < len(checked):
-        raise InputError("tensors: the same tensor is given twice.", remedy="give shared parameters once.")
     return checked
 
 
 def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The names of two strided tensors that lie on the same bytes of memory, or twice that of one that lies on itself; empty: none do.
+    """The names of two strided tensors whose stretches of memory overlap, or twice that of one that may lie on itself; empty: none do.
 
     Args:
         named: the tensors; each is counted once, whatever names it has.
@@ -53,34 +42,16 @@ def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
     spans: list[tuple[int, int, str]] = []
     for name, tensor in named.items():
         if tensor.numel() and not tensor.is_meta:
-            reach = 1 + sum((size - 1) * stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-            if reach < tensor.numel() or (reach > tensor.numel() and bool((np.bincount(_places(tensor)) > 1).any())):
-                return name, name
+            reach = 1
+            for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+                if size > 1 and stride < reach:
+                    return name, name
+                reach += (size - 1) * stride
             spans.append((tensor.data_ptr(), tensor.data_ptr() + reach * tensor.element_size(), name))
-    before: list[tuple[int, int, str]] = []
-    for first, last, name in sorted(spans):
-        before = [span for span in before if span[1] > first]
-        if met := next((other for _, _, other in before if _meet(named[other], named[name])), None):
-            return met, name
-        before.append((first, last, name))
+    for (_, end, before), (start, _, after) in pairwise(sorted(spans)):
+        if start < end:
+            return before, after
     return ()
-
-
-def _places(tensor: Tensor) -> NDArray[np.int64]:
-    """Where its numbers lie in memory, in bytes over their size, from its first one on."""
-    places = np.zeros(tuple(tensor.shape), dtype=np.int64)
-    for dimension, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
-        places += (stride * np.arange(size)).reshape(-1, *[1] * (tensor.dim() - 1 - dimension))
-    return places.ravel()
-
-
-def _meet(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors have a byte of memory in common, such as two columns of one table have not."""
-    between = second.data_ptr() - first.data_ptr()
-    sizes = first.element_size(), second.element_size()
-    if sizes[0] != sizes[1] or between % sizes[0]:
-        return True
-    return bool(np.isin(_places(first), _places(second) + between // sizes[0]).any())
 
 
 def is_shard(tensor: Tensor) -> bool:
@@ -131,13 +102,9 @@ def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
     return DTensor.from_local(part, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def pieces(tensor: Tensor, size: int) -> Iterator[Tensor]:
+def pieces(tensor: Tensor, size: int) -> Sequence[Tensor]:
     """Detached flat views of at most `size` entries that make up the tensor, or the tensor itself if it is not contiguous."""
-    tensor = tensor.detach()
-    if tensor.is_contiguous():
-        yield from tensor.view(-1).split(size)
-    else:
-        yield tensor
+    return tensor.detach().view(-1).split(size) if tensor.is_contiguous() else (tensor.detach(),)
 
 
 def contents(tensor: Tensor) -> bytes:
@@ -146,7 +113,9 @@ def contents(tensor: Tensor) -> bytes:
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales
-    flat = _row(tensor.detach().cpu())
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # a single number that was expanded
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy().tobytes()
 
 
@@ -157,18 +126,8 @@ _FAST_DOUBLES = frozenset(((6, 0), (7, 0), (8, 0), (9, 0), (10, 0)))
 
 @functools.cache
 def has_fast_doubles(device: torch.device) -> bool:
-    """Whether products of float64 numbers take about as long as those of float32 numbers there, or up to twice as long.
-
-    Args:
-        device: a CPU, or a GPU.
-    """
+    """Whether products of float64 numbers take about as long as those of float32 numbers there, or up to twice as long."""
     return device.type != "cuda" or torch.version.hip is not None or torch.cuda.get_device_capability(device) in _FAST_DOUBLES
-
-
-def _row(tensor: Tensor) -> Tensor:
-    """Its numbers in one dimension, one beside the other."""
-    flat = tensor.contiguous().reshape(-1)
-    return flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number that was expanded
 
 
 def dimension(tensors: Iterable[Tensor]) -> int:

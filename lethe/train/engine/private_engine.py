@@ -22,8 +22,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.clip.ways.isolated import Losses
-from lethe.train.core.declared import claims, of_loss
-from lethe.train.core.vouching import network_record
+from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import OF_LOSSES, refuse_arguments, refuse_attribute
@@ -304,8 +303,8 @@ class PrivacyEngine(LoopState):
         return tuple(claim.detail for claim in self._claims())
 
     def _claims(self) -> tuple[HypothesisClaim, ...]:
-        said = of_loss(optimiser=True, loop=True, users=self.run.unit == "user")
-        return claims(data=self._source, isolation=self._clipper.isolation, loss=said)
+        users = self.run.unit == "user"
+        return claims(data=self._source, isolation=self._clipper.isolation, optimiser=True, loop=True, users=users)
 
     def __getattr__(self, name: str) -> Any:
         """What `make_private` makes, before it did, or what Opacus' engine has besides: an error with the line that does it here."""

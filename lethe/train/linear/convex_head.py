@@ -5,39 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
-from lethe.train.core.iterates.projection import onto_ball
-from lethe.train.core.samplers import refuse_other_records
-from lethe.train.core.vouching import released_states
-from lethe.train.data import as_source
+from lethe.train.core.iterates import onto_ball
+from lethe.train.core.training_records import released_states
 from lethe.train.data.sources.base import require_whole
-from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, ModelDescription
-from lethe.train.linear.blocks import BlockBackbone, given_in_blocks
-from lethe.train.linear.description import Linear
-from lethe.train.linear.frozen_features import checked_features, copied, refuse_trained
-from lethe.train.linear.links import linear_loss
+from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.loop import train_linear
+from lethe.train.linear.models import Linear
 from lethe.train.options import TrainOptions
 
-PUBLIC_BACKBONE = "the backbone is public: none of these records, nor anything computed from them, went into its weights"
-APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
-NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
 _AT_ONCE = 256
-START = (
-    "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
-    "the two certificates then add up"
+_DECLARED = (
+    HypothesisClaim(
+        "public backbone", "the backbone is public: none of these records, nor anything computed from them, went into its weights"
+    ),
+    HypothesisClaim(
+        "start",
+        "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
+        "the two certificates then add up",
+    ),
 )
 
 
@@ -58,10 +53,6 @@ class FeatureProjection(nn.Module):
         rows, _ = onto_ball(features.to(torch.float64), self.feature_norm, dtype=self.dtype)
         return rows.to(self.dtype)
 
-    def extra_repr(self) -> str:
-        """The radius, and the type."""
-        return f"feature_norm={self.feature_norm:g}, dtype={self.dtype}"
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head(ModelDescription[nn.Sequential]):
@@ -80,7 +71,7 @@ class Head(ModelDescription[nn.Sequential]):
     Args:
         backbone: any module with all parameters frozen, from a record's inputs to one vector of head.in_features numbers. It is put in eval
             mode, and left there. That it keeps records apart is checked on the first batch, and on a shorter last one, of tables in blocks
-            on those of every block (`checked_features`); with physical_size 1 each goes through it alone.
+            on those of every block (`Backbone.checked`); with physical_size 1 each goes through it alone.
         head: float32 or float64. Training begins at its present weights and ends in place: if an error is raised they are as they were. It
             needs one output for each class for losses of many classes, such as softmax regression, and one for the others; and a bias if
             run.loss.intercept is set, none if not.
@@ -96,65 +87,25 @@ def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> F
     Args:
         described, data, run: as given to `fit`.
         options: the rest.
-    Raises:
-        InputError: anything about the modules, the data or the run that cannot be used; nothing is trained then.
-        HypothesisError: the backbone lets one record change the features of another, draws random numbers, or keeps what it saw, in its
-            buffers or elsewhere.
-        BudgetExceededError, LetheError: as `fit`.
     """
     backbone, head = described.backbone, described.head
-    refuse_users(require_run(run, correlated=True), "the trainer of a Head")
-    loss = linear_loss(run.loss)
+    loss = require_linear_loss(require_run(run, correlated=True).loss)
     _refuse_head(head, loss)
-    _refuse_shared(backbone, head)
+    _refuse_backbone(backbone, head)
     size = _AT_ONCE if options.physical_size is None else require_whole("physical_size", options.physical_size, 1)
+    rows = [head.weight.detach().T] if head.bias is None else [head.weight.detach().T, head.bias.detach()[None]]  # pyright: ignore[reportUnnecessaryComparison]
+    start = torch.cat(rows)  # features by outputs, the bias as the last row, that of the constant feature 1
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
-    linear = Linear(classes=classes, initial=_stacked(head), dtype=head.weight.dtype, device=head.weight.device)
-    source, device = None, head.weight.device
-    refuse_trained(backbone, device)
-    if (table := given_in_blocks(data)) is None:
-        source = refuse_fields(as_source(data), "a Head")
-        refuse_other_records(run.records, len(source))
-        twin = copied(backbone.eval())
-        parts = checked_features(backbone, twin, source, columns=head.in_features, size=size, device=device)
-        features, targets = map(torch.cat, zip(*parts, strict=True))
-        trained = train_linear(linear, (features, targets), run, options)
-    elif (twin := copied(backbone.eval())) is not None:
-        trained = train_linear(linear, table, run, options, backbone=BlockBackbone(backbone, columns=head.in_features, size=size))
-    else:
-        raise InputError(
-            "backbone: cannot be copied; of a table in blocks each block needs one of its own, so that no records of two blocks meet.",
-            source="copy.deepcopy(backbone)",
-            remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
-        )
+    linear = Linear(classes=classes, initial=start, dtype=start.dtype, device=start.device)
+    trained = train_linear(linear, data, run, options, backbone=Backbone(backbone.eval(), head.in_features, size))
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             head.bias.copy_(torch.from_numpy(trained.model.intercept))
-    besides = (
-        HypothesisClaim("public backbone", PUBLIC_BACKBONE),
-        HypothesisClaim("records apart", APART if twin is not None else f"{APART} {NOT_COPIED}"),
-        HypothesisClaim("start", START),
-        *(HypothesisClaim("data", said) for said in getattr(source, "declared", ())),
-        *trained.record.declared,
-    )
-    model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, head.weight.dtype), head).eval()
+    model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, start.dtype), head).eval()
     released = (*released_states({"model": model, "head": head}), *trained.record.released)
-    return replace(
-        cast("Fitted[Any]", trained),
-        model=model,
-        record=replace(trained.record, declared=besides, released=released),
-        checked="checked" if twin is not None else f"checked {NOT_COPIED}",
-        declared=tuple(claim.detail for claim in besides),
-    )
-
-
-def _stacked(head: nn.Linear) -> npt.NDArray[np.float64]:
-    """The head as `Linear` has it: features by outputs, the bias as the last row, that of the constant feature 1."""
-    rows = [head.weight.detach().T]
-    if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        rows.append(head.bias.detach()[None])
-    return torch.cat(rows).to(device="cpu", dtype=torch.float64).numpy()
+    record = replace(trained.record, declared=(*_DECLARED, *trained.record.declared), released=released)
+    return replace(cast("Fitted[Any]", trained), model=model, record=record)
 
 
 def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
@@ -164,14 +115,6 @@ def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
             f"head: got {type(head).__name__}; it needs a plain torch.nn.Linear, without hooks or parametrisations, and with storage.",
             remedy="put what comes before it into the backbone.",
         )
-    if any(tensor.is_inference() for tensor in head.parameters()):
-        raise InputError(
-            "head: was made in inference mode; its weights cannot be set in place.",
-            source="torch.inference_mode() around nn.Linear(...)",
-            remedy="make it outside, or give copy.deepcopy(head).",
-        )
-    if head.weight.dtype not in (torch.float32, torch.float64):
-        raise InputError(f"head: got {head.weight.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.")
     several = isinstance(loss, ManyClassLoss)
     if (head.out_features < 2) if several else (head.out_features != 1):
         raise InputError(
@@ -188,11 +131,23 @@ def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:
         )
 
 
-def _refuse_shared(backbone: nn.Module, head: nn.Linear) -> None:
+def _refuse_backbone(backbone: nn.Module, head: nn.Linear) -> None:
     if not isinstance(backbone, nn.Module):
         raise InputError(f"backbone: got {type(backbone).__name__}; it needs a torch.nn.Module.")
-    held = {tensor.untyped_storage().data_ptr() for tensor in (*backbone.parameters(), *backbone.buffers())}
+    if trained := [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]:
+        raise InputError(
+            f"backbone: {trained[0]} ({len(trained)} of its parameters) requires grad; a backbone is not trained.",
+            source="backbone",
+            remedy="call backbone.requires_grad_(False), or train all of it with lethe.train.fit.",
+        )
+    tensors, device = (*backbone.parameters(), *backbone.buffers()), head.weight.device
+    held = {tensor.untyped_storage().data_ptr() for tensor in tensors}
     if any(tensor.untyped_storage().data_ptr() in held for tensor in head.parameters()):
         raise InputError(
             "head: shares memory with the backbone, which would be trained with it.", remedy="give the head weights of its own."
+        )
+    if elsewhere := {str(tensor.device) for tensor in tensors} - {str(device)}:
+        raise InputError(
+            f"backbone: it is on {', '.join(sorted(elsewhere))}, and the head on {device}; the model that comes back needs one device.",
+            remedy=f'call backbone.to("{device}"), or move the head.',
         )

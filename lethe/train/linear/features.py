@@ -1,4 +1,4 @@
-"""Features and targets as the trainer needs them.
+"""Features and targets as the trainer of linear models needs them.
 
 Features are finite, projected to the public norm bound, with a constant feature for the intercept; targets are class numbers from a public
 range, or finite real numbers.
@@ -6,8 +6,7 @@ range, or finite real numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,19 +14,14 @@ import torch
 from lethe.errors import InputError
 from lethe.partitions.on_dask.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
-from lethe.train.core.iterates.projection import onto_ball
+from lethe.run.losses.targets import class_targets, real_targets
+from lethe.train.core.iterates import onto_ball
 
 _CHUNK = 2**18  # entries that are held at 8 bytes at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Features:
-    """The design matrix.
-
-    Args:
-        rows: shape (n, d), or (n, d + 1) with the constant feature 1 last.
-        projected: how many rows were longer than the bound.
-    """
+class Features(NamedTuple):
+    """The design matrix, shape (n, d), or (n, d + 1) with the constant feature 1 last; and how many rows were longer than the bound."""
 
     rows: torch.Tensor
     projected: int
@@ -42,8 +36,7 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
         values: shape (n, d), numbers; anything NumPy or PyTorch can read.
         feature_norm: R > 0.
         intercept: whether to append the constant 1, after the projection: $\|(u, 1)\|^2 \le R^2 + 1$.
-        dtype: of the result.
-        device: of the result.
+        dtype, device: of the result.
     Raises:
         InputError: not a table of numbers, no rows or no columns, or an entry that is NaN or infinite (named).
     """
@@ -54,45 +47,33 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
             remedy="give shape (records, features).",
         )
     count, columns = table.shape
-    held = torch.empty(count, columns + (1 if intercept else 0), dtype=dtype)
+    held = torch.ones(count, columns + (1 if intercept else 0), dtype=dtype)
     projected, size = 0, max(1, _CHUNK // columns)
     for first in range(0, count, size):
-        part = _in_double(table[first : first + size])
+        part = table[first : first + size]
+        part = part.double() if isinstance(part, torch.Tensor) else torch.from_numpy(part.astype(np.float64))
         refuse_not_finite("features", part.numpy(), first=first)
         rows, outside = onto_ball(part, feature_norm, dtype=dtype)
         held[first : first + len(rows), :columns] = rows
         projected += int(outside.sum())
-    if intercept:
-        held[:, columns] = 1.0
-    return Features(rows=held.to(device=device), projected=projected)
+    return Features(held.to(device=device), projected)
 
 
 def prepare_targets(values: Any, *, classes: int | None, records: int, device: torch.device) -> torch.Tensor:
     """The targets as a column of shape (n, 1): class numbers as int64, or real numbers as float64.
 
     Args:
-        values: shape (n,).
+        values: shape (n,), or (n, 1).
         classes: how many classes, numbered 0..classes-1; None: real numbers.
         records: n, the rows of the features.
         device: of the result.
     Raises:
         InputError: another shape, NaN or infinity, or a class number outside the public range (named).
     """
-    array = numbers("targets", values)
-    if array.shape not in ((records,), (records, 1)):
-        raise InputError(f"targets: got shape {array.shape}; it needs ({records},), one for each row of features.")
-    column = array.reshape(-1, 1)
-    refuse_not_finite("targets", column)
-    if classes is None:
-        return torch.tensor(column, dtype=torch.float64, device=device)
-    wrong = (column != np.floor(column)) | (column < 0) | (column >= classes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InputError(
-            f"targets[{row}]: got {column[row, 0]:g}; it needs a class number 0..{classes - 1}.",
-            remedy="number the classes 0, 1, 2, ... by a public list.",
-        )
-    return torch.tensor(column, dtype=torch.int64, device=device)
+    given = numbers("targets", values)
+    row = given[:, 0] if given.shape == (records, 1) else given
+    found = real_targets(row, count=records) if classes is None else class_targets(row, count=records, classes=classes).astype(np.int64)
+    return torch.from_numpy(found).unsqueeze(1).to(device)
 
 
 def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -102,20 +83,11 @@ def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
         InputError: text, objects, complex numbers, or rows of unequal length.
     """
     table = _as_stored(name, values)
-    return table.to(torch.float64).numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
-
-
-def _in_double(part: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
-    """A copy in float64, or the part itself."""
-    return part.to(torch.float64) if isinstance(part, torch.Tensor) else torch.from_numpy(part.astype(np.float64))
+    return table.double().numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
 
 
 def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
-    """Real numbers of any shape in the type they came in, not copied where they are an array or a tensor.
-
-    Raises:
-        InputError: as `numbers`; and a table in blocks, which would have to be read whole.
-    """
+    """Real numbers of any shape in the type they came in, not copied where they are an array or a tensor; InputError as `numbers`."""
     if is_dask(values) or isinstance(values, PartitionedTable):
         raise InputError(
             f"{name}: got {type(values).__name__}, a table in blocks; this needs one in memory.",

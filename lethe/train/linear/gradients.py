@@ -1,30 +1,66 @@
-"""The sum of per-record clipped gradients of a linear model, in closed form: two matrix products and no autograd.
+r"""Losses of linear models on tensors, and the sum of their clipped gradients in closed form: two matrix products and no autograd.
 
-All arithmetic is in float64, whatever the rows are stored in: what rounding adds to a gradient is then known (`gradient_rounding`).
+A record's gradient is the outer product of its features $u$ with its residual $r = l'$, of norm $\|u\|\,\|r\|$. All arithmetic is in
+float64, whatever the rows are stored in: what rounding adds to a gradient is then known (`gradient_rounding`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
-from lethe.run.losses import LinearLoss
+from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
 from lethe.run.run import Run
-from lethe.train.core.iterates.bounded_iterates import most_records
-from lethe.train.core.iterates.projection import inward
+from lethe.train.core.iterates import inward, most_records
 from lethe.train.core.samplers import Batch
-from lethe.train.linear.links import Link
 
 _MOST_ROWS = 2.0**24
 _BLOCK = 256  # products of a score that are added at once
 _AT_ONCE = 2**20  # numbers that are held as float64 at once beside rows of another type: 8 MiB
+
+
+def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tensor | None = None) -> Tensor:
+    """The derivative of each record's loss in its scores, shape (n, k): the loss's own NumPy code, or tensor operations on the device.
+
+    Args:
+        loss: with the number of its classes.
+        scores: shape (n, k), float64.
+        targets: shape (n, 1).
+        bounds: c > 0 of each record, shape (n, 1): the derivative is that of the loss's Lipschitz envelope; None: of the loss.
+    """
+    if bounds is not None:
+        reach = bounds.detach().cpu().squeeze(1).numpy()
+        return torch.from_numpy(loss.envelope_slopes(*_arrays(scores, targets), reach)).to(scores.device)
+    match loss:
+        case LeastSquares():
+            return (scores - targets).clamp_(-loss.residual_bound, loss.residual_bound)
+        case Logistic():
+            return torch.sigmoid(scores) - targets
+        case Softmax():
+            return torch.softmax(scores, dim=1).scatter_add_(1, targets, scores.new_full(targets.shape, -1.0))
+        case _:
+            return torch.from_numpy(loss.slopes(*_arrays(scores, targets))).to(scores.device)
+
+
+def losses_of(loss: LinearLoss, scores: Tensor, targets: Tensor) -> Tensor:
+    """Each record's loss, shape (n,).
+
+    Args: as `residuals_of`.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # of a training that overflowed, which is refused by its own words
+        return torch.from_numpy(loss.values(*_arrays(scores, targets))).to(scores.device)
+
+
+def _arrays(scores: Tensor, targets: Tensor) -> tuple[FloatArray, FloatArray]:
+    """As the losses take them: targets of shape (n,)."""
+    return scores.detach().cpu().numpy(), targets.detach().to(device="cpu", dtype=torch.float64).squeeze(1).numpy()
 
 
 def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: float, *, in_blocks: bool) -> float:
@@ -53,11 +89,7 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
 
 
 def refuse_other_clipping(run: Run) -> None:
-    """Refuse a run that says other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope.
-
-    Raises:
-        InputError: see above.
-    """
+    """Raise InputError for other clipping than `LinearModel` does: all parameters together, by projection or of the loss's envelope."""
     if run.clip_method not in SHORTENING or run.clip_groups is not None:
         name, got = ("clip_method", run.clip_method) if run.clip_method not in SHORTENING else ("clip_groups", run.clip_groups)
         raise InputError(
@@ -65,16 +97,6 @@ def refuse_other_clipping(run: Run) -> None:
             source=f"run.{name}",
             remedy=f"drop {name}, or train the model by lethe.train.fit.",
         )
-
-
-class GradientSums(Protocol):
-    """A linear model on its training data, wherever these are: `LinearModel` says what is meant."""
-
-    clip_norm: float | None
-
-    def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
-        """Over a batch, shape (d, k)."""
-        ...
 
 
 class LinearModel:
@@ -88,65 +110,44 @@ class LinearModel:
     Edge cases: a record without gradient ($u_i = 0$ or $r_i = 0$) adds nothing; an empty batch gives zeros; clip_norm None does not clip.
 
     Args:
-        link: gives the residuals $r_i$, shape (k,), from the scores.
+        loss: gives the residuals $r_i$, shape (k,), from the scores.
         features: $u_i$ as rows, shape (n, d), of any floating-point type.
         targets: shape (n, 1).
         clip_norm: C > 0 on one record's gradient, all parameters together; None: no clipping.
-        outputs: k, the columns of the parameters.
         method: "clip" or "envelope".
     """
 
-    __slots__ = ("_features", "_limit", "_link", "_method", "_norms", "_targets", "clip_norm")
-
     def __init__(
-        self,
-        link: Link,
-        features: Tensor,
-        targets: Tensor,
-        *,
-        clip_norm: float | None,
-        outputs: int,
-        method: ClipMethod = "clip",
+        self, loss: LinearLoss, features: Tensor, targets: Tensor, *, clip_norm: float | None, method: ClipMethod = "clip"
     ) -> None:
         assert method in SHORTENING  # `refuse_other_clipping` has refused the rest
-        self._method = method
-        self._link = link
-        self._features = features
-        self._targets = targets
+        self._loss, self._features, self._targets = loss, features, targets
         self._norms = torch.linalg.vector_norm(features, dim=1, keepdim=True, dtype=torch.float64)
-        self.clip_norm = clip_norm
-        self._limit = None if clip_norm is None else inward(clip_norm, features.shape[1] + outputs, torch.float64)
+        self._limit = None if clip_norm is None else inward(clip_norm, features.shape[1] + loss.outputs, torch.float64)
+        self._envelope = method == "envelope"
 
     def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
         """The sum over the batch, shape (d, k), in loss per parameter unit; every record's share has norm at most clip_norm."""
         total = parameters.new_zeros(parameters.shape[::-1])  # by outputs: BLAS reads a tall table along its rows several times as fast
-        for features, targets, norms in self._parts(batch):
-            scores = _product(features, parameters)
-            if self._method == "envelope" and self._limit is not None:
-                residuals = self._link.envelope_residuals(scores, targets, self._limit / norms)
-            else:
-                residuals = self._link.residuals(scores, targets)
+        rows, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
+        size = len(rows) if rows.dtype == torch.float64 else max(1, _AT_ONCE // rows.shape[1])
+        for first in range(0, len(rows), max(1, size)):
+            part = slice(first, first + size)
+            features = rows[part].double()
+            bounds = self._limit / norms[part] if self._envelope and self._limit is not None else None
+            residuals = residuals_of(self._loss, _product(features, parameters), targets[part], bounds)
             if self._limit is not None:
-                lengths = norms * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
+                lengths = norms[part] * torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
                 residuals *= (self._limit / lengths).clamp_(max=1.0)  # length 0: limit / 0 is inf, and the factor 1
             total += residuals.T @ features
         return total.T
-
-    def _parts(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Features in float64, targets and the features' norms of a batch: at once where they are stored so, else some at a time."""
-        features, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
-        size = len(features) if features.dtype == torch.float64 else max(1, _AT_ONCE // features.shape[1])
-        for first in range(0, len(features), max(1, size)):
-            part = slice(first, first + size)
-            yield features[part].double(), targets[part], norms[part]
 
 
 def _product(features: Tensor, parameters: Tensor) -> Tensor:
     """Scores, added up block by block, so that rounding is that of a few hundred products, however many features there are."""
     if features.shape[1] <= _BLOCK:
         return features @ parameters
-    blocks = zip(features.split(_BLOCK, dim=1), parameters.split(_BLOCK), strict=True)
     scores = features.new_zeros(len(features), parameters.shape[1])
-    for some, weights in blocks:
+    for some, weights in zip(features.split(_BLOCK, dim=1), parameters.split(_BLOCK), strict=True):
         scores.addmm_(some, weights)
     return scores

@@ -1,188 +1,310 @@
-"""Training of a linear model. The loop, `descend`, is the whole algorithm on one screen."""
+"""Training of a linear model: what is prepared of it and its data, its noise, and the loop.
+
+`descend` is the whole algorithm on one screen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from lethe.run.losses import LinearLoss
+from lethe.certificates.training_record import HypothesisClaim
+from lethe.errors import InputError
+from lethe.run.descended import gradients_by
+from lethe.run.known_fields import require_run
+from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.noise.draws import Draws
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.budgeted_noise import BudgetedNoise, NoiseOfStep, as_planned, refuse_policy
-from lethe.train.core.iterates.bounded_iterates import keep_within, precision_of, radius_of
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.proximal import Proximal, proximal_step
+from lethe.run.users import refuse_users
+from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
+from lethe.train.core.iterates import PassAverage, Proximal, keep_within, precision_of, proximal_step, radius_of
 from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.core.vouching import linear_record
+from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
+from lethe.train.core.training_records import WORKERS, linear_record
+from lethe.train.data import as_source
+from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.blocks import BlockBackbone
-from lethe.train.linear.description import CLOSED_FORM, Linear, generators_of, prepared
-from lethe.train.linear.gradients import GradientSums, gradient_rounding
-from lethe.train.linear.noise import GaussianNoise, step_noise
-from lethe.train.linear.predictor import LinearPredictor
+from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
+from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
+from lethe.train.linear.frozen_features import Backbone
+from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
+from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.options import TrainOptions
+
+_CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
+_NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
+_APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+_CPU = torch.device("cpu")
+
+
+class Prepared(NamedTuple):
+    """The checked inputs of a loop that trains a linear model; `start` is float64, `dtype` that of the released model."""
+
+    loss: LinearLoss
+    model: LinearModel | BlockLinearModel
+    start: Tensor
+    projected: int
+    dtype: torch.dtype
+    checked: str
+    declared: tuple[HypothesisClaim, ...]
+
+
+@torch.no_grad()
+def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | None = None) -> Prepared:
+    """The loss, the data and the start, checked.
+
+    Args:
+        described: the model.
+        data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
+        run: what to do.
+        backbone: makes the features; None: they are given.
+    Raises:
+        InputError: anything about these that cannot be used.
+        HypothesisError: the backbone does not keep records apart.
+    """
+    refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
+    refuse_other_clipping(run)
+    loss = require_linear_loss(run.loss).for_classes(described.classes)
+    dtype, device = described.arithmetic()
+    said: list[HypothesisClaim] = []
+    checked = _CLOSED_FORM
+    if (blocks := given_in_blocks(data)) is not None:
+        if device.type != "cpu":
+            raise InputError(
+                f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
+                source="device of Linear, or of the head",
+                remedy="leave it out, or give tables in memory.",
+            )
+        if backbone is not None:
+            if backbone.copied() is None:
+                raise InputError(
+                    "backbone: cannot be copied; of a table in blocks each block needs its own, so that no records of two meet.",
+                    source="copy.deepcopy(backbone)",
+                    remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+                )
+            checked = "checked"
+            said.append(HypothesisClaim("records apart", _APART))
+        rows = Rows(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
+        model = BlockLinearModel(blocks, rows, run)
+        projected, columns = model.projected, model.width
+        said.extend([WORKERS] if run.batches.secret else [])
+    else:
+        if backbone is not None:
+            source = refuse_fields(as_source(data), "a Head")
+            refuse_other_records(run.records, len(source))
+            twin = backbone.copied()
+            data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
+            seen = "" if twin is not None else f" {_NOT_COPIED}"
+            checked = f"checked{seen}"
+            said.append(HypothesisClaim("records apart", f"{_APART}{seen}"))
+            said.extend(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise InputError(
+                f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
+                remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
+            )
+        table = prepare_features(data[0], feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=dtype, device=device)
+        refuse_other_records(run.records, len(table.rows), "the features have {} rows")
+        column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
+        model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
+        projected, columns = table.projected, table.rows.shape[1]
+    start = starting_point(described.initial, (columns, loss.outputs), device)
+    return Prepared(loss, model, start, projected, dtype, checked, tuple(said))
+
+
+def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, and one of noise.
+
+    Args:
+        options: a seed, generators, or none of these: fresh entropy.
+        device: of the noise.
+    Raises:
+        InputError: a seed together with generators, one generator for both, or one on another device.
+    """
+    given = {"batch_generator": (options.batch_generator, _CPU), "noise_generator": (options.noise_generator, device)}
+    refuse_predictable(options.seed, options.batch_generator, options.noise_generator)
+    for name, (generator, place) in given.items():
+        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
+            raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
+    if options.seed is not None:
+        return seeded_generators(options.seed, (_CPU, device))
+    return tuple(one if isinstance(one, torch.Generator) else fresh_generator(place) for one, place in given.values())
+
+
+def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+    """$x_0$ in float64: zeros, or what is given.
+
+    Args:
+        initial: as of `Linear`.
+        shape, device: of the result.
+    Raises:
+        InputError: another shape, or an entry that is not finite.
+    """
+    if initial is None:
+        return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
+    start = numbers("initial", initial)
+    if start.shape != shape:
+        raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
+    refuse_not_finite("initial", start)
+    return torch.tensor(start, dtype=torch.float64, device=device)
+
+
+class GaussianNoise:
+    r"""Draws $N(0, \tau^2 I)$ in parameter units; of correlated noise $\tau_t u_t$ with $u = C^{-1}z$, $z_t \sim N(0, I)$.
+
+    $\tau_t = \lambda_t z C_\mathrm{clip}/b$ changes with the step size alone, so that the noise on the sums of gradients is $C^{-1}z$
+    whatever the step sizes are. What is kept between steps is what the strategy's stream keeps.
+
+    Drawn in float64: PyTorch's float32 normals never exceed 5.77 standard deviations, so that a large enough output would have one
+    possible cause. The generator decides how secret the noise is: PyTorch's are statistical generators, not cryptographic ones, and their
+    samples are floating-point numbers, not exact Gaussians. Both are outside of what a certificate says.
+
+    Args:
+        shape: of the parameters.
+        generator: used for noise only, never for batches.
+        run: whose noise may be correlated; None: it is independent.
+    Raises:
+        LetheError: correlated noise would outgrow its draws.
+    """
+
+    def __init__(self, shape: torch.Size, generator: torch.Generator, run: Run | None = None) -> None:
+        self._shape, self._generator = shape, generator
+        self._draws = None if run is None or run.noise is None else Draws(run.noise)
+        if run is not None:
+            refuse_unstable(run, torch.float64)
+
+    def draw(self, noise_std: float) -> Tensor | float:
+        """The noise of the next step, of standard deviation `noise_std` >= 0; 0.0, and nothing drawn, when it is 0."""
+        if noise_std == 0.0:
+            if self._draws is not None:
+                self._draws.none()
+            return 0.0
+        drawn = torch.randn(self._shape, generator=self._generator, dtype=torch.float64, device=self._generator.device)
+        return noise_std * (drawn if self._draws is None else self._draws.next(drawn))
+
+    def executed(self, recorded: Run) -> Run:
+        """What was recorded of each step as a run with this noise; HypothesisError as `Draws.executed`."""
+        return recorded if self._draws is None else self._draws.executed(recorded)
 
 
 def descend(
-    parameters: torch.Tensor,
-    model: GradientSums,
+    run: Run,
+    parameters: Tensor,
+    gradient_sum: Callable[[Tensor, Batch], Tensor],
     batches: Iterable[Batch],
-    step_sizes: Sequence[float],
-    noise_stds: Sequence[float],
-    divisor: int,
     noise: GaussianNoise,
-    prox: Proximal,
-    recorder: Recorder,
-    finished: Callable[[int, torch.Tensor], None],
-    noise_of_step: NoiseOfStep,
-    average: PassAverage,
+    *,
+    noise_of_step: Callable[[int, Tensor], float | None] | None = None,
+    prox: Proximal | None = None,
+    recorder: Recorder | None = None,
+    finished: Callable[[int, Tensor], None] | None = None,
     precision: Precision | None = None,
-) -> torch.Tensor:
+) -> Tensor:
     r"""$x_t = \mathrm{prox}_{\lambda_t h}\big(x_{t-1} - \lambda_t g_t + \nu_t\big)$ with $\nu_t \sim N(0, \tau_t^2 I)$; returns the last.
 
-    `average` may put a weighted mean of the pass in the place of its last $x_{t-1} - \lambda_t g_t$; `noise_of_step` may choose another
-    noise than the planned, or refuse the step, which ends the run before it.
+    The average of a pass, where the run has one, stands in the place of its last $x_{t-1} - \lambda_t g_t$.
 
     Args:
+        run: gives $\lambda_t$, $\tau_t$, the divisor of the sums, the regularisers and the averages; of noise drawn anew at each step.
         parameters: $x_0$, shape (d, k).
-        model: gives the sums of clipped gradients, in loss per parameter unit.
+        gradient_sum: of clipped gradients over a batch, in loss per parameter unit: as `LinearModel.clipped_gradient_sum`.
         batches: of each step.
-        step_sizes: $\lambda_t$, T of them.
-        noise_stds: $\tau_t$, T of them, in parameter units.
-        divisor: what a sum is divided by for the mean gradient $g_t$.
         noise: draws $\nu_t$.
-        prox: of the regularisers.
+        noise_of_step: $\tau_t$ from t and $x_{t-1}$, or None, which ends the run before that step; None: the run's.
+        prox: None: of the run's regularisers.
         recorder: notes each step.
         finished: is told the number of each step, from 1, and $x_t$.
-        noise_of_step: decides the noise of a step.
-        average: of a pass.
         precision: of the recorded run: keeps the iterates within a ball; None: every iterate is released.
     """
-    for step, (batch, step_size, planned) in enumerate(zip(batches, step_sizes, noise_stds, strict=True), start=1):
-        noise_std = noise_of_step(step, parameters, planned)
+    noise_of_step = noise_of_step or (lambda step, _: float(run.noise_stds[step - 1]))
+    average = None if run.pass_averages is None else PassAverage(run.pass_averages)
+    prox = prox or proximal_step(run.regularisers)
+    for step, (batch, step_size) in enumerate(zip(batches, run.step_sizes.tolist(), strict=True), start=1):
+        noise_std = noise_of_step(step, parameters)
         if noise_std is None:
             break
-        move = model.clipped_gradient_sum(parameters, batch) * (-step_size / divisor)
+        move = gradient_sum(parameters, batch) * (-step_size / run.batch_size)
         drawn = noise.draw(noise_std)
         # The noise is added before anything is rounded at the size of the parameters: what a record changes is hidden by then.
-        moved = parameters + (move + drawn) if average.weights is None else average(parameters + move) + drawn
+        moved = parameters + (move + drawn) if average is None else average(parameters + move) + drawn
         if precision is not None:
             keep_within([moved], radius_of(precision))
         parameters = prox(moved, step_size)
-        recorder.note(
-            step_size=step_size,
-            noise_std=noise_std,
-            clip_norm=model.clip_norm,
-            divisor=divisor,
-            batch=batch,
-            pass_weights=average.weights,
-        )
-        finished(step, parameters)
+        if recorder is not None:
+            recorder.note(step_size=step_size, noise_std=noise_std, batch=batch)
+        if finished is not None:
+            finished(step, parameters)
     return parameters
 
 
-@torch.inference_mode()
 def train_linear(
-    described: Linear, data: Any, run: Run, options: TrainOptions, *, backbone: BlockBackbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
-    """Train a linear model, as `lethe.train.fit` says.
+    """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says.
 
-    Args:
-        described, data, run: as given to `fit`.
-        options: the rest.
-        backbone: of a table in blocks, makes the features; None: they are what is stored.
-    Raises:
-        BudgetExceededError, InputError, LetheError: as `fit`.
+    Args: as `prepared`.
     """
     ready = prepared(described, data, run, backbone=backbone)
-    model, start, declared = ready.model, ready.start, ready.declared
-    policy, prox = options.noise_policy, proximal_step(run.regularisers)
-    refuse_policy(run, policy)
-    budgeted = None if run.noise_budget is None else BudgetedNoise(run, policy)
+    refuse_policy(run, options.noise_policy)
+    prox = proximal_step(run.regularisers)
+    budgeted = None if run.noise_budget is None else BudgetedNoise(run, options.noise_policy)
+    batch_generator, noise_generator = generators_of(options, ready.start.device)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    noise_stds = drawn.noise_stds.tolist() if policy is None else [float("nan")] * run.total_steps  # a policy decides them all
-    refuse_unstable(run, start.dtype)
-    batch_generator, noise_generator = generators_of(options, start.device)
-    recorder = Recorder(drawn, seeded=options.seeded(run))
-    noise = step_noise(run, start.shape, noise_generator)
-    precision = linear_precision(drawn, ready.loss, start) if run.noise is None else None  # correlated noise releases all iterates
-    batches = (batch if isinstance(batch, slice) else batch.to(start.device) for batch in draw_batches(drawn, batch_generator))
-    told = options.callbacks
-    budget = None if budgeted is None else budgeted.filter
+    recorder, noise = Recorder(drawn, seeded=options.seeded(run)), GaussianNoise(ready.start.shape, noise_generator, run)
+    precision = linear_precision(run, ready.loss, ready.start)
+    told, budget = options.callbacks, None if budgeted is None else budgeted.filter
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
-    def taken(step: int, iterate: torch.Tensor) -> None:
+    def taken(step: int, iterate: Tensor) -> None:
         finished(step, run.total_steps)
         told.step(recorder)
 
-    with reporting(options.progress, run.total_steps) as finished:
+    with torch.inference_mode(), reporting(options.progress, run.total_steps) as finished:
         last = descend(
-            start,
-            model,
-            batches,
-            run.step_sizes.tolist(),
-            noise_stds,
-            run.batch_size,
+            drawn,
+            ready.start,
+            ready.model.clipped_gradient_sum,
+            draw_batches(drawn, batch_generator),
             noise,
-            prox,
-            recorder,
-            taken,
-            as_planned if budgeted is None else budgeted,
-            PassAverage(run.pass_averages),
-            precision,
+            noise_of_step=budgeted,
+            prox=prox,
+            recorder=recorder,
+            finished=taken,
+            precision=precision,
         )
     released = last.to(ready.dtype)
-    recorded = noise.executed(recorded_after(released, drawn, recorder, precision))
+    refuse_overflow([released], run)
+    recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
     predictor = LinearPredictor.of(released, ready.loss)
     return Fitted(
         model=predictor,
         run=recorded,
-        record=linear_record(recorded, predictor.weights, predictor.intercept, declared),
-        checked=CLOSED_FORM,
-        declared=tuple(claim.detail for claim in declared),
+        record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
+        checked=ready.checked,
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )
 
 
-def linear_precision(run: Run, loss: LinearLoss, start: torch.Tensor, *, in_blocks: bool = True) -> Precision | None:
-    """The precision of the recorded run; None: every iterate is released, and rounding them costs nothing.
+def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bool = True) -> Precision | None:
+    """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
-        run: to be carried out, of noise drawn anew at each step.
+        run: to be carried out.
         loss: of the run, with the number of its classes.
         start: shape (D, k), float64.
         in_blocks: as `gradient_rounding`.
     Raises:
         InputError: the run says less than this training needs.
     """
-    if run.release == "all":
+    if run.release == "all" or run.noise is not None:
         return None
-
-    def error(norm: float) -> float:
-        return gradient_rounding(run, loss, start.shape[0], norm, in_blocks=in_blocks)
-
-    return precision_of(run, float(start.norm()), start.numel(), error)
-
-
-def recorded_after(
-    last: torch.Tensor, run: Run, recorder: Recorder, precision: Precision | None, *, remedy: str = "take smaller steps or less noise."
-) -> Run:
-    """The recorded run of a loop that ended well.
-
-    Args:
-        last: the last iterate, of any shape.
-        run: that was to be carried out.
-        recorder: of the steps.
-        precision: in which it was carried out.
-        remedy: against overflow.
-    Raises:
-        LetheError: the iterate overflowed.
-    """
-    refuse_overflow([last], run, remedy=remedy)
-    return recorder.run(run, enforced=True).replace(precision=precision)
+    rows = start.shape[0]
+    return precision_of(run, float(start.norm()), start.numel(), lambda norm: gradient_rounding(run, loss, rows, norm, in_blocks=in_blocks))

@@ -21,9 +21,7 @@ from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.comparison import arithmetic, coarser
-from lethe.train.core.iterates.bounded_iterates import keep_within, most_records, precision_of, radius_of
-from lethe.train.core.iterates.pass_average import PassAverage
-from lethe.train.core.iterates.projection import joint_norm
+from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import drowned, least_noise_in
 from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.network.noise.budget import NetworkBudget, planned_noise
@@ -82,7 +80,7 @@ class NoisySums:
 class Descent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
-    Where only the last iterate is released, x is kept in float64 and within a ball (`bounded_iterates.py`), since the rounding of what
+    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what
     nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
     averages the noise is added to the average.
 
@@ -101,7 +99,6 @@ class Descent:
     Attributes:
         iterate: x, by the names of the parameters: their own memory, or float64 beside it.
         precision: of the recorded run; None: every iterate is released, and rounding them costs nothing.
-        pass_weights: of the average that each pass ends at; None: none.
     """
 
     def __init__(
@@ -116,8 +113,7 @@ class Descent:
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
         self._noisy = NoisySums(run, noise, budget)
-        self._averages = [PassAverage(run.pass_averages) for _ in named]
-        self.pass_weights = self._averages[0].weights
+        self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
         if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
@@ -136,7 +132,7 @@ class Descent:
         """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
         moves = [sums[parameter] for parameter in self._named.values()]
         tensors = [local(tensor.detach()) for tensor in self.iterate.values()]  # a shard's memory is another one once it was gathered
-        if self.pass_weights is not None:
+        if self._averages is not None:
             executed = self._noisy.planned(step)
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))

@@ -19,13 +19,12 @@ from lethe.train.checkpoints.moved_state import MovedState
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.core.budgeted_noise import refuse_policy
 from lethe.train.core.comparison import FAILURES
-from lethe.train.core.declared import claims, of_loss
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
-from lethe.train.core.vouching import network_record
+from lethe.train.core.training_records import claims, network_record
 from lethe.train.data import BatchStream, LoadedBatch, as_source
 from lethe.train.data.members import members_of
 from lethe.train.data.sources.fields import fields_of
@@ -127,7 +126,6 @@ class Trainer:
             How many steps are done.
         """
         self.held = HeldParameters(self.named, by, self.placement)
-        self._pass_weights = None if update is None else update.pass_weights
         done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
@@ -137,7 +135,6 @@ class Trainer:
                 recorder=self.recorder,
                 held=self.held,
                 untouched=MovedState(self.clipper.model),
-                pass_weights=self._pass_weights,
                 recursion=update,
                 **self.noise.kept(),
             )
@@ -154,8 +151,7 @@ class Trainer:
 
     def note(self, executed: Executed, batch: Batch) -> None:
         """Record a step that was taken."""
-        of_run: dict[str, Any] = {"clip_norm": self.run.clip_norm, "divisor": self.run.batch_size, "pass_weights": self._pass_weights}
-        self.recorder.note(**executed._asdict(), **of_run, batch=batch)
+        self.recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch)
 
     def warn_early(self, step: int) -> None:
         """After step number `step` of this start: say, while there is time, what rounding tells, and that nothing contributes."""
@@ -257,15 +253,13 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        loss_said = of_loss(optimiser=optimizer is not None and run.release == "all", users=run.unit == "user")
-        said = claims(data=trainer.source, isolation=options.isolation, loss=loss_said)
+        said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
         return Fitted(
             model=model,
             run=recorded,
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
             checked=said_of(trainer.clipper),
-            declared=tuple(claim.detail for claim in said),
             report=trainer.reported(recorded.total_steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
         )

@@ -24,8 +24,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates.projection import inward, joint_norm
-from lethe.train.core.iterates.proximal import proximal_step
+from lethe.train.core.iterates import inward, joint_norm, proximal_step
 from lethe.train.core.tensors import dimension
 
 _SMALLEST, _LARGEST = 1e-30, 1e140

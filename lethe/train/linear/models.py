@@ -1,4 +1,4 @@
-"""LinearPredictor: a trained linear model."""
+"""Linear and LinearPredictor: the description of a linear model that is to be trained, and the trained model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.losses import LinearLoss
+from lethe.train.fitted import ModelDescription
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.links import link_of
+from lethe.train.linear.gradients import losses_of
 
 _CPU = torch.device("cpu")
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,32 +47,20 @@ class LinearPredictor:
         return self.loss.target_classes
 
     def predict(self, features: Any) -> npt.NDArray[Any]:
-        """The class number, or the value, for each row of `features`, shape (n, d); rows are projected as in training.
-
-        Raises:
-            InputError: not a table of finite numbers with d columns.
-        """
+        """The class number, or the value, for each row of `features`, shape (n, d), projected as in training; InputError for others."""
         return self.loss.decide(self._scores(features).numpy())
 
     def accuracy(self, features: Any, targets: Any) -> float:
-        """The share of rows whose class is predicted, in [0, 1].
-
-        Raises:
-            InputError: as `predict`, targets that are no class numbers, or a model without classes.
-        """
+        """The share of rows whose class is predicted, in [0, 1]; InputError for a model without classes."""
         if self.classes is None:
             raise InputError("accuracy: least squares predicts numbers, not classes.", remedy="use mean_loss.")
         predicted = torch.from_numpy(self.predict(features))
         return float((predicted == self._targets(targets, len(predicted)).squeeze(1)).to(torch.float64).mean())
 
     def mean_loss(self, features: Any, targets: Any) -> float:
-        """The mean of the records' losses, without the regulariser.
-
-        Raises:
-            InputError: as `predict`, or targets of another kind than the model's.
-        """
+        """The mean of the records' losses, without the regulariser."""
         scores = self._scores(features)
-        return float(link_of(self.loss).losses(scores, self._targets(targets, len(scores))).mean())
+        return float(losses_of(self.loss, scores, self._targets(targets, len(scores))).mean())
 
     @property
     def score_name(self) -> str:
@@ -78,11 +68,7 @@ class LinearPredictor:
         return "mean truncated loss" if self.classes is None else "accuracy"
 
     def score(self, features: Any, targets: Any) -> float:
-        """`accuracy` for models with classes, `mean_loss` for least squares; `score_name` says which.
-
-        Raises:
-            InputError: as these.
-        """
+        """`accuracy` for models with classes, `mean_loss` for least squares; `score_name` says which."""
         return self.mean_loss(features, targets) if self.classes is None else self.accuracy(features, targets)
 
     def _scores(self, features: Any) -> torch.Tensor:
@@ -93,3 +79,34 @@ class LinearPredictor:
 
     def _targets(self, targets: Any, records: int) -> torch.Tensor:
         return prepare_targets(targets, classes=self.classes, records=records, device=_CPU)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linear(ModelDescription[LinearPredictor]):
+    """A linear model of features, whose loss is the run's: any `lethe.losses.LinearLoss`.
+
+    Args:
+        classes: the public number of classes, never read off the data; needed for softmax regression, cut or not, unless the loss says it.
+        initial: $x_0$, shape (d, k), or (d + 1, k) with the intercept's row last; must not depend on the data. None: zeros.
+        dtype: "float64" or "float32", of the stored features and of the released model; the arithmetic is in float64.
+        device: where the arithmetic is done, such as "cpu" or "cuda".
+    """
+
+    classes: int | None = None
+    initial: Any = None
+    dtype: str | torch.dtype = "float64"
+    device: str | torch.device = "cpu"
+
+    def arithmetic(self) -> tuple[torch.dtype, torch.device]:
+        """The dtype of what is stored, and the device; InputError for another type, or a device that cannot be used."""
+        chosen = _DTYPES.get(str(self.dtype).removeprefix("torch."))
+        if chosen is None:
+            raise InputError(f"dtype: got {self.dtype!r}; it needs float64 or float32: coarser noise is not Gaussian.")
+        try:
+            place = torch.device(self.device)
+            torch.zeros(1, device=place).item()  # a device that holds no numbers, such as meta, is refused here
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+            raise InputError(
+                f"device: got {self.device!r}; it cannot be used: {str(error).splitlines()[0]}", remedy='use "cpu".'
+            ) from error
+        return chosen, place

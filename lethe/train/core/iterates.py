@@ -1,0 +1,222 @@
+r"""What is done to an iterate besides the gradient: projections, proximal steps, averages of a pass, and the norm it is kept within.
+
+Where only the last iterate is released, what the rounding of the others costs must be known before training. Their norm has the bound
+
+$$\frac N2 \ge \|x_0\| + \sum_t \lambda_tC + (\sqrt d + 12)\sqrt{\textstyle\sum_t\tau_t^2},$$
+
+which is public; training exceeds it with a probability below $e^{-70}$. The projection on that ball, before the proximal step, brings no
+two iterates further apart, and cuts off of a long move what it rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lethe.calculus.rounding import pairwise_sum
+from lethe.errors import InputError
+from lethe.run.precision import Precision
+from lethe.run.regularisers import L1, Ball, ElasticNet, Regulariser, Ridge, Simplex
+from lethe.run.run import Run
+from lethe.run.schedules import Array
+
+# What a gradient alone moves to lies within two radii. A step rounds at most 34.5 times at the radius (docs/theory.md, section 14).
+_ABOVE_RADIUS, _ROUNDINGS = 2.0, 18.0
+_MOST_LOST = 0.5  # of a radius that is rounded inward
+
+Proximal = Callable[[Tensor, float], Tensor]
+
+
+def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
+    r"""A radius so far below `radius` that a vector scaled to it, in `dtype`, has true norm at most `radius`.
+
+    $$r\,\big(1 - (d + 16)\,\mathrm{eps}\big)$$
+
+    Computing the norm of $d$ numbers costs at most $(d+2)/2$ roundings, scaling a few more.
+
+    Args:
+        radius: r > 0.
+        dimension: d, the numbers in the vector.
+        dtype: the floating-point type the result is stored in.
+    Raises:
+        InputError: the type is too coarse for so many numbers.
+    """
+    if (dimension + 16) * torch.finfo(dtype).eps > _MOST_LOST:
+        raise InputError(f"a vector of {dimension} numbers: its norm in {dtype} is too uncertain to bound.", remedy="use float64.")
+    return radius * (1.0 - (dimension + 16) * torch.finfo(dtype).eps)
+
+
+@torch.no_grad()
+def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The norm of the concatenation in float64, on the first tensor's device, which is not waited for; one of many numbers at once.
+
+    It is added up pairwise, so that it is known to some thirty roundings, however many numbers it is of.
+
+    Args:
+        tensors: together at least one number.
+    """
+    devices = dict.fromkeys(tensor.device for tensor in tensors)
+    sums = [_sum_of_squares([tensor for tensor in tensors if tensor.device == device]).to(tensors[0].device) for device in devices]
+    return pairwise_sum(torch.stack(sums)).sqrt()
+
+
+def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors]).square_()
+    pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
+    return squares[0]
+
+
+def onto_ball(rows: Tensor, radius: float, *, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    r"""Each row $u$ scaled to $u\min(1, r/\|u\|)$, rounded inward, so that no row's true norm exceeds `radius`.
+
+    Args:
+        rows: shape (n, d), d >= 1, finite.
+        radius: r > 0.
+        dtype: the type the result will be stored in, if coarser than that of `rows`.
+    Returns:
+        The projected rows, and a mask of shape (n,): which rows lay outside the ball by more than rounding.
+    """
+    # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    unit = rows / torch.where(largest > 0, largest, 1.0)
+    length = pairwise_sum(unit.square()).sqrt().unsqueeze(1)
+    norm = largest * length
+    limit = inward(radius, rows.shape[1], dtype or rows.dtype)
+    outside = norm.squeeze(1) > radius * (2.0 - limit / radius)
+    return torch.where(norm <= limit, rows, unit * (limit / length)), outside
+
+
+@torch.no_grad()
+def keep_within(tensors: Sequence[Tensor], radius: float) -> None:
+    """Project the concatenation of float64 tensors of one device on a ball, in place; inside it every bit stays as it is."""
+    factor = (radius / joint_norm(tensors)).clamp(max=1.0)
+    torch._foreach_mul_(list(tensors), factor)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def radius_of(precision: Precision) -> float:
+    """The radius of the ball that iterates are projected on."""
+    return precision.parameter_norm / _ABOVE_RADIUS
+
+
+def most_records(run: Run) -> float:
+    r"""K, what no batch holds more of: of random size $b + 12\sqrt b + 100$, but for a probability below $e^{-70}$."""
+    size = float(run.batch_size)
+    return size if run.batches.exact_size else min(float(run.records), size + 12.0 * math.sqrt(size) + 100.0)
+
+
+def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Callable[[float], float]) -> Precision:
+    """The precision of float64 iterates that begin at a public start: what `run` says, else with the norm of this file's head.
+
+    Args:
+        run: planned.
+        start_norm: of all trained parameters together.
+        dimension: d, their number.
+        gradient_error: of Precision, from the norm that iterates are kept within.
+    Raises:
+        InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.
+    """
+    longest = float(run.step_sizes.max()) * run.clip_bound
+    least = max([start_norm, *(part.total for part in run.regularisers if isinstance(part, Simplex))])  # whatever else has 0 in its domain
+    path = float(run.step_sizes.sum()) * run.clip_bound + (math.sqrt(dimension) + 12.0) * float(np.linalg.norm(run.noise_stds))
+    needed = least + path
+    if not math.isfinite(needed):
+        raise InputError(
+            f"the norm of the iterates has no bound: of the start it is {start_norm:.3g}, and steps and noise add up to {path:.3g}.",
+            source="the initial parameters, run.step_size and run.noise_multiplier",
+            remedy="take a smaller start, smaller steps or less noise.",
+        )
+    if run.precision is None:
+        radius = needed * (1.0 + 2.0**-20) or 1.0
+        norm, error = _ABOVE_RADIUS * radius, gradient_error(radius)
+        return Precision(dtype="float64", parameter_norm=norm, gradient_error=error, roundings=_ROUNDINGS)
+    said = run.precision
+    error, norm = gradient_error(radius_of(said)), _ABOVE_RADIUS * max(least, longest)
+    if said.dtype != "float64" or said.parameter_norm < norm or said.gradient_error < error or said.roundings < _ROUNDINGS:
+        raise InputError(
+            f"precision: got {said!r}; this training is in float64, with parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g} and "
+            f"roundings >= {_ROUNDINGS:g}.",
+            source="run.precision",
+            remedy="leave precision out of the run: training fills it in.",
+        )
+    return said
+
+
+def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
+    r"""$y \mapsto \mathrm{prox}_{\lambda h}(y) = \arg\min_x h(x) + \frac{1}{2\lambda}\|x-y\|^2$ for the sum $h$ of the regularisers.
+
+    h acts on all parameters together, the intercept's included: that is what a certificate's contraction and diameter are about.
+
+    Args:
+        regularisers: ridge, l1, elastic_net and ball, any number of each; none: the identity.
+    Returns:
+        A function of the parameters (any shape) and the step size $\lambda > 0$.
+    Raises:
+        InputError: another regulariser.
+    Reference: order of the parts: Yu 2013, "On decomposing the proximal map", NeurIPS, Theorem 4.
+    """
+    threshold = ridge = 0.0
+    radius = math.inf
+    for part in regularisers:
+        match part:
+            case L1():
+                threshold += part.strength
+            case Ridge():
+                ridge += part.strength
+            case ElasticNet():
+                threshold += part.l1_strength
+                ridge += part.ridge_strength
+            case Ball():
+                radius = min(radius, part.radius)
+            case _:
+                raise InputError(
+                    f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
+                    source="regulariser",
+                    remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
+                )
+
+    # Soft threshold, then shrink, then ball is the prox of the sum, not only a sequence of three: let u = soft(y), so y - u lies in
+    # the subdifferential of lambda k |.|_1 at u. That subdifferential is the same at c u for every c > 0 (|.|_1 is positively
+    # homogeneous), and shrinking and projecting only multiply by such a c. So it is the l1 part of the optimality condition at the
+    # result, while the rest of the displacement is radial and belongs to the ridge and to the normal cone of the ball.
+    def step(parameters: Tensor, step_size: float) -> Tensor:
+        if threshold > 0:
+            parameters = torch.nn.functional.softshrink(parameters, step_size * threshold)
+        if ridge > 0:
+            parameters = parameters / (1.0 + step_size * ridge)
+        if radius < math.inf:
+            parameters = onto_ball(parameters.reshape(1, -1), radius)[0].view_as(parameters)
+        return parameters
+
+    return step
+
+
+class PassAverage:
+    r"""Returns $y_1, y_2, \dots$ of a pass unchanged, but $\sum_k \omega_k y_k$ at the last step of the pass; then begins anew.
+
+    Every $y_k$ stands before its proximal step and before any noise. Weights that are 0 take no part: with $\omega = (0, \dots, 0, 1)$
+    the result is $y_\ell$ bit for bit.
+
+    Args:
+        weights: $\omega_k \ge 0$, shape (l,), sum 1.
+    """
+
+    def __init__(self, weights: Array) -> None:
+        self._weights: list[float] = weights.tolist()
+        self._place = 0
+        self._sum: Tensor | None = None
+
+    def __call__(self, moved: Tensor) -> Tensor:
+        """The iterate itself, or the pass's average when it is the pass's last."""
+        weight = self._weights[self._place]
+        if weight > 0:
+            self._sum = weight * moved if self._sum is None else self._sum + weight * moved
+        self._place += 1
+        if self._place < len(self._weights):
+            return moved
+        averaged, self._sum, self._place = self._sum, None, 0
+        assert averaged is not None  # some weight is positive
+        return averaged

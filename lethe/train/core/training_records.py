@@ -1,0 +1,157 @@
+"""What a training states for its certificate: what it enforced, what is declared and nobody checked, and the digests of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from lethe.certificates.findings import TRAIN
+from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
+from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.torch_tensors import raw_state
+from lethe.errors import InputError
+from lethe.run.run import Run
+from lethe.train.core.tensors import whole
+
+KEPT_WITHIN = "iterates are kept in float64 and projected to that norm; noise is added before they are rounded"
+_OF_NETWORKS = f"{KEPT_WITHIN}; curvature is declared of the gradients as the model computes them at parameters of its own type"
+
+START = HypothesisClaim(
+    "start",
+    "the model's weights, and the optimiser's state, before training do not depend on these records, unless by a training that is "
+    "certified as well: the two certificates then add up",
+)
+MODEL = HypothesisClaim(
+    "model",
+    "the model keeps records apart in batches other than those that were checked, and keeps nothing of what it saw, in itself, in a file, "
+    "in an iterator or elsewhere",
+)
+LOSS = HypothesisClaim(
+    "loss",
+    "each record's loss is made of its own output and target in batches other than those that were checked, and what else enters it "
+    "(weights, constants, tensors and numbers that the loss holds) is public, and no count, mean or rank of a batch",
+)
+OPTIMISER = HypothesisClaim(
+    "optimiser",
+    "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "
+    "what is released: no learning rate is chosen by a training loss",
+)
+USERS = HypothesisClaim(
+    "users",
+    "all records of a user have its id, and nobody else's record has it; whose a record is was not found out by a look at other users' "
+    "records; and the list of ids stays as it is when one user's data are others",
+)
+WORKERS = HypothesisClaim(
+    "workers", "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
+)
+LOOP = HypothesisClaim(
+    "loop",
+    "what the loop does to a batch between the loader and engine.backward keeps records apart, and each batch is used in its own step "
+    "alone: none is kept, or replayed, for another",
+)
+ORDER = HypothesisClaim("order", "the losses of a batch stand in the order of its rows: whose each of them is, is known by its row alone")
+UNCHECKED = HypothesisClaim(
+    "checks", "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
+)
+ATTRIBUTES = HypothesisClaim(
+    "model",
+    "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them "
+    "passed through the model as a batch of its own, and what it leaves there was not looked for; and padding, whose length the longest "
+    "record of a batch decides, is masked",
+)
+"""In the place of MODEL and LOSS where isolation is enforced."""
+
+_ALONE = HypothesisClaim("isolation", "each record passed through the model and the loss alone, as a batch of one")
+_SECRET = HypothesisClaim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown")
+_FILTER = HypothesisClaim("budget filter", "the budget filter of lethe.train decides it, step by step")
+
+
+def claims(*, data: Any, isolation: str, optimiser: bool, users: bool, loop: bool = False) -> tuple[HypothesisClaim, ...]:
+    """What is declared of the training of a network. It is published, so nothing in it may depend on the records.
+
+    Args:
+        data: a source; what it declares of itself is `data.declared`, if it does.
+        isolation: of the Clipper.
+        optimiser: whether one of the caller's own takes the steps, all of which are released.
+        users: whether they are the unit.
+        loop: whether the loop is the caller's own.
+    """
+    enforced, own = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
+    apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
+    said = (
+        (START, True),
+        (ATTRIBUTES, enforced),
+        (MODEL, not enforced),
+        (USERS, users),
+        (LOSS, not enforced),
+        (LOOP, loop),
+        (ORDER, loop and users),
+        (OPTIMISER, optimiser),
+        *((HypothesisClaim("data", detail), True) for detail in (*apart, *getattr(data, "declared", ()))),
+        (UNCHECKED, isolation == "declared"),
+    )
+    return tuple(claim for claim, holds in said if holds)
+
+
+def network_record(
+    run: Run,
+    model: nn.Module,
+    declared: tuple[HypothesisClaim, ...],
+    averaged: Mapping[str, Tensor] | None = None,
+    *,
+    isolation: str = "checked",
+) -> TrainingRecord:
+    """The training record of a network: the parameters and buffers that its state dict has now.
+
+    Args:
+        run: as recorded.
+        model: trained; nothing else of it is sealed, such as its code.
+        declared: what no code saw, and nothing that depends on the records.
+        isolation: of the Clipper.
+        averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
+    """
+    enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
+    released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
+
+
+def linear_record(
+    run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any], declared: tuple[HypothesisClaim, ...] = ()
+) -> TrainingRecord:
+    """The training record of a linear model: its weights, shape (d, k), and its intercept, shape (k,).
+
+    Args:
+        run: as recorded, of a loss whose features were projected.
+        weights, intercept: of the model.
+        declared: what no code saw.
+    """
+    projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
+    bounds = HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)
+    enforced = (*bounds, *(() if run.seeded else (_SECRET,)), *_of_every_run(run, KEPT_WITHIN))
+    released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=(released,))
+
+
+def _of_every_run(run: Run, arithmetic: str) -> tuple[HypothesisClaim, ...]:
+    filtered = () if run.noise_budget is None else (_FILTER,)
+    return filtered if run.precision is None else (*filtered, HypothesisClaim("arithmetic", arithmetic))
+
+
+def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:
+    """The digests of models' state dicts, by what they are; none where a tensor is of a kind that has no digest.
+
+    Hours of training are not thrown away for that: the record then cannot be sealed, and says so when it is asked to be.
+    """
+    found = [_released(name, model.state_dict()) for name, model in models.items()]
+    return tuple(one for state in found for one in state) if all(found) else ()
+
+
+def _released(name: str, state: Mapping[str, Tensor]) -> tuple[Released, ...]:
+    try:
+        gathered = {name: whole(entry) if isinstance(entry, Tensor) else entry for name, entry in state.items()}
+        return (Released(name, tensors_digest(raw_state(gathered))),)
+    except InputError:
+        return ()
