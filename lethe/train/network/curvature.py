@@ -51,10 +51,10 @@ class CurvatureEstimate:
 
     def explain(self) -> str:
         """What the numbers are, and what they are not, in words."""
+        wider = "" if self.converged else " (not converged: the true range is wider)"
         return (
             f"The Hessian over {self.dimension} parameters has eigenvalues from {self.smallest:.6g} to {self.largest:.6g} at this point, "
-            f"on {self.data} data, after {self.products} products"
-            f"{'' if self.converged else ' (not converged: the true range is wider)'}.\n"
+            f"on {self.data} data, after {self.products} products{wider}.\n"
             "This is no proof. A certificate needs bounds at every point and for every record; these numbers are of one point and of one "
             "loss, and power iteration approaches them from inside. Where activations have kinks (ReLU, max-pooling) no smoothness "
             "constant exists, whatever is found here. A loss declared on this basis keeps evidence: declared."

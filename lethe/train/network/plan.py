@@ -171,11 +171,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def refuse_for_shards(run: Run, options: TrainOptions) -> None:
-    """Refuse what would need whole parameters between two steps, where each process has shards.
-
-    Raises:
-        InputError: there is such.
-    """
+    """Refuse what would need whole parameters between two steps, where each process has shards."""
     asked = {
         "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
@@ -255,18 +251,10 @@ def _refuse_plain(given: str, run: Run) -> None:
 
 
 def refuse_other_gradients(optimizer: object) -> None:
-    """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised.
-
-    Raises:
-        InputError: see above.
-    """
+    """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.",
-            remedy="make one of several: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
-            if isinstance(optimizer, list | tuple | dict)
-            else None,
-        )
+        remedy = "of several make one: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
+        raise InputError(f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.", remedy=remedy)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
             "optimizer: LBFGS computes gradients of its own within a step; they are neither clipped nor noised.",

@@ -1,4 +1,4 @@
-"""What a trainer is told of a training besides its model: warnings while there is time, and the report at its end."""
+"""Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lethe.train.clip import Clipper
 from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
 from lethe.train.core.comparison import coarser
 from lethe.train.data import BatchStream
-from lethe.train.fitted import Report
 
 _UNSAID = "This message, unlike the model, is covered by no certificate."
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -74,18 +73,6 @@ def warn_where_nothing_contributes(clipper: Clipper, when: str) -> None:
         why = "every gradient was 0"
         look = "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
     warnings.warn(f"private: no record contributed to any {when}, since {why}: the model learns nothing. {look} {_UNSAID}", stacklevel=4)
-
-
-def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
-    """The report of a training that is over, with a warning where nothing contributed.
-
-    Args:
-        clipper: that clipped its gradients.
-        run: that was carried out.
-        steps: that were executed.
-    """
-    warn_where_nothing_contributes(clipper, "step of this training")
-    return Report.of(run, steps=steps, contributed=clipper.contributed, gradients=" and ".join(sorted(clipper.ways)) or None)
 
 
 def said_of(clipper: Clipper) -> str:

@@ -73,7 +73,7 @@ class NoisySums:
         return Executed(float(self._step_sizes[step - 1]), of_parameters)
 
     def planned(self, step: int) -> Executed:
-        """The step size and the noise, in parameter units, of a step whose noise is added elsewhere."""
+        """What is executed of a step whose noise is added elsewhere."""
         return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
 
 

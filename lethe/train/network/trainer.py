@@ -38,7 +38,7 @@ from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
-from lethe.train.network.report import reported, said_of, warn_of_shapes, warn_where_nothing_contributes
+from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import Descent, Executed
 from lethe.train.options import TrainOptions
 
@@ -60,13 +60,10 @@ class Trainer:
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
     Attributes:
-        run: with the clipping that is used, of the noise that is drawn anew at each step.
-        asked: the same with the noise that it has, which may be correlated.
+        asked: the run with the clipping that is used.
+        run: the same, of the noise that is drawn anew at each step.
         named: the trained parameters.
-        placement: where they lie: whole in every process, or in shards.
         kept: the checkpoints.
-        average: of the iterates; None: none was asked for.
-        recorder: of the steps.
         held: from `begin` on, the parameters as the last step left them.
     """
 
@@ -161,8 +158,10 @@ class Trainer:
             warn_where_nothing_contributes(self.clipper, f"of the first {step} steps")
 
     def reported(self, steps: int) -> Report:
-        """The report of a training that is over after so many steps."""
-        return reported(self.clipper, self.run, steps=steps)
+        """The report of a training that is over after so many steps, with a warning where nothing contributed."""
+        warn_where_nothing_contributes(self.clipper, "step of this training")
+        ways = " and ".join(sorted(self.clipper.ways)) or None
+        return Report.of(self.run, steps=steps, contributed=self.clipper.contributed, gradients=ways)
 
     def take_steps(self, update: Descent, done: int, finished: Callback) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what is made of them.

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates import inward, joint_norm, proximal_step
+from lethe.train.core.iterates import inward, joint_norm
 from lethe.train.core.tensors import dimension
 
 _SMALLEST, _LARGEST = 1e-30, 1e140
@@ -56,52 +56,51 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     totals = [part.total for part in regularisers if isinstance(part, Simplex)]
     _refuse_shapes(regularisers, tensors)
 
-    stages: list[Stage] = []
-    if l1 > 0:
-        stages.append(_on_each(L1(strength=l1)))
-    if group > 0:
-        stages.append(lambda members, step_size: _shrink_blocks(members, step_size * group, blocks))
-    if nuclear > 0:
-        stages.append(lambda members, step_size: _shrink_singular_values(members, step_size * nuclear))
-    if ridge > 0:
-        stages.append(_on_each(Ridge(strength=ridge)))
-    if radius < math.inf:
-        radius = require_radius("regulariser.radius", radius)
-        stages.append(lambda members, _: onto_joint_ball(members, radius))
-    if width < math.inf:
-        width = require_radius("regulariser.half_width", width)
-        stages.append(lambda members, _: _onto_box(members, width))
-    if totals:
-        total = require_radius("regulariser.total", totals[0])
-        stages.append(lambda members, _: _onto_simplex(members, total))
-    return stages
+    for name, bound in (("radius", radius), ("half_width", width), ("total", totals[0] if totals else math.inf)):
+        if bound < math.inf:
+            require_radius(f"regulariser.{name}", bound)
+    stages: list[tuple[bool, Stage]] = [
+        (l1 > 0, _each(lambda tensor, step_size: nn.functional.softshrink(tensor, step_size * l1))),
+        (group > 0, _each(lambda tensor, step_size: _shrunk_blocks(tensor, step_size * group, blocks))),
+        (nuclear > 0, _each(lambda tensor, step_size: _shrunk_singular_values(tensor, step_size * nuclear))),
+        (ridge > 0, _each(lambda tensor, step_size: tensor / (1.0 + step_size * ridge))),
+        (radius < math.inf, lambda members, _: onto_joint_ball(members, radius)),
+        (width < math.inf, _each(lambda tensor, _: _boxed(tensor, width))),
+        (bool(totals), lambda members, _: _onto_simplex(members, totals[0])),
+    ]
+    return [stage for asked, stage in stages if asked]
 
 
-def _on_each(part: Regulariser) -> Stage:
-    """A part that acts on each coordinate alone: tensor by tensor, by the same formula as a linear model's."""
-    prox = proximal_step([part])
+def _each(part: Callable[[Tensor, float], Tensor]) -> Stage:
+    """A part that acts on each tensor alone."""
 
     def stage(tensors: Sequence[Tensor], step_size: float) -> None:
         for tensor in tensors:
-            tensor.copy_(prox(tensor, step_size))
+            if tensor.numel():
+                tensor.copy_(part(tensor, step_size))
 
     return stage
 
 
-def _shrink_blocks(tensors: Sequence[Tensor], threshold: float, blocks: Literal["rows", "tensors"]) -> None:
+def _shrunk_blocks(tensor: Tensor, threshold: float, blocks: Literal["rows", "tensors"]) -> Tensor:
     r"""$\arg\min_u k\sum_g\|u_g\| + \frac12\|u - x\|^2$: each block times $\max(0, 1 - k/\|x_g\|)$."""
-    for tensor in (torch.atleast_1d(tensor) for tensor in tensors if tensor.numel()):
-        rows = tensor.reshape(1 if blocks == "tensors" else len(tensor), -1)
-        norms = pairwise_sum(rows.square()).sqrt().reshape(-1, *[1] * (tensor.ndim - 1))
-        tensor.mul_(torch.where(norms > threshold, 1.0 - threshold / norms, 0.0))
+    rows = tensor.reshape(1 if blocks == "tensors" or not tensor.ndim else len(tensor), -1)
+    norms = pairwise_sum(rows.square()).sqrt()[:, None]
+    return (rows * torch.where(norms > threshold, 1.0 - threshold / norms, 0.0)).view(tensor.shape)
 
 
-def _shrink_singular_values(tensors: Sequence[Tensor], threshold: float) -> None:
+def _shrunk_singular_values(tensor: Tensor, threshold: float) -> Tensor:
     r"""$\arg\min_U k\|U\|_* + \frac12\|U - X\|^2$: singular values less k, not below 0; dimensions after the first are flattened."""
-    for tensor in tensors:
-        if tensor.numel():
-            left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
-            tensor.copy_(((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape))
+    left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
+    return ((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape)
+
+
+def _boxed(tensor: Tensor, width: float) -> Tensor:
+    r"""$\arg\min_u\{\|u - x\| : |u_i| \le w\}$, each entry clamped to the last number of its type inside."""
+    bound = torch.tensor(width, dtype=tensor.dtype)
+    if float(bound) > width:
+        bound = torch.nextafter(bound, torch.zeros_like(bound))
+    return tensor.clamp(-float(bound), float(bound))
 
 
 def _inward_in_storage(bound: float, tensors: Sequence[Tensor]) -> float:
@@ -139,15 +138,6 @@ def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
     if norm > limit:
         for tensor in tensors:
             tensor.mul_(limit / norm)
-
-
-def _onto_box(tensors: Sequence[Tensor], width: float) -> None:
-    r"""$\arg\min_u\{\|u - x\| : |u_i| \le w\}$, each entry clamped to the last number of its type inside."""
-    for tensor in tensors:
-        bound = torch.tensor(width, dtype=tensor.dtype)
-        if float(bound) > width:
-            bound = torch.nextafter(bound, torch.zeros_like(bound))
-        tensor.clamp_(-float(bound), float(bound))
 
 
 def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
