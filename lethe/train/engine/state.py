@@ -42,7 +42,8 @@ class LoopState:
         self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
         self._device, self._fields, self._callbacks = trainer.device, fields_of(trainer.source), trainer.options.callbacks
         self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
-        self.resumed = trainer.begin("optimizer.step()")
+        trainer.begin("optimizer.step()")
+        self.resumed = trainer.done
         self._held = trainer.held
         self._guard = StepGuard(optimizer, trainer.named, trainer.run.total_steps, self._held, self._stepped, done=self.resumed)
         self._delivered: Any = None
@@ -204,7 +205,7 @@ class LoopState:
         self._kept.before_noise(batch.step)
         self._trainer.note(self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
-        self._trainer.warn_early(batch.step - self.resumed)
+        self._trainer.warn_early(batch.step)
 
     def _stated(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""

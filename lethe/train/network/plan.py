@@ -88,7 +88,7 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
 
 def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
     """The run with these groups and this method; an error where it says others."""
-    if method is not None and not (isinstance(method, str) and method in ("envelope", *METHODS)):
+    if method not in (None, "envelope", *METHODS):
         raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
         raise InputError(
@@ -128,11 +128,7 @@ def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
 
 
 def _refuse_wrapped(model: nn.Module) -> None:
-    """Refuse a model that is wrapped so that its gradients are exchanged before they are clipped.
-
-    A DistributedDataParallel around the whole model was taken off before (`bare_module`), and what `fully_shard` divided is gathered for
-    each step (`Shards`).
-    """
+    """Refuse a model whose gradients are exchanged before they are clipped; what `bare_module` takes off and `Shards` gathers is none."""
     for path, module in model.named_modules():
         for kind in type(module).__mro__:
             if kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch."):

@@ -53,7 +53,8 @@ class NoisySums:
         self._step_sizes = run.step_sizes
         self._chosen = budget.of if budget is not None else planned_noise(run)
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
-        self._fresh_share, self._least = noise.fresh_share, least_noise_in(largest_batch(run) * run.clip_bound)
+        self._least = least_noise_in(largest_batch(run) * run.clip_bound)
+        self._fresh_share = 1.0 if noise.correlated is None else noise.correlated.fresh_share
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> Executed:

@@ -64,7 +64,7 @@ class Trainer:
         run: the same, of the noise that is drawn anew at each step.
         named: the trained parameters.
         kept: the checkpoints.
-        held: from `begin` on, the parameters as the last step left them.
+        held: from `begin` on, the parameters as the last step left them; and `done`, how many were taken before.
     """
 
     held: HeldParameters
@@ -113,17 +113,10 @@ class Trainer:
             kept.close()
             raise
 
-    def begin(self, by: str, update: Descent | None = None) -> int:
-        """Begin, or go on from the checkpoints; callbacks are told.
-
-        Args:
-            by: what takes the steps, for errors.
-            update: the same, of `fit`.
-        Returns:
-            How many steps are done.
-        """
+    def begin(self, by: str, update: Descent | None = None) -> None:
+        """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
-        done = self.kept.begin(
+        self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
                 clipper=self.clipper,
@@ -144,18 +137,18 @@ class Trainer:
         asked = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
-        return done
 
     def note(self, executed: Executed, batch: Batch) -> None:
         """Record a step that was taken."""
         self.recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch)
 
     def warn_early(self, step: int) -> None:
-        """After step number `step` of this start: say, while there is time, what rounding tells, and that nothing contributes."""
-        if step == 1:
+        """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
+        taken = step - self.done
+        if taken == 1:
             warn_of_shapes(self.clipper, self.run, self.device, self.stream)
-        if step == _EARLY:
-            warn_where_nothing_contributes(self.clipper, f"of the first {step} steps")
+        if taken == _EARLY:
+            warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
 
     def reported(self, steps: int) -> Report:
         """The report of a training that is over after so many steps, with a warning where nothing contributed."""
@@ -163,14 +156,8 @@ class Trainer:
         ways = " and ".join(sorted(self.clipper.ways)) or None
         return Report.of(self.run, steps=steps, contributed=self.clipper.contributed, gradients=ways)
 
-    def take_steps(self, update: Descent, done: int, finished: Callback) -> None:
-        """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what is made of them.
-
-        Args:
-            update: takes the steps.
-            done: how many were taken before.
-            finished: is told of each.
-        """
+    def take_steps(self, update: Descent, finished: Callback) -> None:
+        """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
         begun, told, budget = 0, self.options.callbacks, self.budget
         for batch in self.stream:
             if batch.step != begun:
@@ -196,7 +183,7 @@ class Trainer:
                 self.average.add()
             self.note(executed, batch.whole)
             finished(begun, self.run.total_steps)
-            self.warn_early(begun - done)
+            self.warn_early(begun)
             self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
             told.step(self.recorder)
 
@@ -238,9 +225,9 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
         update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
         progress = options.progress if trainer.workers.root or options.progress is not True else False
         try:
-            done = trainer.begin("fit's own step", update)
+            trainer.begin("fit's own step", update)
             with reporting(progress, run.total_steps) as finished:
-                trainer.take_steps(update, done, finished)
+                trainer.take_steps(update, finished)
         finally:
             trainer.stream.close()
             placement.let_go(refuse=False)

@@ -51,14 +51,7 @@ class CorrelatedNetworkNoise:
     """
 
     def __init__(
-        self,
-        run: Run,
-        noise: NetworkNoise | SecureNoise,
-        dtype: torch.dtype,
-        *,
-        dimension: int = 1,
-        seed: int | None = None,
-        part: int = 0,
+        self, run: Run, noise: NetworkNoise | SecureNoise, dtype: torch.dtype, *, dimension: int = 1, seed: int | None = None, part: int = 0
     ) -> None:
         assert run.noise is not None
         refuse_unstable(run, dtype)

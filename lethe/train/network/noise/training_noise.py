@@ -60,10 +60,9 @@ class TrainingNoise:
 
         Args:
             tensors: in the order of `parts`; shards as this process holds them.
-            noise_std: as for `NetworkNoise.add_to`, which of process 0 all are given.
+            noise_std: as for `NetworkNoise.add_to`.
         Raises:
-            InputError, LetheError: what the noise raises, in its process.
-            LetheError: the processes ask for different noise.
+            LetheError: the processes ask for different noise; or what the noise raises, in its process.
             StoppedElsewhere: another process had an error, or is gone.
         """
         tensors = list(tensors)
@@ -93,11 +92,6 @@ class TrainingNoise:
         return own if isinstance(own, CorrelatedNetworkNoise) else None
 
     @property
-    def fresh_share(self) -> float:
-        """How much of a step's own draw is in its noise, at the least; infinity where no rounding hides it."""
-        return 1.0 if self.correlated is None else self.correlated.fresh_share
-
-    @property
     def any_length(self) -> bool:
         """Whether it is the noise of a run of any number of steps."""
         return self.correlated is None or self.correlated.any_length
@@ -110,11 +104,7 @@ class TrainingNoise:
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
         """The run with the strategy of its noise, from what was recorded of each step.
 
-        Args:
-            recorded: of independent noise.
-            steps: that were taken; None: all of that run.
-        Raises:
-            HypothesisError: correlated noise was not drawn at every step, so that no Run describes what was executed.
+        Args, Raises: as `Draws.executed`.
         """
         return recorded if self.correlated is None else self.correlated.executed(recorded, steps=steps)
 
@@ -147,7 +137,10 @@ def sources_of(
         return CorrelatedNetworkNoise(run, noise, coarsest, dimension=placement.dimension, seed=seed, part=part)
 
     whole = correlating(own, 0)
-    _share(batches, workers)
+    if workers.several:
+        state = batches.get_state().to(control_device())
+        workers.from_root([state])
+        batches.set_state(state.cpu())
     if not placement.sharded:
         return batches, TrainingNoise(whole, workers, dimension=placement.dimension)
     told = torch.tensor([start], device=control_device())
@@ -164,8 +157,6 @@ def sources_of(
 def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: int) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
     """Of this process alone, where noise is drawn anew at each step."""
     seed, secure, generator = options.seed, options.secure, options.noise_generator
-    if not isinstance(secure, bool):
-        raise InputError(f"secure: got {secure!r}; it needs True or False.")
     if secure and (run.release != "all" or run.pass_weights is not None):
         raise HypothesisError(
             f"secure: True, and release is {run.release}{', with pass_weights' if run.pass_weights is not None else ''}; rounding to a "
@@ -186,11 +177,3 @@ def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: i
     if noise.device.type != device.type:
         raise InputError(f"noise_generator: is on {noise.device}; the model is on {device}.", remedy="give one on the model's device.")
     return batches, noise
-
-
-def _share(generator: torch.Generator, workers: Workers) -> None:
-    """Put a CPU generator of batches into the state that process 0's is in, so that all processes draw the same batches."""
-    if workers.several:
-        state = generator.get_state().to(control_device())
-        workers.from_root([state])
-        generator.set_state(state.cpu())

@@ -45,7 +45,7 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     Raises:
         InputError: a sum whose argmin is not known in closed form, a nuclear norm of vectors, a box of another dimension.
     """
-    _refuse_unknown_sums(regularisers)
+    _refuse(regularisers, tensors)
     l1 = sum(part.strength for part in regularisers if isinstance(part, L1))
     l1 += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
     ridge = sum(part.strong_convexity for part in regularisers)
@@ -54,8 +54,6 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
     width = min((part.half_width for part in regularisers if isinstance(part, Box)), default=math.inf)
     totals = [part.total for part in regularisers if isinstance(part, Simplex)]
-    _refuse_shapes(regularisers, tensors)
-
     for name, bound in (("radius", radius), ("half_width", width), ("total", totals[0] if totals else math.inf)):
         if bound < math.inf:
             require_radius(f"regulariser.{name}", bound)
@@ -174,7 +172,7 @@ def _simplex_threshold(point: Tensor, total: float, start: float) -> float:
         threshold, rising = following, True
 
 
-def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
+def _refuse(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
     for part in regularisers:
         if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
             got = part.kind if isinstance(part, Regulariser) else type(part).__name__
@@ -195,9 +193,6 @@ def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
             source="a proximal group",
             remedy="take one domain only; l1 and ridge with any of them but a simplex; group_l1 and nuclear_norm with ridge or a ball.",
         )
-
-
-def _refuse_shapes(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
     for part in regularisers:
         if isinstance(part, NuclearNorm) and any(tensor.ndim < 2 for tensor in tensors):
             raise InputError(
