@@ -166,8 +166,3 @@ def test_tensors_that_cannot_take_noise_are_refused(bad: Any, match: str) -> Non
     with pytest.raises(InputError, match=match):
         NetworkNoise(fresh_numpy_generator()).add_to([good, *bad], 1.0)
     assert not good.any()
-
-
-def test_a_seed_is_no_generator() -> None:
-    with pytest.raises(InputError, match="generator"):
-        NetworkNoise(7)  # pyright: ignore[reportArgumentType]
