@@ -19,7 +19,7 @@ from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares, require_linear_loss
 from lethe.run.run import Run
-from lethe.train.linear.features import numbers, refuse_not_finite
+from lethe.train.linear.features import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,8 +125,7 @@ class PublicData:
             raise InputError(
                 f"features, targets: got shapes {features.shape} and {targets.shape}; they need (m, d) and (m,), with m and d at least 1."
             )
-        for name, array in (("features", features), ("targets", targets.reshape(-1, 1))):
-            refuse_not_finite(name, array)
+        for array in (features, targets):
             array.flags.writeable = False
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)

@@ -21,6 +21,8 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import Descent, shown_rounding
 
+SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
+
 
 def make_run(**changes: Any) -> Run:
     said: dict[str, Any] = {
@@ -35,14 +37,11 @@ def make_run(**changes: Any) -> Run:
     return Run(**{**said, **changes})
 
 
-def test_within_the_ball_every_bit_stays() -> None:
+def test_within_the_ball_every_bit_stays_and_outside_it_is_the_projection() -> None:
     tensors = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, dtype=torch.float64)]
     before = [tensor.clone() for tensor in tensors]
     keep_within(tensors, 100.0)
     assert all(torch.equal(one, other) for one, other in zip(tensors, before, strict=True))
-
-
-def test_outside_it_is_the_projection() -> None:
     tensors = [torch.full((3,), 4.0, dtype=torch.float64), torch.full((1,), 4.0, dtype=torch.float64)]
     keep_within(tensors, 2.0)
     assert torch.cat(tensors) == pytest.approx(np.ones(4), rel=1e-15)
@@ -225,6 +224,14 @@ def exact_mean_gradient(rows: np.ndarray, targets: np.ndarray, parameters: np.nd
     return [value / len(rows) for value in total]
 
 
+def rounding_of(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, dtype: torch.dtype = torch.float64) -> float:
+    """How far the computed mean gradient is off, and no record's clipped."""
+    model = LinearModel(SQUARES, torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
+    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, len(rows))).flatten().tolist()
+    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
+    return float(np.linalg.norm([float(Fraction(one) / len(rows) - other) for one, other in zip(computed, exact, strict=True)]))
+
+
 @pytest.mark.parametrize(
     ("changes", "in_blocks", "products", "drawn", "summands"),
     [
@@ -255,14 +262,10 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     parameters -= rows.T @ np.linalg.lstsq(rows.T, parameters, rcond=None)[0]  # every score is 0, but for rounding
     parameters *= norm / np.linalg.norm(parameters)
     targets = generator.normal(size=records) * 0.1
-    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
-    run = make_run(records=records, batches=lethe.Full(), loss=loss)
-    model = LinearModel(require_linear_loss(loss), torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)[:, None], clip_norm=None)
-    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
-    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
-    error = np.linalg.norm([float(Fraction(one) / records - other) for one, other in zip(computed, exact, strict=True)])
-    stated = gradient_rounding(run, require_linear_loss(loss), width, norm, in_blocks=True)
-    assert 1e-5 * stated < error <= stated <= gradient_rounding(run, require_linear_loss(loss), width, norm, in_blocks=False)
+    run = make_run(records=records, batches=lethe.Full(), loss=SQUARES)
+    stated = gradient_rounding(run, SQUARES, width, norm, in_blocks=True)
+    assert 1e-5 * stated < rounding_of(rows, targets, parameters, dtype) <= stated
+    assert stated <= gradient_rounding(run, SQUARES, width, norm, in_blocks=False)
     coarse = rows.astype(np.float32) @ parameters.astype(np.float32)
     assert np.abs(coarse - rows @ parameters).max() > 10 * stated
 
@@ -276,13 +279,8 @@ def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
     parameters = generator.normal(size=width) * 100.0
     parameters -= row * (row @ parameters) / (row @ row)
     rows, targets = np.tile(row, (records, 1)), np.zeros(records)
-    loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
-    run = make_run(records=records, batches=lethe.Poisson(size=1), loss=loss)
+    run = make_run(records=records, batches=lethe.Poisson(size=1), loss=SQUARES)
     full = run.replace(batches=lethe.Full())
-    stated, of_full = (gradient_rounding(one, require_linear_loss(loss), width, 1e4, in_blocks=True) for one in (run, full))
-    model = LinearModel(require_linear_loss(loss), torch.from_numpy(rows), torch.from_numpy(targets)[:, None], clip_norm=None)
-    computed = model.clipped_gradient_sum(torch.from_numpy(parameters)[:, None], slice(0, records)).flatten().tolist()
-    exact = exact_mean_gradient(rows, targets, parameters, 1.0)
-    error = np.linalg.norm([float(Fraction(one) - other * records) for one, other in zip(computed, exact, strict=True)])
-    assert error <= stated
+    stated, of_full = (gradient_rounding(one, SQUARES, width, 1e4, in_blocks=True) for one in (run, full))
+    assert records * rounding_of(rows, targets, parameters) <= stated
     assert stated == pytest.approx(100 * of_full, rel=1e-12, abs=0.0)

@@ -15,7 +15,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, NoisePolicy, Observed, fit_linear
+from lethe.train import Fitted, LinearPredictor, NoisePolicy, Observed, fit_linear, scheduled
 
 SLOTTED = ("cyclic", "shuffled_once")
 
@@ -65,12 +65,6 @@ def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_pla
     assert fit(run.replace(noise_budget=1.5 * (1 - 1e-9))).report.steps == 8
 
 
-def test_steps_before_the_stop_are_those_of_the_unbudgeted_run() -> None:
-    stopped = fit(budgeted_run(1.2))
-    assert stopped.report.steps == 8
-    assert (stopped.model.weights == fit(make_run(steps=8)).model.weights).all()
-
-
 def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
     with pytest.raises(BudgetExceededError, match=r"first step costs rho = 0\.5 of a budget of 0\.3") as caught:
         fit(budgeted_run(0.3))
@@ -87,6 +81,7 @@ def test_a_silent_step_is_refused_and_ends_the_run() -> None:
 def test_what_was_spent_is_said_only_under_a_budget() -> None:
     trained = fit(make_run())
     assert trained.spent is trained.odometer is None
+    assert fit(budgeted_run(4.0)).odometer is None  # under a seed
     trained = fit(budgeted_run(4.0), seed=None)
     assert trained.odometer == Odometer.up_to(4.0)
     assert trained.spent is not None
@@ -121,23 +116,6 @@ def test_a_policy_cannot_change_the_iterate() -> None:
         return 2.0
 
     assert (fit(budgeted_run(1.5), meddling).model.weights == fit(budgeted_run(1.5)).model.weights).all()
-
-
-def test_noise_that_answers_to_the_released_iterate() -> None:
-    """A rule that looks at the norm of what was released: replayed from the recorded noises, it gives them again."""
-    norms: list[float] = []
-
-    def policy(observed: Observed) -> float:
-        norms.append(float(np.linalg.norm(observed.parameters)))
-        return 3.0 + 1.0 / (1.0 + norms[-1])
-
-    trained = fit(budgeted_run(0.6), policy)
-    assert trained.report.steps > 4
-    assert len(set(norms)) == len(norms)
-    recorded = trained.run
-    assert recorded.noise_multipliers == pytest.approx([3 + 1 / (1 + norm) for norm in norms[: recorded.total_steps]], rel=5e-16)
-    again = fit(recorded.replace(noise_budget=None))
-    assert again.model.weights == pytest.approx(trained.model.weights, rel=1e-12)  # multipliers that differ by roundings
 
 
 def test_the_whole_rest_may_be_spent_at_once() -> None:
@@ -198,3 +176,54 @@ def test_secret_norms_of_least_squares_are_counted_at_their_bound() -> None:
     """Without clipping the unit is the loss's gradient bound, and so is the sensitivity: a multiplier of 2 costs 1/2 again."""
     run = budgeted_run(1.0, kind="least_squares", clip_norm=None, loss=make_loss("least_squares"))
     assert fit(run).report.steps == 8
+
+
+# schedules.md section 12, test 10: Yu et al. at t = 0, 10, 25 from s0 = 10.
+PRINTED: list[tuple[dict[str, Any], list[float]]] = [
+    ({"schedule": "time_decay", "first": 10.0, "rate": 0.05}, [10, 6.666667, 4.444444]),
+    ({"schedule": "exponential", "first": 10.0, "ratio": math.exp(-0.01)}, [10, 9.048374, 7.788008]),
+    ({"schedule": "step", "first": 10.0, "factor": 0.6, "period": 10}, [10, 6, 3.6]),
+    ({"schedule": "polynomial", "first": 10.0, "last": 2.0, "power": 3.0, "period": 100}, [10, 7.832, 5.375]),
+]
+
+
+def look(step: int) -> Observed:
+    return Observed(step=step, steps_per_pass=4, parameters=np.zeros((4, 3)), remaining=1.0, last_multiplier=None)
+
+
+@pytest.mark.parametrize(("schedule", "printed"), PRINTED)
+def test_yu_s_decays_by_step_and_by_pass(schedule: dict[str, Any], printed: list[float]) -> None:
+    by_step, by_pass = scheduled(schedule), scheduled(schedule, every="pass")
+    for time, value in zip((0, 10, 25), printed, strict=True):
+        assert by_step(look(time + 1)) == pytest.approx(value, abs=6e-7)  # printed digits
+        for place in range(4):
+            assert by_pass(look(4 * time + place + 1)) == pytest.approx(value, abs=6e-7)
+    assert by_step(look(1)) == 10.0  # any order of looking
+
+
+def test_a_scheduled_policy_trains_as_the_schedule_does() -> None:
+    schedule = {"schedule": "exponential", "first": 3.0, "ratio": 0.9}
+    run = make_run(release="all", noise_budget=1.0, noise_multiplier=schedule, passes=5)
+    planned, asked = fit(run), fit(run, scheduled(schedule))
+    assert planned.report.steps == asked.report.steps < 20
+    assert (planned.model.weights == asked.model.weights).all()
+
+
+def test_sixty_epochs_of_the_printed_decay_fit_a_budget_of_theirs() -> None:
+    """schedules.md section 12, test 10: 60 epochs of exp k = .0138 cost rho = 0.757264 where a step costs 1/(2 sigma^2)."""
+    schedule = {"schedule": "exponential", "first": 10.0, "ratio": math.exp(-0.0138)}
+    run = make_run(release="all", noise_budget=0.7572645, noise_multiplier=None, passes=100, neighbours="zero_out")
+    trained = fit(run, scheduled(schedule, every="pass"))
+    assert trained.report.steps == 60 * 4
+    assert trained.spent == pytest.approx(0.757264, abs=5e-7)
+
+
+def test_a_list_ends_with_an_error_and_words_are_checked() -> None:
+    policy = scheduled([2.0, 3.0], every="pass")
+    assert [policy(look(step)) for step in (1, 4, 5, 8)] == [2, 2, 3, 3]
+    with pytest.raises(InputError, match="list of 2 multipliers ends before pass 3"):
+        policy(look(9))
+    with pytest.raises(InputError, match="every"):
+        scheduled(2.0, every="epoch")
+    with pytest.raises(InputError):
+        scheduled({"schedule": "unknown"})

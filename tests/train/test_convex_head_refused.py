@@ -120,11 +120,6 @@ def test_one_that_keeps_a_later_batch_is_refused_too() -> None:
         fitted(Fitting(mean_of, after=RECORDS), physical_size=1)
 
 
-def test_what_could_not_be_looked_at_is_declared() -> None:
-    backbone = Fitting(lambda inputs: 0.0, copied=False)
-    assert "could not be copied: whether its first batch stays in it was not looked at" in " ".join(fitted(backbone).declared)
-
-
 class Overridden(nn.Linear):
     """Not a plain linear layer."""
 
@@ -171,6 +166,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[LetheError], str], ...] = (
     ("three tensors", {"data": (*make_records(), make_records()[1])}, InputError, "records of 3 tensors"),
     ("class out of range", {"data": (make_records()[0], make_records()[1] + 1)}, InputError, "a whole number from 0 to 2"),
     ("nan features", {"backbone": Bare(lambda x: torch.where(x > 1, torch.nan, x))}, InputError, "needs a finite number"),
+    ("not copied", {"backbone": Fitting(mean_of, copied=False)}, InputError, "cannot be copied"),
     ("size", {"physical_size": 0}, InputError, "physical_size"),
     ("size bool", {"physical_size": True}, InputError, "physical_size"),
 )

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from convex_heads import fitted as fitted_head
-from convex_heads import make_head, make_head_run
 from helpers import as_planned
 from how_many import examples
 from hypothesis import given, settings
@@ -107,16 +105,6 @@ def test_what_was_trained_is_what_is_recorded_and_certified(kind: str, dtype: st
     assert np.isfinite(fitted.model.weights).all()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "softmax_regression"])
-def test_of_one_score_clipping_is_the_envelope(kind: str) -> None:
-    problem = make_problem(kind)
-    trained = [
-        fit_linear(make_run(kind, clip_method=method, clip_norm=0.3), problem.features, problem.targets, classes=problem.classes, seed=1)
-        for method in ("clip", "envelope")
-    ]
-    np.testing.assert_allclose(trained[0].model.weights, trained[1].model.weights, rtol=0, atol=1e-13)
-
-
 def test_of_several_scores_it_is_not() -> None:
     problem = make_problem("softmax_regression")
     clip, envelope, none = (
@@ -159,13 +147,6 @@ def test_a_record_moves_the_model_by_its_bound_and_no_more() -> None:
     assert one.run.rounding_errors is not None
     assert moved <= 3 * run.sensitivities[0] + one.run.rounding_errors.sum()
     assert run.sensitivities[0] == 2.0 * 0.2 / 4
-
-
-def test_heads_are_trained_along_envelopes() -> None:
-    run = make_head_run(clip_norm=0.3, clip_method="envelope")
-    fitted = fitted_head(run=run, head=make_head())
-    assert as_planned(fitted.run) == run
-    assert lethe.certify(fitted, 1e-2, allow_large_delta=True).run.clip_method == "envelope"
 
 
 @pytest.mark.parametrize("how", ["run", "method"])

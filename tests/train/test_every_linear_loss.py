@@ -11,7 +11,7 @@ from helpers import as_planned, with_fresh_noise
 from how_many import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CLASSES, COLUMNS, LOSSES, RECORDS, make_loss, make_problem, make_run
+from problems import CLASSES, COLUMNS, LOSSES, make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import ApproxDP
@@ -20,7 +20,7 @@ from lethe.mechanisms.minimisers.objective_perturbation import objective_perturb
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
-from lethe.train import fit_head, fit_linear
+from lethe.train import fit_linear
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
 
@@ -45,49 +45,6 @@ def drawn(loss: LinearLoss, count: int, seed: int, scale: float = 1.0) -> tuple[
 
 def column(targets: np.ndarray, loss: LinearLoss) -> torch.Tensor:
     return torch.tensor(targets[:, None]).to(torch.float64 if loss.numeric_targets else torch.int64)
-
-
-def test_the_list_is_of_every_linear_loss() -> None:
-    assert {kind for kind, loss in REGISTERED.items() if issubclass(loss, LinearLoss)} == set(KINDS)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_slopes_are_the_derivatives_of_values_and_curvatures_those_of_slopes(kind: str) -> None:
-    loss, step = the_loss(kind), 1e-6
-    scores, targets = drawn(loss, 300, 0)
-    slopes, dense = loss.slopes(scores, targets), loss.curvatures(scores, targets).dense()
-    corners = 0
-    for output, way in enumerate(step * np.eye(loss.outputs)):
-        up, down = loss.slopes(scores + way, targets), loss.slopes(scores - way, targets)
-        rise = loss.values(scores + way, targets) - loss.values(scores - way, targets)
-        assert rise / (2 * step) == pytest.approx(slopes[:, output], abs=1e-7)  # rounding of values over the step
-        wrong = np.abs((up - down) / (2 * step) - dense[:, :, output]).max(axis=1) > 1e-5
-        corners += wrong.sum()
-    assert corners <= 2  # of 300 records: one whose step crosses a jump of the curvature
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_bounds_on_slopes_and_curvatures_hold_and_are_nearly_reached(kind: str) -> None:
-    loss = the_loss(kind)
-    reached = np.zeros(4)
-    for scale in (0.001, 0.3, 1.0, 5.0, 100.0):
-        scores, targets = drawn(loss, 4000, 1, scale)
-        # Some records where the classes tie, and some certain of one wrong class, the same for all others but their own.
-        if not loss.numeric_targets and loss.outputs > 1:
-            scores[::5, 0] += 50.0
-            scores[1::5, :2] += 50.0
-        dense = loss.curvatures(scores, targets).dense()
-        eigenvalues = np.linalg.eigvalsh(dense)
-        assert eigenvalues.min() >= -1e-12
-        ranks = (eigenvalues > 1e-9).sum(axis=1)
-        found = (np.linalg.norm(loss.slopes(scores, targets), axis=1), eigenvalues[:, -1], np.trace(dense, axis1=1, axis2=2), ranks)
-        reached = np.maximum(reached, [one.max() for one in found])
-    bounds = np.array([loss.slope_bound, loss.curvature_bound, loss.curvature_trace, loss.curvature_rank])
-    assert (reached <= bounds * (1 + 1e-12)).all()
-    # Cut below 1/2 a logistic loss is less curved than its lemma has it: c (1 - c).
-    tight = 0.99 * bounds * ([1.0, 0.84, 0.84, 1.0] if kind == "truncated_logistic_regression" else 1.0)
-    tight[2] *= 0.9 if "softmax" in kind else 1.0
-    assert (reached >= tight).all()
 
 
 @pytest.mark.sampled(2)
@@ -176,61 +133,6 @@ def test_every_kind_is_trained_recorded_and_certified(kind: str) -> None:
     assert certificate.theorem == "optimal-shift"  # of a convex loss the last iterate
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_noise_it_goes_down_to_the_minimiser(kind: str) -> None:
-    """Against a long descent in NumPy by the class alone."""
-    problem, loss = make_problem(kind), the_loss(kind)
-    step = 1.0 / (loss.curvature[1] + 0.1)
-    run = make_run(
-        kind,
-        "full",
-        steps=600,
-        step_size=step,
-        noise_multiplier=0.0,
-        clip_norm=None,
-        regulariser={"kind": "ridge", "strength": 0.1},
-        seeded=True,
-    )
-    trained = fit_linear(run, problem.features, problem.targets, classes=problem.classes, seed=0)
-    rows = problem.features * np.minimum(1.0, 1.5 / np.linalg.norm(problem.features, axis=1, keepdims=True))
-    targets, weights = problem.targets.astype(float), np.zeros_like(trained.model.weights)
-    for _ in range(3000):
-        weights -= step * (rows.T @ loss.slopes(rows @ weights, targets) / RECORDS + 0.1 * weights)
-    assert trained.model.weights == pytest.approx(weights, abs=1e-4)
-    assert trained.model.mean_loss(problem.features, problem.targets) == pytest.approx(
-        loss.values(rows @ weights, targets).mean(), abs=1e-4
-    )
-    assert trained.model.predict(problem.features) == pytest.approx(loss.decide(rows @ weights), abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("softmax_regression", "logistic_regression", "least_squares")])
-def test_heads_train_it_too(kind: str) -> None:
-    problem, loss = make_problem(kind), the_loss(kind)
-    head = torch.nn.Linear(COLUMNS, loss.outputs, bias=False)
-    data = (torch.tensor(problem.features, dtype=torch.float32), torch.tensor(problem.targets))
-    fitted = fit_head(torch.nn.Identity(), head, data, make_run(kind, seeded=True), seed=0)
-    assert fitted.run.loss.kind == kind
-
-
-def test_huber_is_the_same_training_under_another_name() -> None:
-    problem = make_problem("huber")
-    both = [
-        fit_linear(make_run(loss=make_loss(kind, residual_bound=0.5), seeded=True), problem.features, problem.targets, seed=4).model.weights
-        for kind in ("least_squares", "huber")
-    ]
-    assert (both[0] == both[1]).all()
-
-
-def test_a_number_of_classes_that_contradicts_the_loss_is_refused() -> None:
-    problem = make_problem("one_versus_rest_hinge")
-    with pytest.raises(InputError, match="the loss has 3"):
-        fit_linear(make_run("one_versus_rest_hinge"), problem.features, problem.targets, classes=4)
-
-
 def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, loss = make_problem("huber"), PseudoHuber(feature_norm=1.5, evidence="enforced")
     with pytest.raises(InputError, match="PseudoHuber"):
@@ -247,3 +149,7 @@ def test_a_loss_that_is_new_needs_its_class_and_a_line(monkeypatch: pytest.Monke
     public: dict[str, Any] = {"loss": loss, "regularisation": 1.0, "target": target}
     for mechanism in (objective_perturbation, output_perturbation):
         assert mechanism(problem.features, problem.targets, **public).statement.epsilon(1e-5) <= 1.0
+
+
+def test_the_list_is_of_every_linear_loss() -> None:
+    assert {kind for kind, loss in REGISTERED.items() if issubclass(loss, LinearLoss)} == set(KINDS)

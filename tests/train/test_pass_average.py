@@ -14,7 +14,7 @@ from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.iterates import PassAverage, proximal_step
+from lethe.train.core.iterates import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.features import prepare_features
@@ -85,14 +85,6 @@ def test_all_weight_on_the_last_iterate_is_the_plain_recursion(regulariser: Any)
     assert plain.run.rounding_errors is not None
     apart = np.linalg.norm(fit(averaged).model.weights - plain.model.weights)
     assert apart <= plain.run.rounding_errors.sum()
-
-
-def test_inside_a_pass_nothing_changes_and_at_its_end_it_begins_anew() -> None:
-    average = PassAverage(np.array([0.25, 0.75]))
-    first, second = torch.tensor([1.0, -2.0]), torch.tensor([5.0, 2.0])
-    for _ in range(2):
-        assert average(first) is first
-        assert average(second).tolist() == [4.0, 1.0]
 
 
 def test_the_noise_is_not_averaged_away() -> None:

@@ -43,14 +43,11 @@ def test_rows_keep_their_direction_and_lose_only_rounding(rows: np.ndarray, radi
             assert np.allclose(result / np.abs(result).max(), row / scale, rtol=1e-14, atol=1e-300)
 
 
-def test_a_row_of_exactly_the_radius_is_not_counted_as_projected() -> None:
+def test_rows_of_exactly_the_radius_or_of_zeros_are_not_counted_as_projected() -> None:
     angles = np.linspace(0, 6, 500)
     rows = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], axis=1))  # norm 1 up to rounding
     assert not onto_ball(rows, 1.0)[1].any()
     assert onto_ball(rows * (1 + 1e-12), 1.0)[1].all()
-
-
-def test_zero_rows_stay_zero() -> None:
     projected, outside = onto_ball(torch.zeros(2, 3, dtype=torch.float64), 1.0)
     assert (projected == 0).all()
     assert not outside.any()

@@ -141,7 +141,7 @@ def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
     head = nn.Linear(4, 2, bias=False)
     fitted = fit_head(backbone, head, (FEATURES, CLASSES), linear_run())
     certificate = lethe.certify(fitted, DELTA)
-    linear = linear = {"weights": head.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
+    linear = {"weights": head.weight.detach().double().numpy().T, "intercept": np.zeros(2)}
     for weights in (fitted.model.state_dict(), head.state_dict(), linear):
         assert verified(certificate, weights, tmp_path).yes
     assert not verified(certificate, backbone.state_dict(), tmp_path).yes
@@ -157,31 +157,6 @@ def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:
     assert record.released == ()
     with pytest.raises(lethe.InputError, match="certify the run alone"):
         lethe.certify(record, DELTA)
-
-
-@pytest.mark.nightly(by_day="test_fit_seals_the_state_dict")
-@pytest.mark.slow
-def test_estimators_seal_their_coefficients_when_the_certificate_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sklearn")
-    from lethe.estimators import LinearRegression, LogisticRegression
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    options: dict[str, Any] = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 2, "delta": DELTA}
-    models = (LogisticRegression(**options), LinearRegression(target_bound=1.0, **options))
-    for model in models:
-        assert not hasattr(model, "certificate_")
-        model.fit(FEATURES, CLASSES)
-    assert not (tmp_path / "config").exists()  # fitting alone makes no key
-    for model in models:
-        certificate = model.certificate_
-        assert isinstance(certificate, lethe.Certificate)
-        assert "declared" not in evidence(certificate).values()
-        np.savez(tmp_path / "w.npz", coef_=model.coef_, intercept_=model.intercept_)
-        assert verified(certificate, tmp_path / "w.npz", tmp_path).yes
-        assert model.certificate_ is certificate
-        model.coef_ = model.coef_ + 1.0
-        assert not verified(model.certificate_, {"coef_": model.coef_, "intercept_": model.intercept_}, tmp_path).yes
-    assert (tmp_path / "config").exists()
 
 
 @pytest.mark.slow

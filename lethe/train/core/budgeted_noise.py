@@ -115,14 +115,7 @@ class BudgetedNoise:
         return noise_std if self.pays(step, noise_std) else None
 
     def pays(self, step: int, noise_std: float) -> bool:
-        """Pay for the step, before anything of it is computed; False if the budget does not reach.
-
-        Args:
-            step: from 1.
-            noise_std: of its noise, in parameter units.
-        Raises:
-            BudgetExceededError: not even the first step can be paid.
-        """
+        """Pay for a step, from 1, before anything of it is computed; False if the budget does not reach, an error at the first."""
         cost = gaussian_cost(noise_std / self._sensitivities[step - 1])
         if self.reaches(step, noise_std):
             self.filter.spend(cost, (step - 1) % self._slots)
@@ -142,11 +135,8 @@ class BudgetedNoise:
         return self.filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
 
     def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
-        """The noise that the policy chooses for a step; not paid for yet.
+        """The noise that the policy chooses for a step, given a copy of the iterate before it, which counts as released; not paid for yet.
 
-        Args:
-            step: from 1.
-            parameters: the iterate before it, which counts as released; the policy is given a copy.
         Raises:
             InputError: the policy returned no finite number > 0.
             LetheError: the iterate overflowed.

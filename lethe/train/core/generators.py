@@ -69,8 +69,7 @@ def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> 
     """The generator of the draws of one step of correlated noise, under a seed: the same one in whatever process takes that step.
 
     Args:
-        seed: any integer >= 0.
-        device: of the noise.
+        seed, device: as for `seeded_generators`.
         part: 0: of what all processes hold whole; rank + 1: of the shards of a process.
         step: from 0; a step is never taken twice, so no number is used for two things.
     """

@@ -45,9 +45,9 @@ def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
     Raises:
         InputError: the type is too coarse for so many numbers.
     """
-    if (dimension + 16) * torch.finfo(dtype).eps > _MOST_LOST:
+    if (lost := (dimension + 16) * torch.finfo(dtype).eps) > _MOST_LOST:
         raise InputError(f"a vector of {dimension} numbers: its norm in {dtype} is too uncertain to bound.", remedy="use float64.")
-    return radius * (1.0 - (dimension + 16) * torch.finfo(dtype).eps)
+    return radius * (1.0 - lost)
 
 
 @torch.no_grad()
@@ -55,9 +55,6 @@ def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
     """The norm of the concatenation in float64, on the first tensor's device, which is not waited for; one of many numbers at once.
 
     It is added up pairwise, so that it is known to some thirty roundings, however many numbers it is of.
-
-    Args:
-        tensors: together at least one number.
     """
     devices = dict.fromkeys(tensor.device for tensor in tensors)
     sums = [_sum_of_squares([tensor for tensor in tensors if tensor.device == device]).to(tensors[0].device) for device in devices]

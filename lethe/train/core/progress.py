@@ -18,12 +18,8 @@ Callback = Callable[[int, int], None]
 def reporting(progress: bool | Callback, steps: int) -> Iterator[Callback]:
     """A function to call with the number of each finished step (from 1), and that of all.
 
-    Args:
-        progress: True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps). It is told how far
-            training is and never sees an iterate, which the certificate says is not released.
-        steps: T.
-    Raises:
-        InputError: `progress` is none of these.
+    `progress` is True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps); others are refused.
+    It is told how far training is and never sees an iterate, which the certificate says is not released.
     """
     if callable(progress):
         yield progress

@@ -19,7 +19,7 @@ _REMEDY = "train with lethe.train.fit or fit_linear as they are, or certify by h
 
 
 class Noted(NamedTuple):
-    """A step as it was noted: step size, noise in parameter units, and how many records it really met, which is private."""
+    """A step as it was noted, with noise in parameter units, and how many records it really met, which is private."""
 
     step_size: float
     noise_std: float
@@ -76,11 +76,11 @@ class Recorder:
 
         Args:
             plan: the run that was to be executed.
-            enforced: whether the pipeline made what the plan says of the loss true, by projecting the features: the evidence becomes
-                "enforced". False, as for a network: it becomes "declared". Plan with the same word to get `recorded == planned`.
+            enforced: whether the pipeline made what the plan says of the loss true, by projecting the features, which is then its evidence;
+                of a network it is "declared". Plan with the same word to get `recorded == planned`.
         Raises:
-            HypothesisError: no Run describes what was executed: nothing was, batches that are not of the design, or an unfinished pass or
-                noise inside a pass where passes are averaged.
+            HypothesisError: nothing was executed, or what no Run describes: batches that are not of the design, an unfinished pass or noise
+                inside a pass where passes are averaged.
         """
         said = self._said(plan, enforced=enforced)
         if self._begins(plan) and self.steps == plan.total_steps:
@@ -100,10 +100,8 @@ class Recorder:
         A certificate of all iterates of the plan is about their beginning as well, wherever it ends and for whatever was seen in it: what
         is left of them is a function of them. One of the executed steps alone supposes that their number did not depend on what was seen.
 
-        Args:
-            plan, enforced: as for `run`.
         Raises:
-            HypothesisError: no Run describes what was executed, or it is not the beginning of the plan, number for number.
+            HypothesisError: as `run`, or what was executed is not the beginning of the plan, number for number.
         """
         said = self._said(plan, enforced=enforced)
         if not self._begins(plan):

@@ -42,11 +42,9 @@ def draw_batches(run: Run, generator: torch.Generator) -> Iterator[Batch]:
     """The batches of a run, one for each of its steps; `lethe.run.batches` says what each design is.
 
     The order of full and cyclic batches is that of the data; the last records, fewer than a batch, are never used. Larger batches than
-    the design's truncate_at are cut to it by a uniform choice, a bin once for all passes.
+    the design's truncate_at are cut to it by a uniform choice, a bin once for all passes. The generator, on the CPU, is used for batches
+    only, and not touched by full and cyclic.
 
-    Args:
-        run: gives the design, records, size, cap and number of steps.
-        generator: a CPU generator, used for batches only; not touched by full and cyclic.
     Raises:
         InputError: a design without a sampler.
     """

@@ -14,11 +14,7 @@ from lethe.errors import InputError
 
 
 def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = None) -> tuple[Tensor, ...]:
-    """The tensors, if each can be changed in place without harm; None: on any device.
-
-    Raises:
-        InputError: one is no float32 or float64, has entries that share memory, or lies on another device.
-    """
+    """The tensors; InputError for one that is no float32 or float64, has entries that share memory, or lies on another device."""
     checked = tuple(tensors)
     for place, tensor in enumerate(checked):
         if tensor.dtype not in (torch.float32, torch.float64):
@@ -34,11 +30,7 @@ def checked_tensors(tensors: Iterable[Tensor], *, device: torch.device | None = 
 
 
 def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The names of two strided tensors whose stretches of memory overlap, or twice that of one that may lie on itself; empty: none do.
-
-    Args:
-        named: the tensors; each is counted once, whatever names it has.
-    """
+    """The names of two strided tensors whose stretches of memory overlap, or twice that of one that may lie on itself; empty: none do."""
     spans: list[tuple[int, int, str]] = []
     for name, tensor in named.items():
         if tensor.numel() and not tensor.is_meta:
@@ -87,12 +79,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
-    """This process's part of a gradient, as the gradient of its parameter: sharded as that is, and rounded to its type.
-
-    Args:
-        parameter: whole or sharded.
-        part: of the shape of `local(parameter)`.
-    """
+    """This process's part of a gradient, of the shape of `local(parameter)`, as the parameter's: sharded, and of its type."""
     part = part.to(parameter.dtype)
     if not is_shard(parameter):
         return part

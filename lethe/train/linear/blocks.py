@@ -52,11 +52,10 @@ class Rows:
 
     def chunks(self, block: Block, *, checked: bool = False) -> Iterator[tuple[Features, Tensor]]:
         """Features and targets of a block's records, some at a time; with a check of the backbone if it is asked for."""
-        targets = self.targets(targets_of(block))
+        targets = prepare_targets(targets_of(block), classes=self.loss.target_classes, records=len(block), device=_CPU)
         if len(block) and self.backbone is not None:
             source = TensorSource(np.array(block.features, order="C"), targets)
             own = self.backbone.copied()
-            assert own is not None  # it was copied before
             parts = own.checked(source, _CPU, own.copied()) if checked else own.batches(source, _CPU)
         else:
             size = max(1, _CHUNK // block.features.shape[1])
@@ -66,12 +65,8 @@ class Rows:
             norm, intercept = self.loss.feature_norm, self.loss.intercept
             yield prepare_features(rows, feature_norm=norm, intercept=intercept, dtype=self.dtype, device=_CPU), column
 
-    def targets(self, values: Any) -> Tensor:
-        """Some records' targets, as a column."""
-        return prepare_targets(values, classes=self.loss.target_classes, records=len(values), device=_CPU)
 
-
-def look(block: Block, rows: Rows) -> int:
+def _look(block: Block, rows: Rows) -> int:
     """How many records of a block are longer than the feature norm; whatever is refused has the partition's name."""
     with torch.no_grad():
         try:
@@ -84,14 +79,8 @@ def look(block: Block, rows: Rows) -> int:
             raise type(error)(f"{block.name}: {error.what}", source=source, remedy=error.remedy) from error
 
 
-def gradients(block: Block, rows: Rows, parameters: FloatArray) -> tuple[FloatArray]:
-    """The sum of a block's clipped gradients, shape (D, k), added up in float64.
-
-    Args:
-        block: any.
-        rows: how records are made of it.
-        parameters: shape (D, k).
-    """
+def _gradients(block: Block, rows: Rows, parameters: FloatArray) -> tuple[FloatArray]:
+    """The sum of a block's clipped gradients at parameters of shape (D, k), in float64."""
     total = np.zeros(parameters.shape)
     with torch.inference_mode(False), torch.no_grad():
         start = torch.from_numpy(parameters)
@@ -123,7 +112,7 @@ class BlockLinearModel:
                 remedy="take full or cyclic batches.",
             )
         self._rows = rows
-        self._table, projected = table.examined(look, rows)
+        self._table, projected = table.examined(_look, rows)
         records, columns = self._table.shape
         refuse_other_records(run.records, records, "the table in blocks has {}")
         columns = columns if rows.backbone is None else rows.backbone.columns
@@ -138,5 +127,5 @@ class BlockLinearModel:
         elif len(records := batch.numpy().astype(np.intp)) == 0:
             self._table.nothing_drawn()
             return torch.zeros_like(parameters)
-        (total,) = self._table.sum(gradients, self._rows, np.array(parameters.numpy()), records=records)
+        (total,) = self._table.sum(_gradients, self._rows, np.array(parameters.numpy()), records=records)
         return torch.from_numpy(total).to(parameters)

@@ -29,6 +29,9 @@ _DECLARED = (
         "public backbone", "the backbone is public: none of these records, nor anything computed from them, went into its weights"
     ),
     HypothesisClaim(
+        "records apart", "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
+    ),
+    HypothesisClaim(
         "start",
         "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
         "the two certificates then add up",
@@ -105,7 +108,7 @@ def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> F
     model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, start.dtype), head).eval()
     released = (*released_states({"model": model, "head": head}), *trained.record.released)
     record = replace(trained.record, declared=(*_DECLARED, *trained.record.declared), released=released)
-    return replace(cast("Fitted[Any]", trained), model=model, record=record)
+    return replace(cast("Fitted[Any]", trained), model=model, record=record, checked="checked")
 
 
 def _refuse_head(head: nn.Linear, loss: LinearLoss) -> None:

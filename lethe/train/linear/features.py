@@ -52,7 +52,7 @@ def prepare_features(values: Any, *, feature_norm: float, intercept: bool, dtype
     for first in range(0, count, size):
         part = table[first : first + size]
         part = part.double() if isinstance(part, torch.Tensor) else torch.from_numpy(part.astype(np.float64))
-        refuse_not_finite("features", part.numpy(), first=first)
+        _refuse_not_finite("features", part.numpy(), first)
         rows, outside = onto_ball(part, feature_norm, dtype=dtype)
         held[first : first + len(rows), :columns] = rows
         projected += int(outside.sum())
@@ -77,13 +77,11 @@ def prepare_targets(values: Any, *, classes: int | None, records: int, device: t
 
 
 def numbers(name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """`values` as float64, of any shape.
-
-    Raises:
-        InputError: text, objects, complex numbers, or rows of unequal length.
-    """
+    """`values` as float64, of any shape; InputError for text, objects, complex numbers, rows of unequal length, NaN and infinity."""
     table = _as_stored(name, values)
-    return table.double().numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
+    found = table.double().numpy() if isinstance(table, torch.Tensor) else table.astype(np.float64)
+    _refuse_not_finite(name, found)
+    return found
 
 
 def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
@@ -107,16 +105,8 @@ def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
     return array
 
 
-def refuse_not_finite(name: str, array: np.ndarray[Any, np.dtype[np.float64]], *, first: int = 0) -> None:
-    """Refuse NaN and infinity.
-
-    Args:
-        name: of the argument.
-        array: of any shape with at least one dimension.
-        first: the number of its first row.
-    Raises:
-        InputError: at the first such entry, by its index, counted from 0.
-    """
+def _refuse_not_finite(name: str, array: np.ndarray[Any, np.dtype[np.float64]], first: int = 0) -> None:
+    """Name the first NaN or infinity by its index, where the rows of an array count from `first`."""
     finite = np.isfinite(array)
     if not finite.all():
         found = tuple(int(index) for index in np.argwhere(~finite)[0])

@@ -44,18 +44,22 @@ class Backbone:
             )
         return out
 
-    def copied(self) -> Backbone | None:
-        """A copy that shares nothing with it; None: it cannot be copied."""
+    def copied(self) -> Backbone:
+        """A copy that shares nothing with it; InputError where it cannot be copied."""
         try:
             return replace(self, module=copy.deepcopy(self.module))
-        except Exception:  # whatever a module's own attributes make of being copied
-            return None
+        except Exception as error:  # whatever a module's own attributes make of being copied
+            raise InputError(
+                "backbone: cannot be copied: a copy shows what stays of a batch, and each block of a table has its own.",
+                source="copy.deepcopy(backbone)",
+                remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
+            ) from error
 
     def batches(self, source: Source, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Features, in the backbone's type, and targets of a source's records, a physical batch at a time; InputError for others."""
         return ((self(inputs), targets) for inputs, targets, _ in self._read(source, device))
 
-    def checked(self, source: Source, device: torch.device, twin: Backbone | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def checked(self, source: Source, device: torch.device, twin: Backbone) -> Iterator[tuple[Tensor, Tensor]]:
         r"""As `batches`, with a look whether each record's features are a function of that record alone.
 
         The first physical batch is looked at, and the last where it is shorter: for each binary digit of the records' numbers in it, the
@@ -69,11 +73,9 @@ class Backbone:
         Args:
             source: at least one record, each an input and a target.
             device: of the backbone.
-            twin: a copy that has seen nothing; None: none could be made.
+            twin: a copy that has seen nothing.
         Raises:
-            InputError: data or features that cannot be used.
-            HypothesisError: records meet, the features are random or depend on what was seen before, or the backbone's buffers or
-                parameters change.
+            HypothesisError: records meet, the features are random or depend on what was seen before, or buffers or parameters change.
         """
         numbers = digests(self.module)
         seen: tuple[Tensor, Tensor] | None = None
@@ -83,8 +85,7 @@ class Backbone:
                 self._refuse_other_features(inputs, expected)
                 if seen is None:
                     seen = inputs.clone(), expected
-                    if twin is not None:
-                        twin._refuse_memory(source, inputs, expected)
+                    twin._refuse_memory(source, inputs, expected)
                 self._refuse_meeting(inputs, expected)
             rows = self(inputs)
             for record, alone in padded.items():

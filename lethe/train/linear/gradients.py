@@ -129,6 +129,7 @@ class LinearModel:
     def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:
         """The sum over the batch, shape (d, k), in loss per parameter unit; every record's share has norm at most clip_norm."""
         total = parameters.new_zeros(parameters.shape[::-1])  # by outputs: BLAS reads a tall table along its rows several times as fast
+        batch = batch if isinstance(batch, slice) else batch.to(self._norms.device)
         rows, targets, norms = self._features[batch], self._targets[batch], self._norms[batch]
         size = len(rows) if rows.dtype == torch.float64 else max(1, _AT_ONCE // rows.shape[1])
         for first in range(0, len(rows), max(1, size)):

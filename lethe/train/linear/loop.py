@@ -32,15 +32,13 @@ from lethe.train.data import as_source
 from lethe.train.data.sources.fields import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
-from lethe.train.linear.features import numbers, prepare_features, prepare_targets, refuse_not_finite
+from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
 from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.options import TrainOptions
 
 _CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
-_NOT_COPIED = "(it could not be copied: whether its first batch stays in it was not looked at)"
-_APART = "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
 _CPU = torch.device("cpu")
 
 
@@ -52,7 +50,6 @@ class Prepared(NamedTuple):
     start: Tensor
     projected: int
     dtype: torch.dtype
-    checked: str
     declared: tuple[HypothesisClaim, ...]
 
 
@@ -65,16 +62,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
         run: what to do.
         backbone: makes the features; None: they are given.
-    Raises:
-        InputError: anything about these that cannot be used.
-        HypothesisError: the backbone does not keep records apart.
     """
     refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
     refuse_other_clipping(run)
     loss = require_linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
-    said: list[HypothesisClaim] = []
-    checked = _CLOSED_FORM
+    twin, declared = None if backbone is None else backbone.copied(), ()
     if (blocks := given_in_blocks(data)) is not None:
         if device.type != "cpu":
             raise InputError(
@@ -82,29 +75,15 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
                 source="device of Linear, or of the head",
                 remedy="leave it out, or give tables in memory.",
             )
-        if backbone is not None:
-            if backbone.copied() is None:
-                raise InputError(
-                    "backbone: cannot be copied; of a table in blocks each block needs its own, so that no records of two meet.",
-                    source="copy.deepcopy(backbone)",
-                    remedy="take out what cannot be copied, or compute the features before and give them as a table, with nn.Identity().",
-                )
-            checked = "checked"
-            said.append(HypothesisClaim("records apart", _APART))
         rows = Rows(loss=loss, dtype=dtype, clip_norm=run.clip_norm, method=gradients_by(run), backbone=backbone)
         model = BlockLinearModel(blocks, rows, run)
-        projected, columns = model.projected, model.width
-        said.extend([WORKERS] if run.batches.secret else [])
+        projected, columns, declared = model.projected, model.width, (WORKERS,) if run.batches.secret else ()
     else:
-        if backbone is not None:
+        if backbone is not None and twin is not None:
             source = refuse_fields(as_source(data), "a Head")
             refuse_other_records(run.records, len(source))
-            twin = backbone.copied()
             data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
-            seen = "" if twin is not None else f" {_NOT_COPIED}"
-            checked = f"checked{seen}"
-            said.append(HypothesisClaim("records apart", f"{_APART}{seen}"))
-            said.extend(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
+            declared = tuple(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
         if not isinstance(data, tuple | list) or len(data) != 2:
             raise InputError(
                 f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
@@ -116,15 +95,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
         projected, columns = table.projected, table.rows.shape[1]
     start = starting_point(described.initial, (columns, loss.outputs), device)
-    return Prepared(loss, model, start, projected, dtype, checked, tuple(said))
+    return Prepared(loss, model, start, projected, dtype, declared)
 
 
 def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
-    """A generator of batches, on the CPU, and one of noise.
+    """A generator of batches, on the CPU, and one of noise, on `device`: of a seed, as they are given, or of fresh entropy.
 
-    Args:
-        options: a seed, generators, or none of these: fresh entropy.
-        device: of the noise.
     Raises:
         InputError: a seed together with generators, one generator for both, or one on another device.
     """
@@ -152,7 +128,6 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
     start = numbers("initial", initial)
     if start.shape != shape:
         raise InputError(f"initial: got shape {start.shape}; it needs {shape}: features (and a last row for an intercept) by outputs.")
-    refuse_not_finite("initial", start)
     return torch.tensor(start, dtype=torch.float64, device=device)
 
 
@@ -287,7 +262,7 @@ def train_linear(
         model=predictor,
         run=recorded,
         record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
-        checked=ready.checked,
+        checked=_CLOSED_FORM,
         report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )

@@ -54,8 +54,8 @@ class LinearPredictor:
         """The share of rows whose class is predicted, in [0, 1]; InputError for a model without classes."""
         if self.classes is None:
             raise InputError("accuracy: least squares predicts numbers, not classes.", remedy="use mean_loss.")
-        predicted = torch.from_numpy(self.predict(features))
-        return float((predicted == self._targets(targets, len(predicted)).squeeze(1)).to(torch.float64).mean())
+        predicted = self.predict(features)
+        return float((predicted == self._targets(targets, len(predicted)).numpy()[:, 0]).mean())
 
     def mean_loss(self, features: Any, targets: Any) -> float:
         """The mean of the records' losses, without the regulariser."""
