@@ -85,7 +85,7 @@ def accuracies(run: lethe.Run, data: tuple[torch.Tensor, ...], tests: tuple[torc
     """Of a model that is trained on `data`, on the records of `tests`: of the last iterate, "0", and of the average of each decay."""
     torch.manual_seed(seed)
     model = cnn()
-    averages = {decay: MovingAverage(decay, dict(model.named_parameters())) for decay in DECAYS}
+    averages = {decay: MovingAverage(decay, dict(model.named_parameters()), run) for decay in DECAYS}
 
     def take(step: int, steps: int) -> None:
         for average in averages.values():

@@ -27,10 +27,9 @@ from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
-from lethe.train.network.loop import train_network
-from lethe.train.network.options import NetworkOptions
 from lethe.train.network.proximal.steps import ProximalGroup
-from lethe.train.options import CommonOptions
+from lethe.train.network.trainer import train_network
+from lethe.train.options import TrainOptions
 
 Model = TypeVar("Model", bound=nn.Module | LinearPredictor)
 
@@ -116,9 +115,9 @@ def fit(
             `lethe.integrations.logging` for TensorBoard and MLflow.
         physical_size: of modules and heads, how many records are on the device at once; None: a whole batch, and 256 through a backbone.
             The result does not depend on it but for rounding.
-        optimizer: this and all that follow are of modules alone. Over the model's parameters; needs run.release = all, unless it is SGD
-            without momentum or weight decay, with run.step_size as its learning rate at every step. Its learning rate may be scheduled
-            between steps by `progress`. A new one: what its state already holds of private data is not accounted for.
+        optimizer: this and all that follow are of modules alone. Over the model's parameters; needs run.release = all, and no regulariser
+            or pass_weights in the run. Its learning rate may be scheduled between steps by `progress`. A new one: what its state already
+            holds of private data is not accounted for.
         clip_groups: parameter groups with norms of their own, whose squares sum to at most clip_norm^2: those of run.clip_groups, if it
             says any; "per_layer": each of the L layers by itself, to clip_norm over the root of L; None: one norm for all.
         proximal_groups: disjoint groups of parameters with regularisers of their own; needs run.release = all and no run.regulariser.
@@ -158,15 +157,13 @@ def fit(
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
     payer = paying(ledger, checkpoints)
-    common = CommonOptions(
+    options = TrainOptions(
         noise_policy=noise_policy,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
         progress=progress,
         callbacks=(told := Telling(callbacks, payer)),
-    )
-    network = NetworkOptions(
         physical_size=physical_size,
         optimizer=optimizer,
         clip_groups=clip_groups,
@@ -184,7 +181,7 @@ def fit(
     try:
         if payer is not None:
             payer.before(require_run(run, correlated=True))
-        fitted = _trained(model, loss, data, run, common, network)
+        fitted = _trained(model, loss, data, run, options)
     except BaseException as error:
         told.failed(type(error).__name__)
         if payer is not None:
@@ -202,18 +199,18 @@ def fit(
     return fitted
 
 
-def _trained(model: Any, loss: Any, data: Any, run: Run, common: CommonOptions, network: NetworkOptions) -> Fitted[Any]:
+def _trained(model: Any, loss: Any, data: Any, run: Run, options: TrainOptions) -> Fitted[Any]:
     match model:
         case Linear():
-            network.refuse_for("a Linear")
+            options.refuse_for("a Linear")
             _refuse_other_loss(loss, run)
-            return train_linear(model, data, run, common)
+            return train_linear(model, data, run, options)
         case Head():
-            network.refuse_for("a Head", understood=("physical_size",))
+            options.refuse_for("a Head", "physical_size")
             _refuse_other_loss(loss, run)
-            return train_head(model, data, run, common, physical_size=network.physical_size)
+            return train_head(model, data, run, options)
         case _:  # what is no module is refused there
-            return train_network(model, loss, data, run, common, network)
+            return train_network(model, loss, data, run, options)
 
 
 @in_other_words

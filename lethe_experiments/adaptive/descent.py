@@ -16,7 +16,7 @@ from lethe.train import LinearPredictor
 from lethe.train.callbacks.in_force import spender_in_force
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.loop import generators_of, starting_point
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries
 
@@ -94,7 +94,7 @@ def train_adaptively(
     table = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)
     column = prepare_targets(targets, classes=known.target_classes, records=len(table.rows), device=_CPU)
     start = starting_point(initial, (table.rows.shape[1], known.outputs), _CPU)
-    options = CommonOptions(seed=seed, noise_generator=noise_generator)
+    options = TrainOptions(seed=seed, noise_generator=noise_generator)
     queries = PaidQueries(plan, known, table.rows, column, generators_of(options, _CPU)[1])
     last, history = descend_adaptively(start, plan, queries)
     if not bool(torch.isfinite(last).all()):

@@ -14,7 +14,7 @@ from torch import Tensor
 from lethe.calculus.domains import require_positive
 from lethe.run.regularisers import Ball
 from lethe.train.core.tensors import checked_tensors
-from lethe.train.network.proximal.joint_ball import onto_joint_ball, require_radius
+from lethe.train.network.proximal.parts import onto_joint_ball, require_radius
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 

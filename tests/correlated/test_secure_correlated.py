@@ -17,10 +17,9 @@ from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.run.noise import LowerTriangular
 from lethe.train import fit
-from lethe.train.distributed.workers import Workers
-from lethe.train.network.noise.correlated_secure import SecureCorrelatedNoise
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_spacing
-from lethe.train.network.noise.shared import ShardedNoise, SharedNoise
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5, 0.25]}
@@ -32,8 +31,8 @@ def run_of(noise: Any, **changes: Any) -> lethe.Run:
     return make_run(noise=noise, **{**fields, **changes})
 
 
-def drawing(run: lethe.Run, dimension: int, words: Any) -> SecureCorrelatedNoise:
-    return SecureCorrelatedNoise(run, SecureNoise(words), torch.float64, dimension=dimension)
+def drawing(run: lethe.Run, dimension: int, words: Any) -> CorrelatedNetworkNoise:
+    return CorrelatedNetworkNoise(run, SecureNoise(words), torch.float64, dimension=dimension)
 
 
 def strategy_of(run: lethe.Run) -> Any:
@@ -84,7 +83,7 @@ def test_the_grid_costs_nothing_in_any_slot(changes: dict[str, Any]) -> None:
             super().add_to(tensors, noise_std)
 
     dimension = 10**9
-    made = SecureCorrelatedNoise(run, Noting(np.random.default_rng(0).bytes), torch.float64, dimension=dimension)
+    made = CorrelatedNetworkNoise(run, Noting(np.random.default_rng(0).bytes), torch.float64, dimension=dimension)
     made.add_to([torch.zeros(4, dtype=torch.float64)], 2.0)
     bound = run.touch_factor * run.touch_bound
     for sensitivity in bound * slot_sensitivities(strategy_of(run), run.steps_per_pass):
@@ -106,11 +105,11 @@ def test_each_of_two_records_that_replace_one_another_pays_for_the_grid(design: 
     if design == "cyclic_poisson":
         run = run_of({**BANDED, "coefficients": [1.0, 0.5]}, batches={**batches, "groups": 2}, records=120, noise_multiplier=2.0)
         moves, dimension = column_norms(strategy_of(run)).tolist(), 6 * dimension
-        made = SecureCorrelatedNoise(run, Noting(), torch.float64, dimension=10**9)
+        made = CorrelatedNetworkNoise(run, Noting(), torch.float64, dimension=10**9)
         made.add_to([torch.zeros(4, dtype=torch.float64)], 2.0)
     else:
         run = run_of(None, batches=batches, noise_multiplier=2.0)
-        NoisySums(run, ShardedNoise(Noting(), SharedNoise(Noting(), Workers()), [True], dimension))(1, [torch.zeros(5)])
+        NoisySums(run, TrainingNoise(Noting(), dimension=dimension))(1, [torch.zeros(5)])
     assert run.neighbours == "replace_one"
     for moved in moves:
         assert (moved + grid_spacing(used[0]) * np.sqrt(float(dimension))) / used[0] <= moved / 2.0

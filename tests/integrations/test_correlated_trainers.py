@@ -53,9 +53,9 @@ def test_the_trainer_of_transformers_takes_the_noise_of_fit(tmp_path: Path, monk
     from small_models import DELTA, classifier, flat, padded, private, run_of, sentences
 
     from lethe.integrations.transformers import record_losses
-    from lethe.train.network.noise import sources
+    from lethe.train.network.noise import training_noise
 
-    monkeypatch.setattr(sources, "fresh_numpy_generator", lambda: np.random.default_rng(3))
+    monkeypatch.setattr(training_noise, "fresh_numpy_generator", lambda: np.random.default_rng(3))
     run = run_of(noise=BANDED, noise_multiplier=2.0, clip_norm=0.5, steps=6)
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 8}
     trainer = private(tmp_path, classifier(), sentences(), run=run, **given)

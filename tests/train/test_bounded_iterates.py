@@ -18,7 +18,8 @@ from lethe.train.core.iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.loop import linear_precision
 from lethe.train.network.noise.gaussian import NetworkNoise
-from lethe.train.network.steps import PlainDescent, shown_rounding
+from lethe.train.network.noise.training_noise import TrainingNoise
+from lethe.train.network.steps import Descent, shown_rounding
 
 SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
 
@@ -174,7 +175,7 @@ def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool)
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0, noise_at="pass_ends", **changes)
     model = nn.Linear(3, 2, bias=False)
     before = model.weight.detach().double().clone()
-    descent = PlainDescent({"weight": model.weight}, run, NetworkNoise(np.random.default_rng(0)))
+    descent = Descent({"weight": model.weight}, run, TrainingNoise(NetworkNoise(np.random.default_rng(0))))
     sums = torch.full((2, 3), 1.0 / 3.0, dtype=torch.float64)
     descent(1, {model.weight: sums.clone()})
     assert torch.equal(descent.iterate["weight"], before - 0.5 / 8 * sums)
@@ -185,7 +186,7 @@ def test_a_hidden_iterate_moves_in_float64_whatever_the_model(*, averaged: bool)
 def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_shown() -> None:
     run = make_run(loss=lethe.losses.Convex(smoothness=1.0), clip_norm=1.0)
     descents = [
-        PlainDescent(dict(nn.Linear(3, 2, dtype=dtype).named_parameters()), run, NetworkNoise(np.random.default_rng(0)))
+        Descent(dict(nn.Linear(3, 2, dtype=dtype).named_parameters()), run, TrainingNoise(NetworkNoise(np.random.default_rng(0))))
         for dtype in (torch.float64, torch.float32)
     ]
     before = lethe.Precision(dtype="float64", parameter_norm=4000.0)
@@ -205,7 +206,7 @@ def test_the_precision_of_a_network_counts_the_type_it_computes_in(*, autocast: 
     model = nn.Linear(3, 2)
     told = pytest.warns(UserWarning, match=r"model\.double\(\)") if autocast else nullcontext()
     with torch.autocast("cpu", enabled=autocast), told:
-        precision = PlainDescent(dict(model.named_parameters()), run, NetworkNoise(np.random.default_rng(0))).precision
+        precision = Descent(dict(model.named_parameters()), run, TrainingNoise(NetworkNoise(np.random.default_rng(0)))).precision
     assert precision is not None
     unit = 2.0**-8 if autocast else 2.0**-24
     assert precision.gradient_error == pytest.approx(unit * radius_of(precision), rel=1e-9)

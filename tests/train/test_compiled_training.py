@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -86,16 +86,3 @@ def test_a_loop_that_evaluates_the_compiled_model_ends_there_too(way: Callable[.
         loop.engine.recorded_run()
         ends.append(flat(model))
     assert torch.equal(*ends)
-
-
-class Flat(nn.Module):
-    """Its parameter is read in the middle of a product of records, which no rule follows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inside = nn.Linear(COLUMNS, 3).double()
-        self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
-
-    def forward(self, given: Tensor) -> Tensor:
-        return torch.stack([row * self.scale for row in self.inside(given).unbind(0)])

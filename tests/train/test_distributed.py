@@ -17,8 +17,8 @@ from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers, ending_together
-from lethe.train.network import NetworkNoise
-from lethe.train.network.noise.sources import Sources, shared_sources
+from lethe.train.network import NetworkNoise, SecureNoise
+from lethe.train.network.noise.training_noise import TrainingNoise
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,10 +46,7 @@ def test_a_process_alone_exchanges_nothing() -> None:
         workers.rank = 1  # type: ignore[misc]
 
 
-def test_a_process_alone_keeps_its_own_sources_and_errors() -> None:
-    sources = Sources(torch.Generator(), NetworkNoise(np.random.default_rng(0)))
-    assert shared_sources(sources, Workers()) is sources
-
+def test_a_process_alone_keeps_its_own_errors() -> None:
     @ending_together
     def divided(one: int, other: int) -> float:
         """One by other."""
@@ -92,6 +89,25 @@ def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(monkeypatch, [(3.0, 1.5)])  # adding up, with parameters of this norm
     Workers.current().add_up([torch.ones(3), torch.ones(2, 2), torch.ones(5, dtype=torch.float64)], parameters=[torch.tensor([1.5])])
     assert group.asked == ["gather", "reduce 7 to 0", "reduce 5 to 0"]
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 2.0])
+def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
+    group = Group(monkeypatch, [(4.0, noise_std)])
+    alone, shared = torch.zeros(6), torch.zeros(6)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
+    NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)
+    assert torch.equal(alone, shared)
+    assert bool(shared.any()) == (noise_std > 0)
+    assert group.asked == ["gather", "broadcast 6 from 0"]
+    other = torch.zeros(6)
+    TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers(rank=1, world_size=2)).add_to([other], noise_std)
+    assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
+
+
+def test_which_noise_is_secure() -> None:
+    assert TrainingNoise(SecureNoise()).secure
+    assert not TrainingNoise(NetworkNoise(np.random.default_rng(0))).secure
 
 
 @pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])

@@ -1,6 +1,5 @@
 import sys
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Group, fit, fit_linear
 from lethe.train.core.samplers import draw_batches
-from lethe.train.network import NetworkNoise, SecureNoise
-from lethe.train.network.steps import NoisySums
+from lethe.train.network import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
 
@@ -69,18 +67,6 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((fitted(run, physical_size=physical_size) - expected).abs().max()) < 1e-8
     plain = by_hand(make_network(), make_data(), run.replace(pass_weights=None), batches(3))
     assert float((plain - expected).norm()) > 1e-3
-
-
-@pytest.mark.nightly(by_day="test_it_is_the_recursion_by_hand")
-@pytest.mark.slow
-@pytest.mark.parametrize(("design", "release"), list(zip(DESIGNS, cycle(["last", "all"]))))
-def test_the_result_with_noise_does_not_depend_on_the_physical_size(design: str, release: str) -> None:
-    run = make_network_run(design, release=release, noise_multiplier=1.0)
-    whole = fitted(run)
-    assert float((whole - fitted(run.replace(noise_multiplier=0.0))).norm()) > 0.05
-    for physical_size in (2, 50):
-        again = fitted(run, physical_size=physical_size, noise_generator=np.random.default_rng(0))
-        assert float((again - whole).abs().max()) < 1e-8
 
 
 @pytest.mark.sampled(2)
@@ -136,38 +122,34 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
         assert finished == list(range(1, 13))
 
 
+FIXED = {"batches": {"design": "cyclic", "size": 5}}
+POISSON = {"steps": 3, "batches": {"design": "poisson", "size": 5}}
+AVERAGED = {**FIXED, "passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, "release": "last"}
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("release", "secure", "given_optimizer"),
-    [("last", False, False), *(("all", secure, given) for secure in (False, True) for given in (False, True))],
+    ("changes", "secure", "given_optimizer"),
+    [
+        (AVERAGED, False, False),
+        ({**POISSON, "release": "last"}, False, False),
+        *(({**POISSON, "release": "all"}, secure, given) for secure in (False, True) for given in (False, True)),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:private. no record contributed")
-def test_the_noise_of_a_run_is_the_planned_noise(release: str, secure: bool, given_optimizer: bool) -> None:
-    """A layer of zeros whose gradient vanishes: it ends at the sum of the noises."""
+def test_the_noise_of_a_run_is_the_planned_noise(changes: dict[str, Any], secure: bool, given_optimizer: bool) -> None:
+    """A layer of zeros whose gradient vanishes: it ends at the sum of the noises; at pass ends they are not averaged away."""
     model = nn.Linear(400, 250, bias=False)
     nn.init.zeros_(model.weight)
-    run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], steps=3, release=release, batches={"design": "poisson", "size": 5})
+    run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], **changes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if given_optimizer else None
-    features = torch.zeros(RECORDS, 400)
-    fit(model, CROSS_ENTROPY, (features, torch.zeros(RECORDS, dtype=torch.long)), run, optimizer=optimizer, secure=secure)
+    data = torch.zeros(RECORDS, 400), torch.zeros(RECORDS, dtype=torch.long)
+    recorded = fit(model, CROSS_ENTROPY, data, run, optimizer=optimizer, secure=secure)
     variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
     low, high = stats.chi2.interval(1 - 1e-9, model.weight.numel())
     assert low < float(model.weight.detach().double().square().sum()) / variance < high
     assert high / model.weight.numel() < 1.03
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:private. no record contributed")
-def test_the_noise_at_a_pass_end_is_not_averaged_away() -> None:
-    model = nn.Linear(400, 250, bias=False)
-    nn.init.zeros_(model.weight)
-    averaging = {"passes": 3, "noise_at": "pass_ends", "pass_weights": 1.0, "release": "last"}
-    run = make_network_run("cyclic", noise_multiplier=[1.0, 2.0, 0.5], **averaging)
-    recorded = fit(model, CROSS_ENTROPY, (torch.zeros(RECORDS, 400), torch.zeros(RECORDS, dtype=torch.long)), run)
-    variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
-    low, high = stats.chi2.interval(1 - 1e-9, model.weight.numel())
-    assert low < float(model.weight.detach().double().square().sum()) / variance < high
     assert as_planned(recorded.run) == run
 
 
@@ -178,17 +160,6 @@ def test_the_proximal_step_comes_after_the_noise(release: str) -> None:
     run = make_network_run(noise_multiplier=10.0, release=release, regulariser={"kind": "ball", "radius": 0.7})
     assert float(fitted(run).norm()) == pytest.approx(0.7, rel=1e-12)
     assert float(fitted(run).norm()) <= 0.7
-
-
-def test_secure_noise_is_enlarged_by_what_its_grid_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[float] = []
-    monkeypatch.setattr(SecureNoise, "add_to", lambda self, tensors, noise_std: used.append(noise_std))
-    run = make_network_run(noise_multiplier=[1.0, 0.0], steps=2, loss={"kind": "smooth", "smoothness": 1.0, "gradient_bound": 0.1})
-    executed = [NoisySums(run, SecureNoise())(step, [torch.zeros(300), torch.zeros(700)]) for step in (1, 2)]
-    assert [step.noise_std for step in executed] == run.noise_stds.tolist()
-    assert used[1:] == [0.0]  # nothing to draw
-    spacing, sensitivity = 2.0 ** (np.floor(np.log2(used[0])) - 28), 0.1
-    assert (sensitivity + spacing * np.sqrt(1000)) / used[0] <= sensitivity / 0.4 < 1.0001 * sensitivity / used[0]
 
 
 @pytest.mark.sampled(4)

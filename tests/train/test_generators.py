@@ -8,7 +8,10 @@ import torch
 from networks import make_network_run
 
 from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators, state_digest
-from lethe.train.network.noise.sources import sources_of
+from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.training_noise import sources_of
+from lethe.train.options import TrainOptions
 
 CPU = torch.device("cpu")
 
@@ -28,10 +31,9 @@ def test_every_start_under_a_seed_has_streams_of_its_own() -> None:
 
 
 def test_a_later_start_keeps_the_batches_and_changes_the_noise() -> None:
-    options: dict[str, Any] = {"seed": 3, "batch_generator": None, "noise_generator": None, "secure": False}
-    drawn = []
+    placement, drawn = Placement({"weight": torch.nn.Parameter(torch.zeros(5))}, Workers()), []
     for start in (0, 1, 2):
-        batches, noise = sources_of(make_network_run(), CPU, **options, start=start)
+        batches, noise = sources_of(make_network_run(), TrainOptions(seed=3), placement, Workers(), start=start)
         tensor = torch.zeros(5)
         noise.add_to([tensor], 1.0)
         drawn.append((torch.rand(5, generator=batches), tensor))

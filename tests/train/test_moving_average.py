@@ -66,16 +66,6 @@ def test_a_loop_keeps_it_too_and_takes_it_up_again(tmp_path: Path) -> None:
     assert [released.name for released in again.engine.record().released] == ["model", "moving average"]
 
 
-@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
-@pytest.mark.slow
-def test_it_changes_nothing_of_the_training() -> None:
-    with_one, without = _fit(make_network(), ema=0.9, seed=4), _fit(make_network(), seed=4)
-    assert without.averaged is None
-    assert with_one.run == without.run
-    for one, other in zip(with_one.model.parameters(), without.model.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.slow
 def test_buffers_are_those_of_the_model() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
@@ -96,39 +86,6 @@ def test_its_seal_knows_both_weights(tmp_path: Path) -> None:
         assert lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
     torch.save({name: found + 1 for name, found in fitted.averaged.items()}, tmp_path / "weights.pt")
     assert not lethe.verify(certificate, weights=tmp_path / "weights.pt").belongs.yes
-
-
-@pytest.mark.nightly(by_day="test_it_is_the_weighted_mean_of_the_iterates")
-@pytest.mark.slow
-def test_it_goes_on_after_an_interruption(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    model = make_network()
-    seen: list[dict[str, Tensor]] = []
-
-    def stop(step: int, steps: int) -> None:
-        seen.append({name: found.detach().clone() for name, found in model.state_dict().items()})
-        if step == 5:
-            raise Stop
-
-    kept = Checkpoints(folder=tmp_path / "kept", every=1)
-    with pytest.raises(Stop):
-        _fit(model, ema=0.8, seed=2, checkpoints=kept, progress=stop)
-    seen.pop()  # of step 5, the checkpoint was not written yet: it is not taken again, and the iterate that was lost has no part
-    again: Any = _fit(
-        model,
-        ema=0.8,
-        seed=2,
-        checkpoints=kept,
-        progress=lambda step, _: seen.append({k: v.clone() for k, v in model.state_dict().items()}),
-    )
-    weights = [0.8 ** (len(seen) - 1 - place) for place in range(len(seen))]
-    for name, found in again.averaged.items():
-        expected = sum(weight * iterate[name] for weight, iterate in zip(weights, seen, strict=True)) / sum(weights)
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
-    with pytest.raises(InputError, match="also"):
-        _fit(make_network(), seed=2, checkpoints=kept)
 
 
 def test_an_average_of_iterates_that_nobody_may_see_is_refused() -> None:

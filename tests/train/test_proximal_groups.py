@@ -85,16 +85,6 @@ def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(opt
     assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
 
 
-@pytest.mark.slow
-def test_the_step_is_taken_after_the_noise() -> None:
-    model = make_network(torch.float32)
-    run = make_network_run(noise_multiplier=3.0, step_size=1.0)
-    fit(model, CROSS_ENTROPY, make_data(torch.float32), run, seed=1, proximal_groups=[FIRST, LAST])
-    first = torch.cat([parameter.detach().reshape(-1) for name, parameter in model.named_parameters() if name.startswith("0.")])
-    assert float(first.double().norm()) <= 0.8
-    assert int((first == 0).sum()) > 0  # noise added later would leave none
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
@@ -120,20 +110,22 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
 
 ALL = ProximalGroup(regularisers=(Ridge(strength=1.0),))
 REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
-    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "states one regulariser of all parameters"),
-    ("own regulariser", {"regulariser": Ridge(strength=1.0)}, [FIRST], InputError, "overlapping groups do not add up"),
+    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "one regulariser of all parameters"),
+    ("own regulariser", {"regulariser": Ridge(strength=1.0)}, [FIRST], InputError, "belong to the plain recursion"),
     ("overlap", {}, [FIRST, ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
-    ("all twice", {}, [ALL, LAST], InputError, "in a group twice"),
-    ("unknown name", {}, [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("9.weight",))], InputError, "not one of the"),
+    (
+        "unknown name",
+        {},
+        [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("9.weight",))],
+        InputError,
+        "not one that is trained",
+    ),
     ("no names", {}, [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=())], InputError, "got no names"),
     ("names as text", {}, [ProximalGroup(regularisers=(ALL.regularisers), parameters="0.bias")], InputError, "needs names"),  # pyright: ignore[reportArgumentType]
     ("no regularisers", {}, [ProximalGroup(regularisers=(), parameters=("0.bias",))], InputError, "at least one"),
     ("bare regulariser", {}, [ProximalGroup(regularisers=Ridge(strength=1.0))], InputError, "in a tuple"),  # pyright: ignore[reportArgumentType]
     ("no regulariser at all", {}, [ProximalGroup(regularisers=(3.0,))], InputError, "no proximal step"),  # pyright: ignore[reportArgumentType]
-    ("no sum", {}, [ProximalGroup(regularisers=(Ball(radius=1.0), GroupL1(strength=1.0), 3))], InputError, "no proximal"),  # pyright: ignore[reportArgumentType]
-    ("no groups", {}, [], InputError, "needs a list of ProximalGroup"),
     ("no list", {}, FIRST, InputError, "needs a list of ProximalGroup"),
-    ("no group", {}, [Ridge(strength=1.0)], InputError, "needs a list of ProximalGroup"),
 )
 
 
@@ -144,15 +136,9 @@ def test_refusals(changes: dict[str, Any], groups: Any, error: type[LetheError],
     model = make_network()
     before = flat(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if by_optimizer and not changes else None
+    run = make_network_run(noise_multiplier=1.0, **changes)
     with pytest.raises(error, match=message):
-        fit(
-            model,
-            CROSS_ENTROPY,
-            make_data(),
-            make_network_run(noise_multiplier=1.0, **changes),
-            optimizer=optimizer,
-            proximal_groups=groups,
-        )
+        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, proximal_groups=groups)
     assert torch.equal(flat(model), before)
 
 
@@ -169,7 +155,7 @@ def test_frozen_parameters_are_refused_and_left_alone() -> None:
     bias = model.get_parameter("0.bias").requires_grad_(False)
     before = bias.detach().clone()
     run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match=r"'0\.bias' is frozen"):
+    with pytest.raises(InputError, match=r"'0\.bias' is not one that is trained"):
         fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST])
     fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[ALL])  # all: all that are trained
     assert torch.equal(bias, before)

@@ -34,7 +34,6 @@ from torch import Tensor, nn
 from lethe.errors import InputError, LetheError
 from lethe.train.clip import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
-from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
@@ -273,7 +272,7 @@ def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
     """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
     from lethe.train.network import SecureNoise
     from lethe.train.network.noise.secure import grid_noise_std
-    from lethe.train.network.noise.shared import ShardedNoise, SharedNoise
+    from lethe.train.network.noise.training_noise import TrainingNoise
     from lethe.train.network.steps import NoisySums
 
     asked: list[float] = []
@@ -283,7 +282,7 @@ def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
             asked.append(noise_std)
 
     run = make_network_run(noise_multiplier=1.0)
-    noise = ShardedNoise(Noted(), SharedNoise(Noted(), Workers()), [True, False], 10**12)
+    noise = TrainingNoise(Noted(), shards=Noted(), parts=[True, False], dimension=10**12)
     NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
     assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
     assert asked[0] > 1.003 * 0.4

@@ -33,7 +33,7 @@ class Recorder:
 
     Args:
         plan: the run that is about to be executed; only its records and batch design are used while recording.
-        seeded: whether somebody can make its noise or its secret batches again (`CommonOptions.seeded`).
+        seeded: whether somebody can make its noise or its secret batches again (`TrainOptions.seeded`).
     Raises:
         InputError: a word of the plan is not known, or nothing is known of the sizes of its batches.
 

@@ -30,9 +30,8 @@ from lethe.train.engine.opening import Opening, of_loader, of_run
 from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
 from lethe.train.engine.step_guard import refuse_another_engine
-from lethe.train.network.options import NetworkOptions
-from lethe.train.network.preparation import prepared_network
-from lethe.train.options import CommonOptions
+from lethe.train.network.trainer import Trainer
+from lethe.train.options import TrainOptions
 
 M = TypeVar("M", bound=nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
@@ -105,8 +104,11 @@ class PrivacyEngine(LoopState):
         self._workers = Workers.current()
         self._payer = paying(ledger, checkpoints)
         self._told = Telling(callbacks, self._payer)
-        self._common = CommonOptions(seed=seed, batch_generator=batch_generator, noise_generator=noise_generator, callbacks=self._told)
-        self._options = NetworkOptions(
+        self._options = TrainOptions(
+            seed=seed,
+            batch_generator=batch_generator,
+            noise_generator=noise_generator,
+            callbacks=self._told,
             clip_groups=clip_groups,
             method=method,
             physical_size=physical_size,
@@ -212,24 +214,24 @@ class PrivacyEngine(LoopState):
         saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
         return module, optimizer, PrivateLoader(self, self.run, self._source, *opening[2:], stepping, saved)
 
-    def _start(self, module: nn.Module, optimizer: Any, losses: Losses, opening: Opening, options: NetworkOptions) -> None:
+    def _start(self, module: nn.Module, optimizer: Any, losses: Losses, opening: Opening, options: TrainOptions) -> None:
         """Reserve what the run costs, check all that can be checked before the first batch, and begin."""
         try:
             if self._payer is not None:
                 self._payer.before(opening.run)
             refuse_another_engine(optimizer)
-            ready = prepared_network(module, lambda _: losses, opening.data, opening.run, self._common, options, own_loop=True)
+            trainer = Trainer(module, losses, opening.data, opening.run, options, own_loop=True)
             try:
-                self._begin(ready, optimizer, self._told)
+                self._begin(trainer, optimizer)
             except BaseException as error:
-                ready.kept.close()
+                trainer.kept.close()
                 self._told.failed(type(error).__name__)
                 raise
         except BaseException as error:
             if self._payer is not None:
                 self._payer.broken_off(type(error).__name__)
             raise
-        self._run = ready.asked
+        self._run = trainer.asked
 
     @property
     def run(self) -> Run:

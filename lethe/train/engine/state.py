@@ -12,22 +12,16 @@ from torch.utils._pytree import tree_leaves
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.callbacks.telling import Telling
-from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.checkpoints.training_state import Training
 from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
 from lethe.train.data.sources import attending, fields_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
-from lethe.train.network.noise.shared import any_length, executed_with, kept_noise
-from lethe.train.network.preparation import PreparedNetwork
-from lethe.train.network.report import reported, warn_early
 from lethe.train.network.steps import NoisySums
+from lethe.train.network.trainer import Trainer
 
 
 class LoopState:
@@ -41,31 +35,17 @@ class LoopState:
     resumed: int
     report: Report | None = None
 
-    def _begin(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling) -> None:
+    def _begin(self, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
         """The loop begins, or goes on from its checkpoints; from here on the optimiser is guarded, and callbacks are told of its steps."""
-        self._planned, self._noise, self._placement, self._average = ready.run, ready.noise, ready.placement, ready.average
-        self._clipper, self._stream, self._workers, self._kept = ready.clipper, ready.stream, ready.workers, ready.kept
-        self._source, self._noisy = ready.source, NoisySums(ready.run, ready.noise)
-        self._parameters = list(ready.named.values())
-        self._device, self._fields = self._parameters[0].device, fields_of(ready.source)
-        self._recorder = Recorder(ready.run, seeded=ready.seeded)
-        self._held = HeldParameters(ready.named, "optimizer.step()", ready.placement)
-        noise: dict[str, Any] = kept_noise(ready.noise)
-        self.resumed = self._kept.begin(
-            Training(
-                named=ready.named,
-                clipper=ready.clipper,
-                optimizer=optimizer,
-                stream=ready.stream,
-                recorder=self._recorder,
-                held=self._held,
-                **noise,
-            )
-        )
-        self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks = callbacks
-        callbacks.begin(ready.asked, seeded=self._recorder.seeded, done=self.resumed)
-        self._guard = StepGuard(optimizer, ready.named, ready.run.total_steps, self._held, self._stepped, done=self.resumed)
+        self._trainer, self._planned, self._noise, self._placement = trainer, trainer.run, trainer.noise, trainer.placement
+        self._clipper, self._stream, self._workers, self._kept = trainer.clipper, trainer.stream, trainer.workers, trainer.kept
+        self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
+        self._device, self._fields, self._callbacks = trainer.device, fields_of(trainer.source), trainer.options.callbacks
+        self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
+        trainer.begin("optimizer.step()")
+        self.resumed = trainer.done
+        self._held = trainer.held
+        self._guard = StepGuard(optimizer, trainer.named, trainer.run.total_steps, self._held, self._stepped, done=self.resumed)
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
@@ -222,10 +202,9 @@ class LoopState:
         self._workers.refuse_another_group()
         noisy = self._placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        executed, run = self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), self._planned
-        self._recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch.whole)
+        self._trainer.note(self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), batch.whole)
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
-        warn_early(self._clipper, run, self._device, self._stream, step=batch.step - self.resumed)
+        self._trainer.warn_early(batch.step)
 
     def _stated(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""
@@ -235,7 +214,7 @@ class LoopState:
             raise InputError(f"recorded_run: the gradient of step {self.steps + 1} was not used.", remedy="call optimizer.step() first.")
         self._held.refuse_changes(f"after step {self.steps}")
         recorded = self._executed(whole=not steps_fixed_in_advance and self.steps < self._planned.total_steps)
-        self.report = reported(self._clipper, self._planned, steps=self.steps)
+        self.report = self._trainer.reported(self.steps)
         refuse_overflow(map(local, self._parameters), recorded)
         if self.steps >= self._planned.total_steps:
             self._kept.finish()
@@ -245,13 +224,13 @@ class LoopState:
         """The run of all noise drawn so far, that of a step not yet taken included; None: none was. Of noise that a matrix correlates,
         which is for the whole run alone, the whole plan."""
         self._held.refuse_changes(f"after step {self.steps}")
-        whole = self._recorder.steps < self._planned.total_steps and not any_length(self._noise)
+        whole = self._recorder.steps < self._planned.total_steps and not self._noise.any_length
         return self._executed(whole=whole) if self._recorder.steps else None
 
     def _executed(self, *, whole: bool) -> Run:
         """The run that was recorded, or the whole plan that it begins."""
         recorded = (self._recorder.beginning_of if whole else self._recorder.run)(self._planned, enforced=False)
-        return executed_with(self._noise, recorded, steps=self._recorder.steps)
+        return self._noise.executed(recorded, steps=self._recorder.steps)
 
     def save(self) -> None:
         """Save the training now, between two steps; it is saved by itself besides, every `Checkpoints.every` steps.

@@ -21,7 +21,7 @@ from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.models import Linear
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 
 _AT_ONCE = 256
 _DECLARED = (
@@ -84,19 +84,18 @@ class Head(ModelDescription[nn.Sequential]):
     head: nn.Linear
 
 
-def train_head(described: Head, data: Any, run: Run, options: CommonOptions, *, physical_size: int | None) -> Fitted[nn.Sequential]:
+def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> Fitted[nn.Sequential]:
     """Train a head on the features of its backbone by `train_linear`, as `lethe.train.fit` says.
 
     Args:
         described, data, run: as given to `fit`.
         options: the rest.
-        physical_size: how many records go through the backbone at once; None: 256.
     """
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)
     _refuse_head(head, loss)
     _refuse_backbone(backbone, head)
-    size = _AT_ONCE if physical_size is None else require_count("physical_size", physical_size)
+    size = _AT_ONCE if options.physical_size is None else require_count("physical_size", options.physical_size)
     rows = [head.weight.detach().T] if head.bias is None else [head.weight.detach().T, head.bias.detach()[None]]  # pyright: ignore[reportUnnecessaryComparison]
     start = torch.cat(rows)  # features by outputs, the bias as the last row, that of the constant feature 1
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None

@@ -29,14 +29,14 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
 from lethe.train.core.training_records import WORKERS, linear_record
 from lethe.train.data import as_source
-from lethe.train.data.sources.fields import refuse_fields
+from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
 from lethe.train.linear.models import Linear, LinearPredictor
-from lethe.train.options import CommonOptions
+from lethe.train.options import TrainOptions
 
 _CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
 _CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: CommonOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
     """A generator of batches, on the CPU, and one of noise, on `device`: of a seed, as they are given, or of fresh entropy.
 
     Raises:
@@ -220,7 +220,7 @@ def descend(
 
 
 def train_linear(
-    described: Linear, data: Any, run: Run, options: CommonOptions, *, backbone: Backbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.checkpoints.file import Checkpoints
 
 NAME = "lethe moving average"
 """Of its state in a checkpoint."""
@@ -27,12 +25,23 @@ class MovingAverage:
     Args:
         decay: $\beta$ in (0, 1).
         named: the trained parameters.
+        run: that is carried out.
+    Raises:
+        InputError: no number in (0, 1).
+        HypothesisError: the run keeps its iterates to itself.
     """
 
-    def __init__(self, decay: float, named: Mapping[str, nn.Parameter]) -> None:
-        self._decay, self._named = decay, named
+    def __init__(self, decay: Any, named: Mapping[str, nn.Parameter], run: Run) -> None:
+        if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 < decay < 1.0:
+            raise InputError(f"ema: got {decay!r}; it needs a number between 0 and 1, such as 0.999, or None.")
+        if run.release == "last":
+            raise HypothesisError(
+                f"ema: got {decay:g}, and release is last: an average of iterates tells of iterates that nobody may see.",
+                source="ema, run.release",
+                remedy="set release: all, whose certificate covers whatever is made of the iterates; or leave ema out.",
+            )
+        self._decay, self._named, self._steps = float(decay), named, 0
         self._sums = {name: torch.zeros_like(parameter, requires_grad=False) for name, parameter in named.items()}
-        self._steps = 0
 
     @property
     def begun(self) -> bool:
@@ -67,40 +76,8 @@ class MovingAverage:
         Raises:
             InputError: it is of another average.
         """
-        if state["decay"] != self._decay or state["sums"].keys() != self._sums.keys():
+        if state["decay"] != self._decay:
             raise InputError(f"ema: got {self._decay:g}; the checkpoint's is {state['decay']:g}.", remedy="give what training began with.")
         for name, found in self._sums.items():
             found.copy_(state["sums"][name])
         self._steps = int(state["steps"])
-
-
-def moving_average(decay: object, run: Run, named: Mapping[str, nn.Parameter]) -> MovingAverage | None:
-    """The average that was asked for; None: none was.
-
-    Args:
-        decay: as given to `fit`.
-        run: that is carried out.
-        named: the trained parameters.
-    Raises:
-        InputError: no number in (0, 1).
-        HypothesisError: the run keeps its iterates to itself.
-    """
-    if decay is None:
-        return None
-    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 < decay < 1.0:
-        raise InputError(f"ema: got {decay!r}; it needs a number between 0 and 1, such as 0.999, or None.")
-    if run.release == "last":
-        raise HypothesisError(
-            f"ema: got {decay:g}, and release is last: an average of iterates tells of iterates that nobody may see.",
-            source="ema, run.release",
-            remedy="set release: all, whose certificate covers whatever is made of the iterates; or leave ema out.",
-        )
-    return MovingAverage(float(decay), named)
-
-
-def kept_too(checkpoints: Any, average: MovingAverage | None) -> Any:
-    """The checkpoints with the average among what they save."""
-    if average is None or checkpoints is None:
-        return checkpoints
-    given = Checkpoints.of(checkpoints)
-    return replace(given, also={**given.also, NAME: average})

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import FunctionType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train.clip import Clipper
-from lethe.train.core.comparison import FAILURES, first_line
-from lethe.train.data import LoadedBatch
+from lethe.train.core.comparison import first_line
 from lethe.train.data.sources import Source, attending, fields_of
-from lethe.train.network.loss_reduction import mean_within, refuse_table, without_mean
 
 LossFunction = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss a record, shape (B,) or (B, 1), or a loss of PyTorch's with its mean; targets are a
@@ -66,8 +66,9 @@ class BatchLosses:
         if self._fields is not None:
             known = tuple(name for name in self._fields if name != left_out)
             self._arguments = _arguments_of(model, known, all_of_them=loss is None)
-        self._loss: LossFunction = own_loss if loss is None else loss
-        self._unreduced = without_mean(loss)
+        twin = _without_mean(loss)
+        self._loss: LossFunction = own_loss if loss is None else twin or loss
+        self._mean_taken = twin is not None
 
     def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> Any:
         """A batch on the model's device.
@@ -91,102 +92,95 @@ class BatchLosses:
         return there
 
     def __call__(self, batch: Any) -> Tensor:
-        """The losses, shape (B,)."""
-        if self._fields is None:
-            *inputs, targets = batch
-            outputs = self._model(*inputs)
-        else:
-            outputs, targets = self._model(**{name: batch[name] for name in self._arguments}), dict(batch)
-        losses = self._loss(outputs, targets) if self._unreduced is None else mean_within(self._unreduced(outputs, targets), outputs)
-        if isinstance(losses, Tensor) and losses.dim() == 2:
-            refuse_table(losses, outputs, targets)
+        """The losses, shape (B,) or (B, 1)."""
+        outputs = self._outputs(batch)
+        targets = batch[-1] if self._fields is None else dict(batch)
+        losses = self._loss(outputs, targets)
+        if self._mean_taken and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
+            # Over each record's own numbers; not over classes of many positions, some of which may not count, nor over what PyTorch's
+            # broadcasting makes of other shapes.
+            return losses.flatten(1).mean(1)
+        _refuse_table(losses, outputs, targets)
         return losses
 
-    def explained(self, error: Exception, batch: Any) -> Exception | None:
-        """The error of a batch that does not go through the model or the loss, in words; None: it goes through both.
+    def _outputs(self, batch: Any) -> Any:
+        if self._fields is None:
+            return self._model(*batch[:-1])
+        return self._model(**{name: batch[name] for name in self._arguments})
 
-        Args:
-            error: that was raised.
-            batch: the batch.
-        """
-        known = {parameter.dtype for parameter in self._model.parameters()}
-        inputs = [batch[name] for name in self._arguments] if self._fields is not None else batch[:-1]
-        shapes = ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}" for tensor in inputs)
-        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
+    def explained(self, error: Exception, batch: Any) -> Exception | None:
+        """The error of a batch that does not go through the model or the loss, in words; None: it goes through both."""
         with torch.no_grad():
             try:
-                outputs = (
-                    self._model(**{name: batch[name] for name in self._arguments}) if self._fields is not None else self._model(*inputs)
-                )
+                outputs = self._outputs(batch)
             except (RuntimeError, IndexError, TypeError, ValueError):
-                if strange:
-                    return InputError(
-                        f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {first_line(error)}",
-                        remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
-                    )
-                return InputError(
-                    f"data: a batch, {shapes}, does not go into this model: {first_line(error)}.",
-                    source="the model's forward pass, on a batch of the records",
-                    remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
-                    "one, and shape the records as the layers take them (the records come first).",
-                )
+                return self._of_inputs(error, batch)
             except Exception as again:
                 return again
-        targets = batch if self._fields is not None else batch[-1]
-        try:
-            with torch.no_grad():
-                (self._loss if self._unreduced is None else self._unreduced)(outputs, targets)
-        except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
-            if isinstance(again, LetheError) or (type(again) is ValueError and not _of_torch(again)):
-                return again  # what a loss raises on purpose
-            return InputError(
-                f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
-                f"{first_line(error)}",
-                source="the loss function, on a batch's outputs and targets",
-                remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
-            )
+            targets = batch if self._fields is not None else batch[-1]
+            try:
+                self._loss(outputs, targets)
+            except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
+                if isinstance(again, LetheError) or (type(again) is ValueError and not _of_torch(again)):
+                    return again  # what a loss raises on purpose
+                return InputError(
+                    f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
+                    f"{first_line(error)}",
+                    source="the loss function, on a batch's outputs and targets",
+                    remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
+                )
         return None
 
-
-def add_batch(clipper: Clipper, batch: LoadedBatch, device: torch.device) -> Tensor:
-    """Add the clipped gradients of a loaded batch of at least one row.
-
-    Args:
-        clipper: whose losses are a `BatchLosses`.
-        batch: its rows.
-        device: of the model.
-    Returns:
-        The losses, detached, shape (rows,).
-    Raises:
-        InputError, HypothesisError: as `Clipper.add`; or the batch does not go into the model or the loss.
-    """
-    losses = clipper.losses
-    assert isinstance(losses, BatchLosses)
-    given = losses.batch(batch.tensors, device, batch.counted)
-    collated = {row: losses.batch(own, device, None) for row, own in batch.alone.items()} if batch.alone else {}
-    try:
-        return clipper.add(
-            given,
-            counted=None if batch.counted is None else batch.counted.to(device),
-            units=None if batch.places is None else units_of(batch.places),
-            collated=collated,
+    def _of_inputs(self, error: Exception, batch: Any) -> InputError:
+        known = {parameter.dtype for parameter in self._model.parameters()}
+        inputs = [batch[name] for name in self._arguments] if self._fields is not None else batch[:-1]
+        strange = [str(tensor.dtype) for tensor in inputs if tensor.is_floating_point() and tensor.dtype not in known]
+        if strange:
+            return InputError(
+                f"data: {', '.join(strange)} does not go into this model of {', '.join(map(str, known))}: {first_line(error)}",
+                remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
+            )
+        return InputError(
+            f"data: a batch, {', '.join(map(_said, inputs))}, does not go into this model: {first_line(error)}.",
+            source="the model's forward pass, on a batch of the records",
+            remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
+            "one, and shape the records as the layers take them (the records come first).",
         )
-    except torch.OutOfMemoryError:
-        raise
-    except FAILURES as error:
-        cause = error.__cause__ if isinstance(error, LetheError) else error
-        explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
-        if explained is None:
-            raise
-        raise explained from cause
+
+
+def _without_mean(loss: Any) -> LossFunction | None:
+    """The same loss with reduction="none", of one of PyTorch's that takes the mean over its batch; None: it is another.
+
+    The twin has the loss's own weights, and computes what the loss gives of a record alone, but that weights of classes, which the mean
+    divides by, stay.
+    """
+    ours = type(loss).__module__ == "torch.nn.modules.loss" and type(loss) is not nn.CTCLoss
+    if ours and getattr(loss, "reduction", None) == "mean":
+        twin = copy.copy(loss)
+        twin.reduction = "none"
+        return twin
+    if isinstance(loss, FunctionType) and loss.__module__ == "torch.nn.functional" and loss is not nn.functional.ctc_loss:
+        reduction = inspect.signature(loss).parameters.get("reduction")
+        return None if reduction is None or reduction.default != "mean" else partial(loss, reduction="none")
+    return None
+
+
+def _refuse_table(losses: Any, outputs: Any, targets: Any) -> None:
+    """Refuse a loss of every output with every target, which PyTorch makes of the shapes (B, 1) and (B,)."""
+    if not all(isinstance(found, Tensor) for found in (losses, outputs, targets)):
+        return
+    records = len(losses) if losses.dim() else 0
+    if records > 1 and losses.shape == (records, records) and {outputs.shape, targets.shape} == {(records,), (records, 1)}:
+        raise InputError(
+            f"loss: of outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)} it computes a loss of every "
+            "output with every target.",
+            source="PyTorch's broadcasting",
+            remedy="give targets of the outputs' shape: targets[:, None] of (B, 1), targets[:, 0] of (B,).",
+        )
 
 
 def units_of(places: Tensor) -> list[list[int]]:
-    """The rows of each unit that has any.
-
-    Args:
-        places: the unit of each row, shape (rows,), int64.
-    """
+    """The rows of each unit that has any, of the unit of each row, shape (rows,)."""
     rows: dict[int, list[int]] = {}
     for row, place in enumerate(places.tolist()):
         rows.setdefault(place, []).append(row)
@@ -209,19 +203,15 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
             source="outputs.loss",
             remedy=f"give the model what it computes its loss of, such as labels; or {_OF_ITS_OWN}.",
         )
-    if loss.numel() == 1 and (records == 1 or loss.dim() == 0):
-        if records == 1:
-            return loss.reshape(1)
+    if loss.dim() == 0 and records > 1:
         raise NotImplementedError("the model's own loss is one number for a batch, and each record needs one")
-    if loss.dim() == 2 and loss.shape[1] == 1:
-        loss = loss[:, 0]
-    if loss.shape != (records,):
+    if loss.numel() != records or loss.shape[:1] not in ((), (records,)):
         raise InputError(
             f"loss: the model's own has shape {tuple(loss.shape)}; it needs one loss a record, shape ({records},).",
             source="outputs.loss",
             remedy=f"{_OF_ITS_OWN}.",
         )
-    return loss
+    return loss.reshape(records)
 
 
 def _of_torch(error: Exception) -> bool:
@@ -248,15 +238,7 @@ def _of_targets(targets: Any) -> str:
 
 
 def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: bool) -> tuple[str, ...]:
-    """The fields that go to the model.
-
-    Args:
-        model: whose forward says what it takes.
-        fields: of a record.
-        all_of_them: whether nothing else takes those that it does not.
-    Raises:
-        InputError: it takes none of them, or not all where it must.
-    """
+    """The fields of a record that the model's forward takes; an error where it takes none, or not all and nothing else does."""
     taken = inspect.signature(model.forward).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
         return fields

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lethe.calculus.domains import require_positive
+from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError, LetheError
 from lethe.train.core.tensors import checked_tensors, dimension
 
@@ -50,10 +50,10 @@ class CurvatureEstimate:
 
     def explain(self) -> str:
         """What the numbers are, and what they are not, in words."""
+        wider = "" if self.converged else " (not converged: the true range is wider)"
         return (
             f"The Hessian over {self.dimension} parameters has eigenvalues from {self.smallest:.6g} to {self.largest:.6g} at this point, "
-            f"on {self.data} data, after {self.products} products"
-            f"{'' if self.converged else ' (not converged: the true range is wider)'}.\n"
+            f"on {self.data} data, after {self.products} products{wider}.\n"
             "This is no proof. A certificate needs bounds at every point and for every record; these numbers are of one point and of one "
             "loss, and power iteration approaches them from inside. Where activations have kinks (ReLU, max-pooling) no smoothness "
             "constant exists, whatever is found here. A loss declared on this basis keeps evidence: declared."
@@ -71,8 +71,8 @@ def estimate_curvature(
 ) -> CurvatureEstimate:
     r"""The largest and the smallest eigenvalue of the loss's Hessian where the parameters are now.
 
-    Power iteration $v \leftarrow Bv/\|Bv\|$ with $B = H$ first, which gives $c \approx \max|\mathrm{eig}|$ and one end; then with
-    $B = cI - H$ or $B = cI + H$ for what is missing. H is never formed: a product costs about one backward pass.
+    Power iteration $v \leftarrow Bv/\|Bv\|$ with $B = H$ first, which gives $c \approx \max|\mathrm{eig}|$; then with $B = cI - H$ and
+    $B = cI + H$, which give the two ends. H is never formed, and three vectors are kept: a product costs about one backward pass.
 
     Args:
         loss: computes the loss, a tensor with one number, from the parameters; deterministic (no dropout) and twice differentiable.
@@ -92,43 +92,33 @@ def estimate_curvature(
             source="estimate_curvature",
             remedy="estimate on data that is not private: nothing accounts for what this number tells.",
         )
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
-        raise InputError(f"iterations: got {iterations!r}; it needs an integer >= 1.")
-    tolerance = require_positive("tolerance", tolerance)
+    iterations, tolerance = require_count("iterations", iterations), require_positive("tolerance", tolerance)
     wanted = checked_tensors(parameters)
     if not wanted or not all(tensor.requires_grad for tensor in wanted) or len({tensor.dtype for tensor in wanted}) > 1:
         raise InputError("parameters: none, one that requires no gradient, or two types.", remedy="give the trained parameters only.")
-    hessian = _hessian(loss, wanted)
-    if generator is None:
-        generator = torch.Generator(device=wanted[0].device).manual_seed(0)
+    hessian, size = _hessian(loss, wanted), dimension(wanted)
+    generator = torch.Generator(device=wanted[0].device).manual_seed(0) if generator is None else generator
 
-    def ended(shift: float, sign: float) -> _End:
-        start = torch.randn(dimension(wanted), generator=generator, dtype=wanted[0].dtype, device=wanted[0].device)
+    def iterated(shift: float, sign: float) -> _End:
+        start = torch.randn(size, generator=generator, dtype=wanted[0].dtype, device=wanted[0].device)
         return _power(hessian, start, shift, sign, iterations, tolerance)
 
-    first = ended(0.0, 1.0)
-    scale = first.scale
-    found, products = ([first] if first.residual <= tolerance * abs(first.value) else []), first.products
-    for sign in (1.0, -1.0):
-        if not (found and sign * found[0].value > 0):
-            end = ended(scale, sign)
-            found.append(end)
-            products += end.products
-    low, high = min(found, key=lambda end: end.value), max(found, key=lambda end: end.value)
+    first = iterated(0.0, 1.0)
+    ends = [first, iterated(first.scale, 1.0), iterated(first.scale, -1.0)]
+    low, high = min(ends, key=lambda end: end.value), max(ends, key=lambda end: end.value)
     return CurvatureEstimate(
         largest=high.value,
         smallest=low.value,
         largest_residual=high.residual,
         smallest_residual=low.residual,
-        converged=max(low.residual, high.residual) <= tolerance * scale,
-        products=products,
-        dimension=dimension(wanted),
+        converged=max(low.residual, high.residual) <= tolerance * first.scale,
+        products=sum(end.products for end in ends),
+        dimension=size,
         data=data,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(NamedTuple):
     value: float
     residual: float
     scale: float
@@ -140,20 +130,20 @@ def _power(hessian: Product, vector: Tensor, shift: float, sign: float, iteratio
     # No early end at a residual that is small beside the largest eigenvalue only: among many directions without curvature a random vector
     # starts with one.
     vector = vector / torch.linalg.vector_norm(vector)
-    growth = value = residual = 0.0
+    growth, end = 0.0, _End(0.0, 0.0, 0.0, 0)
     for taken in range(1, iterations + 1):
         image = hessian(vector)
         value = float(vector @ image)
-        residual = float(torch.linalg.vector_norm(image - value * vector))
         growth = max(growth, float(torch.linalg.vector_norm(image)))
         if not math.isfinite(growth):
             raise LetheError("the loss's second derivative is not finite at this point.", source="the loss, or the parameters")
+        end = _End(value, float(torch.linalg.vector_norm(image - value * vector)), growth, taken)
         following = shift * vector + sign * image
         length = float(torch.linalg.vector_norm(following))
-        if residual <= tolerance * abs(value) or length == 0.0:
-            return _End(value, residual, growth, taken)
+        if end.residual <= tolerance * abs(value) or length == 0.0:
+            break
         vector = following / length
-    return _End(value, residual, growth, iterations)
+    return end
 
 
 def _hessian(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Product:
@@ -164,18 +154,14 @@ def _hessian(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Produc
             "loss: it needs to return one number that depends on the parameters.", remedy="return the mean over the records, not detached."
         )
     gradients = torch.autograd.grad(value.reshape(()), parameters, create_graph=True, materialize_grads=True)
-    bent = [(place, gradient) for place, gradient in enumerate(gradients) if gradient.requires_grad]
-    if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    if not bool(torch.isfinite(flat).all()):
         raise LetheError("the loss or its gradient is not finite at this point.", source="the loss, or the parameters")
-    sizes = [parameter.numel() for parameter in parameters]
 
     def product(vector: Tensor) -> Tensor:
-        if not bent:
+        if not flat.requires_grad:
             return torch.zeros_like(vector)
-        parts = vector.split(sizes)
-        outputs = [gradient for _, gradient in bent]
-        weights = [parts[place].view(gradient.shape) for place, gradient in bent]
-        images = torch.autograd.grad(outputs, parameters, weights, retain_graph=True, materialize_grads=True)
+        images = torch.autograd.grad(flat, parameters, vector, retain_graph=True, materialize_grads=True)
         return torch.cat([image.reshape(-1) for image in images])
 
     return product

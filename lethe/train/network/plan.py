@@ -9,106 +9,50 @@ import torch
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.clip import METHODS, Clipper, Group
+from lethe.train.clip import METHODS, Clipper, per_layer
 from lethe.train.clip.groups import as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.proximal.steps import ProximalGroup
-from lethe.train.network.wrapped_models import refuse_wrapped
+from lethe.train.options import TrainOptions
+
+# By name: importing the sharded ones takes as long as a short training, and they are absent where torch is built without them.
+_WRAPPERS = {
+    "DataParallel": "it copies the model to several devices within one process, where the engine's hooks do not reach",
+    "DistributedDataParallel": "it averages whole gradients between processes, and no record's is clipped in them",
+    "FullyShardedDataParallel": "it adds up whole gradients between processes while it goes backward, before a record's norm is known",
+}
+_OF_WRAPPERS = (
+    "give the bare module (wrapper.module), whole in every process: with torch.distributed initialised the clipped sums are added up here. "
+    "To shard it use torch.distributed.fsdp.fully_shard(module)."
+)
 
 
-def as_clipped(run: Run, *, groups: Sequence[Group] | str | None, method: str | None) -> Run:
-    """The run with the clipping that these arguments ask for: what is carried out, recorded and certified.
-
-    Args:
-        run: the plan.
-        groups: of parameters, with norms of their own: those of run.clip_groups, or the plan has none; None: one norm for all.
-        method: a name in METHODS: run.clip_method, or the plan leaves that at "clip"; None: the plan's.
-    Raises:
-        InputError: no run, no groups, no method, or not those of the run.
-        HypothesisError: the plan counts with what this method would not keep.
-    """
-    require_run(run, correlated=True)
-    if not isinstance(method, str | None) or method not in (None, "envelope", *METHODS):
-        raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
-    if "envelope" in (method, run.clip_method):
-        raise InputError(
-            "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "
-            "each step, and is neither convex nor known.",
-            source="method" if method == "envelope" else "run.clip_method",
-            remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
-        )
-    if method is not None and method != run.clip_method:
-        if run.clip_method != "clip":
-            raise InputError(
-                f"method: got {method!r}; the run says {run.clip_method}.",
-                source="run.clip_method",
-                remedy="leave method out: the run's is used, and certified.",
-            )
-        lengthened = run.replace(clip_method=method)
-        if run.record_bound < lengthened.record_bound:
-            raise HypothesisError(
-                f"method: {method} gives a record's gradient a norm up to {run.clip_norm:g}; the run counts with {run.record_bound:g}, the "
-                "loss's bound on the gradient as it was.",
-                source="method, run.loss.gradient_bound",
-                remedy=f"plan the run with clip_method: {method}, use method clip, or leave the gradient bound out.",
-            )
-        run = lengthened
-    if groups is None:
-        if run.clip_groups is not None:
-            raise InputError(
-                f"clip_groups: none were given; the run says norms of {len(run.clip_groups)}, and not which parameters they are for.",
-                source="run.clip_groups",
-                remedy="give a Group with its parameters for each of them, in their order.",
-            )
-        return run
-    if not isinstance(groups, list | tuple):
-        raise InputError(f"clip_groups: got {groups!r}; it needs a list of Group, 'per_layer', or None.")
-    norms = tuple(group.clip_norm for group in as_groups(tuple(groups)))
-    if run.clip_groups is not None and run.clip_groups != norms:
-        raise InputError(
-            f"clip_groups: got the norms {list(norms)}; the run says {list(run.clip_groups)}.",
-            source="run.clip_groups",
-            remedy="give the run's, in their order, or leave clip_groups out of the run: what is used is recorded.",
-        )
-    return run.replace(clip_groups=norms)
-
-
-def clipper_of(
-    model: nn.Module,
-    losses: Losses,
-    run: Run,
-    *,
-    groups: Sequence[Group] | None,
-    isolation: str,
-    budgeted: bool = False,
-    gradient_memory: int | None = None,
-    physical_size: int | None = None,
-) -> Clipper:
-    r"""The clipper that keeps what one record changes in a sum, as it is computed, within what the run's clip norm says.
+def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool) -> tuple[Run, Clipper]:
+    r"""The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
 
     Args:
         model: what to train.
         losses: of a batch, one a record.
-        run: with a clip norm and noise, as `as_clipped` gives it.
-        groups: of parameters, whose norms are run.clip_groups; None: one norm for all.
-        isolation: how it is known that records do not meet, see Clipper.
-        budgeted: whether the caller asks the filter of a run with noise_budget before every step, and ends the run where it says no.
-        gradient_memory: see Clipper.
-        physical_size: the most records of a micro-batch; None: all of a batch.
+        run: the plan, with a clip norm and noise; its noise may be correlated.
+        options: with a method and groups that are the run's, or that the run leaves open.
+        budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
     Raises:
         InputError: the run has no clip norm, no noise, or a noise budget that nobody asks; or something that the clipper cannot use.
-        HypothesisError: clipping of this kind is not what the run's certificate would suppose.
+        HypothesisError: the run's certificate counts with what clipping of this kind would not keep.
     """
-    require_run(run)
+    groups: Any = options.clip_groups
+    if groups == "per_layer":
+        groups = per_layer(model, run.clip_norm or 1.0)  # of a run without one, groups are refused
+    run = _as_clipped(run, groups, options.method)
     if isinstance(model, nn.Module):
-        refuse_wrapped(model)
+        _refuse_wrapped(model)
+    drawn = run.uncorrelated
     if run.noise_budget is None:
-        run.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
+        drawn.noise_stds  # noqa: B018  refuses a run without noise, before anything is trained
     if run.clip_norm is None:
         raise InputError(
             "clip_norm: null; nothing bounds the gradients of a network but clipping.",
@@ -122,42 +66,97 @@ def clipper_of(
             source="run.noise_budget",
             remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
         )
-    norms = None if groups is None else tuple(group.clip_norm for group in groups)
-    if norms != run.clip_groups:
-        raise InputError(f"clip_groups: got the norms {norms}; the run says {run.clip_groups}.", source="run.clip_groups")
-    clip_norm = run.clip_norm if groups is None else tuple(groups)
-    options: dict[str, Any] = {"isolation": isolation, "gradient_memory": gradient_memory}
-    part = physical_size if isinstance(physical_size, int) and physical_size > 0 else None  # what is no size is refused by the stream
-    margin = margin_of(run, part, processes=Workers.current().world_size)
-    clipper = Clipper(model, losses, clip_norm, method=run.clip_method, margin=margin, **options)
+    size = options.physical_size
+    part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
+    clipper = Clipper(
+        model,
+        losses,
+        run.clip_norm if groups is None else tuple(groups),
+        method=run.clip_method,
+        margin=margin_of(drawn, part, processes=Workers.current().world_size),
+        isolation=options.isolation,
+        gradient_memory=options.gradient_memory,
+    )
     if not METHODS[run.clip_method].projection and run.release == "last":
         raise HypothesisError(
             f"clip_method: {run.clip_method} is no projection, so nothing is known of a step's Lipschitz constant; release is last.",
             source="method or run.clip_method, run.release",
             remedy="use method clip, or certify with release: all.",
         )
-    return clipper
+    return run, clipper
+
+
+def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
+    """The run with these groups and this method; an error where it says others."""
+    if method not in (None, "envelope", *METHODS):
+        raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
+    if "envelope" in (method, run.clip_method):
+        raise InputError(
+            "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "
+            "each step, and is neither convex nor known.",
+            source="method or run.clip_method",
+            remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
+        )
+    if method is not None and method != run.clip_method:
+        if run.clip_method != "clip":
+            raise InputError(f"method: got {method!r}; the run says {run.clip_method}.", remedy="leave method out: the run's is used.")
+        lengthened = run.replace(clip_method=method)
+        if run.record_bound < lengthened.record_bound:
+            raise HypothesisError(
+                f"method: {method} gives a record's gradient a norm up to {run.clip_norm:g}; the run counts with {run.record_bound:g}, the "
+                "loss's bound on the gradient as it was.",
+                source="method, run.loss.gradient_bound",
+                remedy=f"plan the run with clip_method: {method}, use method clip, or leave the gradient bound out.",
+            )
+        run = lengthened
+    if groups is None:
+        if run.clip_groups is not None:
+            raise InputError(
+                f"clip_groups: none were given; the run says norms of {len(run.clip_groups)}, and not which parameters they are for.",
+                remedy="give a Group with its parameters for each of them, in their order.",
+            )
+        return run
+    if not isinstance(groups, list | tuple):
+        raise InputError(f"clip_groups: got {groups!r}; it needs a list of Group, 'per_layer', or None.")
+    norms = tuple(group.clip_norm for group in as_groups(tuple(groups)))
+    if run.clip_groups is not None and run.clip_groups != norms:
+        raise InputError(
+            f"clip_groups: got the norms {list(norms)}; the run says {list(run.clip_groups)}.",
+            remedy="give the run's, in their order, or leave clip_groups out of the run: what is used is recorded.",
+        )
+    return run.replace(clip_groups=norms)
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    """Refuse a model whose gradients are exchanged before they are clipped; what `bare_module` takes off and `Shards` gathers is none."""
+    for path, module in model.named_modules():
+        for kind in type(module).__mro__:
+            if kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch."):
+                raise InputError(f"{path or 'model'}: wrapped in {kind.__name__}: {_WRAPPERS[kind.__name__]}.", remedy=_OF_WRAPPERS)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that require grad, by name: float32 or float64, all on one device.
+    """The parameters that require grad, by name: float32 or float64, finite, all on one device.
 
     Raises:
         InputError: another type, several devices, a tensor that cannot take noise, or numbers that two of them share.
     """
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for name, parameter in named.items():
-        if parameter.dtype not in (torch.float32, torch.float64):
+    held = {name: local(parameter).detach() for name, parameter in named.items()}
+    for name, tensor in held.items():
+        if tensor.dtype not in (torch.float32, torch.float64):
             raise InputError(
-                f"parameter {name}: got {parameter.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
+                f"parameter {name}: got {tensor.dtype}; it needs float32 or float64: noise on coarser numbers is not Gaussian.",
                 source="model",
                 remedy="keep the parameters in float32 (model.float()) and compute in half precision under torch.autocast.",
             )
-    checked_tensors(local(parameter).detach() for parameter in named.values())
-    devices = {str(parameter.device) for parameter in named.values()}
+    checked_tensors(held.values())
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in held.values()):
+        raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
+    devices = {str(tensor.device) for tensor in held.values()}
     if len(devices) != 1:
         raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
-    if shared := sharing_memory({name: local(parameter) for name, parameter in named.items()}):
+    if shared := sharing_memory(held):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
             "parameters that the run is about.",
@@ -167,24 +166,15 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return named
 
 
-def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool) -> None:
-    """Refuse what would need whole parameters between two steps, where each process has shards.
-
-    Args:
-        run: the certified run.
-        policed: whether a noise policy is to look at the parameters.
-        grouped: whether there are proximal groups.
-        averaged: whether a moving average is to be kept in checkpoints.
-    Raises:
-        InputError: there is such.
-    """
+def refuse_for_shards(run: Run, options: TrainOptions) -> None:
+    """Refuse what would need whole parameters between two steps, where each process has shards."""
     asked = {
         "release: last": run.release == "last",
         "run.regulariser": bool(run.regularisers),
         "run.pass_weights": run.pass_weights is not None,
-        "proximal_groups": grouped,
-        "noise_policy": policed,
-        "ema, and checkpoints": averaged,
+        "proximal_groups": options.proximal_groups is not None,
+        "noise_policy": options.noise_policy is not None,
+        "ema, and checkpoints": options.ema is not None and options.checkpoints is not None,
     }
     if found := [name for name, given in asked.items() if given]:
         raise InputError(
@@ -194,49 +184,24 @@ def refuse_for_shards(run: Run, *, policed: bool, grouped: bool, averaged: bool)
         )
 
 
-def refuse_groups(groups: Sequence[ProximalGroup], run: Run, model: nn.Module) -> None:
-    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; overlaps are `NetworkProximal`'s to refuse.
+def refuse_groups(groups: Sequence[ProximalGroup], run: Run) -> None:
+    """Refuse proximal groups that the run's certificate does not cover, or that lack a part; names are `NetworkProximal`'s to refuse.
 
-    Args:
-        groups: what the user gave.
-        run: the certified run.
-        model: whose parameters they name.
     Raises:
-        InputError: no groups, something that is none, a group without regularisers, a parameter that is frozen, or a run with a
-            regulariser or averages of its own.
+        InputError: no groups, one that is none or lacks something, or a run with a regulariser or averages of its own.
         HypothesisError: the last iterate is to be certified.
     """
     if not isinstance(groups, list | tuple) or not groups or not all(isinstance(group, ProximalGroup) for group in groups):
         raise InputError(f"proximal_groups: got {groups!r}; it needs a list of ProximalGroup.", remedy="leave it out where there is none.")
-    if run.release == "last":
-        raise HypothesisError(
-            "proximal_groups: given, and release is last: a certificate of the last iterate counts with the proximal step that the run "
-            "states, and a run states one regulariser of all parameters.",
-            source="proximal_groups, run.release",
-            remedy="set run.regulariser, or certify with release: all.",
-        )
-    if run.regularisers or run.pass_weights is not None:
-        raise InputError(
-            "proximal_groups: given together with the run's own regulariser or pass_weights; steps of overlapping groups do not add up to "
-            "one proximal step, nor are they taken inside an average.",
-            source="proximal_groups, run.regulariser, run.pass_weights",
-            remedy="write the run's regularisers into the groups, and drop the other two.",
-        )
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    _refuse_plain("proximal_groups", run)
     for group in groups:
         if not isinstance(group.regularisers, list | tuple) or not group.regularisers:
             raise InputError(f"regularisers: got {group.regularisers!r}; a proximal group needs at least one, in a tuple.")
         if not isinstance(group.parameters, list | tuple | None):
             raise InputError(f"parameters: got {group.parameters!r}; a proximal group needs names, in a tuple, or None for all.")
-        if held := [name for name in group.parameters or () if name in frozen]:
-            raise InputError(
-                f"parameters: {held[0]!r} is frozen; a proximal step would move it, with no gradient and no noise.",
-                source="a proximal group",
-                remedy="leave it out of the group, or set its requires_grad to True.",
-            )
 
 
-def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
+def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter], model: nn.Module) -> None:
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
     Args:
@@ -249,19 +214,7 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[
         HypothesisError: the last iterate is to be certified.
     """
     refuse_other_gradients(optimizer)
-    if run.release == "last":
-        raise HypothesisError(
-            "release: last, and an optimiser or a loop of one's own takes the steps: nothing there keeps the iterates in float64 and "
-            "within a ball, as a certificate of the last one needs.",
-            source="run.release, optimizer",
-            remedy="set release: all, or train by lethe.train.fit without an optimiser.",
-        )
-    if run.regularisers or run.pass_weights is not None:
-        raise InputError(
-            "optimizer: given together with a regulariser or pass_weights, which belong to the plain recursion.",
-            source="run.regulariser, run.pass_weights",
-            remedy="use lethe.train.fit without an optimiser, or leave the other two out.",
-        )
+    _refuse_plain("optimizer", run)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if missing := [name for name, parameter in named.items() if id(parameter) not in held]:
         raise InputError(
@@ -276,19 +229,28 @@ def refuse_optimizer(optimizer: torch.optim.Optimizer, run: Run, named: Mapping[
         )
 
 
-def refuse_other_gradients(optimizer: object) -> None:
-    """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised.
-
-    Raises:
-        InputError: see above.
-    """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(
-            f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.",
-            remedy="make one of several: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
-            if isinstance(optimizer, list | tuple | dict)
-            else None,
+def _refuse_plain(given: str, run: Run) -> None:
+    """Refuse a run whose certificate counts with the steps of the plain recursion, and none besides."""
+    if run.release == "last":
+        raise HypothesisError(
+            f"{given}: given, or a loop of one's own, and release is last: a certificate of the last iterate counts with the run's plain "
+            "steps and its one regulariser of all parameters, in float64 and within a ball.",
+            source=f"{given}, run.release",
+            remedy="set release: all, or train by lethe.train.fit with run.regulariser alone.",
         )
+    if run.regularisers or run.pass_weights is not None:
+        raise InputError(
+            f"{given}: given together with the run's own regulariser or pass_weights, which belong to the plain recursion.",
+            source=f"{given}, run.regulariser, run.pass_weights",
+            remedy="drop these two, and write the regularisers into proximal_groups.",
+        )
+
+
+def refuse_other_gradients(optimizer: object) -> None:
+    """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        remedy = "of several make one: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
+        raise InputError(f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.", remedy=remedy)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
             "optimizer: LBFGS computes gradients of its own within a step; they are neither clipped nor noised.",

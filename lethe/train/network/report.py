@@ -1,65 +1,78 @@
-"""The report of a network's training, with a warning where no record contributed."""
+"""Warnings about a training, while there is time and at its end, and what is said of how its records were kept apart."""
 
 from __future__ import annotations
 
 import warnings
+from functools import reduce
 
 import torch
+from torch import nn
 
+from lethe.errors import BatchShapeWarning
+from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.train.clip import Clipper
+from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
+from lethe.train.core.comparison import coarser
 from lethe.train.data import BatchStream
-from lethe.train.fitted import Report
-from lethe.train.network.batch_shapes import warn_of_shapes
 
-EARLY = (1, 10)
-"""Steps of a training at which is looked whether anything contributes, while there is time."""
 _UNSAID = "This message, unlike the model, is covered by no certificate."
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FILLED = "Give batches one shape: physical_size fills each up to one number of rows."
+_PADDED = "Give batches one shape: pad all records to one length, as by the tokeniser's padding='max_length' or torch.nn.functional.pad."
+_NO_REMEDY = "Users have several rows, which nothing fills up: compute in float32, with tf32 off."
+_ALWAYS_AS_LARGE = ("zero_out", "replace_one")  # neighbours that have as many records
 
 
-def warn_early(clipper: Clipper, run: Run, device: torch.device, stream: BatchStream, *, step: int) -> None:
-    """Say, while training is young, that nothing contributes, and that rounding tells how large a batch is.
+def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: BatchStream) -> None:
+    """Say that a record's presence, or its length, changes how the others are rounded.
+
+    A GPU multiplies batches of another shape in another order. In float32 one row more moved the sum of the others by some millionths of
+    the clip norm C, by tf32 by 5e-4 C, and under autocast to bfloat16 by up to 2e-2 C (an H100, up to 64 records).
 
     Args:
         clipper: that clips its gradients.
-        run, device, stream: see `warn_of_shapes`.
-        step: that was just taken, of this start; steps 1 and 10 are looked at.
+        run: that is carried out.
+        device: where it is.
+        stream: of its batches.
     """
-    if step == 1:
-        warn_of_shapes(clipper, run, device, stream)
-    if step == EARLY[1] and clipper.contributed is False:
-        why, look = _reason(clipper)
+    exact = run.batches.sizes is BatchSizes.EXACT and run.neighbours in _ALWAYS_AS_LARGE
+    as_many = stream.filled or (stream.single and exact)
+    if device.type == "cpu" or (as_many and not stream.pads):
+        return
+    # A frozen part in half precision is among them.
+    held = [parameter.dtype for parameter in clipper.model.parameters() if parameter.is_floating_point()]
+    precision = reduce(coarser, held, clipper.precision)
+    coarse = torch.finfo(precision).eps > torch.finfo(torch.float32).eps
+    if coarse or _in_tf32(clipper.model):
+        why = "a record that is longer makes its whole batch longer" if as_many else "one record more makes a batch larger"
+        remedy = _PADDED if as_many else _FILLED if stream.single else _NO_REMEDY
         warnings.warn(
-            f"private: no record contributed to any of the first {step} steps, since {why}: the model learns nothing. {look} {_UNSAID}",
-            stacklevel=3,
+            f"{why}, which on {device.type} in {precision if coarse else 'tf32'} changes how the gradients of all others are "
+            f"rounded: by up to 2 % of the clip norm was measured, which no certificate counts. {remedy}",
+            BatchShapeWarning,
+            stacklevel=4,
         )
 
 
-def reported(clipper: Clipper, run: Run, *, steps: int) -> Report:
-    """The report of a training that is over, with a warning where nothing contributed.
+def _in_tf32(model: nn.Module) -> bool:
+    """Whether products of float32 numbers may be taken of numbers of ten bits."""
+    convolves = any(isinstance(module, _CONVOLUTIONS) for module in model.modules())
+    return tf32_in_products() or (convolves and tf32_in_convolutions() is not False)
 
-    Neither is an error: that there is no release would tell everybody. The warning is a message to whoever trains.
 
-    Args:
-        clipper: that clipped its gradients.
-        run: that was carried out.
-        steps: that were executed.
+def warn_where_nothing_contributes(clipper: Clipper, when: str) -> None:
+    """Say that no record of any step so far had a gradient other than 0 that could be measured.
+
+    That is no error: that there is no release would tell everybody. The warning is a message to whoever trains.
     """
-    contributed = clipper.contributed
-    if contributed is False:
-        why, look = _reason(clipper)
-        warnings.warn(
-            f"private: no record contributed to any step of this training, since {why}: the model is its start and noise. {look} {_UNSAID}",
-            stacklevel=3,
-        )
-    return Report.of(run, steps=steps, contributed=contributed, gradients=" and ".join(sorted(clipper.ways)) or None)
-
-
-def _reason(clipper: Clipper) -> tuple[str, str]:
-    """Why none did, and where to look."""
+    if clipper.contributed is not False:
+        return
+    why, look = "no gradient was finite and measurable", "Look for NaN and huge numbers in the data."
     if clipper.measured:
-        return "every gradient was 0", "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
-    return "no gradient was finite and measurable", "Look for NaN and huge numbers in the data."
+        why = "every gradient was 0"
+        look = "Look for labels that are all masked (-100), and for a loss that does not reach what is trained."
+    warnings.warn(f"private: no record contributed to any {when}, since {why}: the model learns nothing. {look} {_UNSAID}", stacklevel=4)
 
 
 def said_of(clipper: Clipper) -> str:

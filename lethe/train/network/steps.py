@@ -8,27 +8,25 @@ plain step, is a function of noisy sums. Only where passes end at an average is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import InputError
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
-from lethe.train.core.budgeted_noise import Chosen
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import drowned, least_noise_in
-from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
-from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.core.tensors import as_part_of, dimension, local
+from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
-from lethe.train.network.noise.shared import Noise, correlated_in, fresh_share_of, is_secure, noisy_dimension
+from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
@@ -41,28 +39,6 @@ class Executed(NamedTuple):
     noise_std: float
 
 
-class Update(Protocol):
-    """Takes step number `step` (from 1), given the clipped sums, which it may overwrite.
-
-    Attributes: as `PlainDescent`.
-    """
-
-    iterate: Mapping[str, Tensor]
-    precision: Precision | None
-
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """See the class."""
-        ...
-
-    def show(self) -> None:
-        """See `PlainDescent`."""
-        ...
-
-    def go_on(self, precision: Precision | None) -> None:
-        """See `PlainDescent`."""
-        ...
-
-
 class NoisySums:
     r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
 
@@ -72,15 +48,13 @@ class NoisySums:
         budget: pays for each step, and then says its noise; None: the run's own.
     """
 
-    __slots__ = ("_chosen", "_clip_bound", "_divisor", "_fresh", "_least", "_noise", "_run", "_secure", "_step_sizes")
-
-    def __init__(self, run: Run, noise: Noise, budget: NetworkBudget | None = None) -> None:
+    def __init__(self, run: Run, noise: TrainingNoise, budget: NetworkBudget | None = None) -> None:
         self._run, self._noise = run, noise
         self._step_sizes = run.step_sizes
-        self._chosen = budget.of if budget is not None else _planned(run)
+        self._chosen = budget.of if budget is not None else planned_noise(run)
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
-        self._secure, self._fresh = is_secure(noise), fresh_share_of(noise)
         self._least = least_noise_in(largest_batch(run) * run.clip_bound)
+        self._fresh_share = 1.0 if noise.correlated is None else noise.correlated.fresh_share
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> Executed:
@@ -91,36 +65,34 @@ class NoisySums:
         """
         multiplier, of_parameters = self._chosen(step)
         noise_std = wider = multiplier * self._clip_bound
-        if self._secure and noise_std > 0:
-            wider = grid_noise_std(noise_std, least_move(self._run), noisy_dimension(self._noise, sums))
-        elif 0 < noise_std * self._fresh < self._least:
+        if self._noise.secure and noise_std > 0:
+            wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
+        elif 0 < noise_std * self._fresh_share < self._least:
             raise drowned(noise_std, self._least)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return Executed(float(self._step_sizes[step - 1]), of_parameters)
 
     def planned(self, step: int) -> Executed:
-        """The step size and the noise, in parameter units, of a step whose noise is added elsewhere."""
+        """What is executed of a step whose noise is added elsewhere."""
         return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
 
 
-def _planned(run: Run) -> Callable[[int], Chosen]:
-    # As arrays: lists of so many Python numbers took 15 MB for 100 000 steps.
-    multipliers, stds = run.noise_multipliers, run.noise_stds
-    return lambda step: Chosen(float(multipliers[step - 1]), float(stds[step - 1]))
-
-
-class PlainDescent:
+class Descent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
     Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what
     nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
     averages the noise is added to the average.
 
+    With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
+    optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
+
     Args:
         named: the trained parameters.
         run: what to do.
         noise: of the sums; with pass averages, of the parameters.
+        optimizer: checked already; None: the plain step.
         groups: with regularisers of their own, where the run has none (`refuse_groups`).
         budget: of the run, if it has one.
     Raises:
@@ -134,53 +106,57 @@ class PlainDescent:
         self,
         named: Mapping[str, nn.Parameter],
         run: Run,
-        noise: Noise,
+        noise: TrainingNoise,
+        optimizer: torch.optim.Optimizer | None = None,
         *,
         groups: Sequence[ProximalGroup] = (),
         budget: NetworkBudget | None = None,
     ) -> None:
-        self._named, self._run, self._noise = named, run, noise
+        self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
         self._noisy = NoisySums(run, noise, budget)
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
-        if run.release == "last" and correlated_in(noise) is None:  # correlated noise releases all iterates
+        if run.release == "last" and noise.correlated is None:  # correlated noise releases all iterates
             self.iterate = {name: parameter.detach().to(torch.float64, copy=True) for name, parameter in named.items()}
             shown = reduce(coarser, (parameter.dtype for parameter in named.values()), arithmetic(next(iter(named.values())).device))
             self._error = partial(shown_rounding, run, shown)
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
             warn_of_rounding(run, self.precision)
-        regularised = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
-        self._proximal = NetworkProximal(self.iterate, regularised) if regularised else None
-        whole = not any(map(is_shard, self.iterate.values()))  # a shard's memory is another one once it was gathered
-        self._tensors = [tensor.detach() for tensor in self.iterate.values()] if whole else None
+        self._proximal = NetworkProximal(self.iterate, [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups)
+        if optimizer is not None:  # what lies there already is no noisy gradient, on frozen parameters neither
+            optimizer.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take the step."""
-        tensors = self._tensors or [local(tensor.detach()) for tensor in self.iterate.values()]
+        """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
         moves = [sums[parameter] for parameter in self._named.values()]
-        if self._averages is None:
-            executed = self._noisy(step, moves)
-            moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
-            torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
-        else:
+        tensors = [local(tensor.detach()) for tensor in self.iterate.values()]  # a shard's memory is another one once it was gathered
+        if self._averages is not None:
             executed = self._noisy.planned(step)
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
             self._noise.add_to(tensors, executed.noise_std)
+        else:
+            executed = self._noisy(step, moves)
+            if self._optimizer is None:
+                moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
+                torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
+            else:
+                for parameter, gradient in zip(self._named.values(), moves, strict=True):
+                    parameter.grad = as_part_of(parameter, gradient)
+                self._optimizer.step()
+                self._optimizer.zero_grad(set_to_none=True)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
-        if self._proximal is not None:
-            self._proximal.step(executed.step_size)
-        if self.precision is not None:
-            self.show()
+        self._proximal.step(executed.step_size)
+        self.show()
         return executed
 
     @torch.no_grad()
     def show(self) -> None:
-        """Give the model the iterate, rounded to its type."""
+        """Give the model the iterate, rounded to its type, where it is kept beside it."""
         if self.precision is not None:
             shown = [local(parameter) for parameter in self._named.values()]
             torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
@@ -190,60 +166,6 @@ class PlainDescent:
         if precision is not None:
             error = max(precision.gradient_error, self._error(radius_of(precision)))
             precision = precision.model_copy(update={"gradient_error": error})
-        self.precision = precision
-
-
-class ByOptimizer:
-    r"""The noisy mean gradient, handed to an optimiser; then each group's proximal step, which is post-processing as the optimiser is.
-
-    $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$: in the Euclidean metric, whatever the optimiser's own metric.
-
-    Args:
-        named: the trained parameters.
-        run: gives noise and step sizes; every iterate is released.
-        noise: of the sums.
-        optimizer: checked already.
-        groups: with regularisers of their own.
-        budget: of the run, if it has one.
-    """
-
-    precision: Precision | None = None
-
-    def __init__(
-        self,
-        named: Mapping[str, nn.Parameter],
-        run: Run,
-        noise: Noise,
-        optimizer: torch.optim.Optimizer,
-        *,
-        groups: Sequence[ProximalGroup] = (),
-        budget: NetworkBudget | None = None,
-    ) -> None:
-        self.iterate: Mapping[str, Tensor] = named
-        self._parameters = list(named.values())
-        self._optimizer = optimizer
-        self._noisy = NoisySums(run, noise, budget)
-        self._proximal = NetworkProximal(named, groups)
-        # What lies there already is no noisy gradient, on frozen parameters neither.
-        optimizer.zero_grad(set_to_none=True)
-
-    @torch.no_grad()
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take the step."""
-        gradients = [sums[parameter] for parameter in self._parameters]
-        executed = self._noisy(step, gradients)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = as_part_of(parameter, gradient)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._proximal.step(executed.step_size)
-        return executed
-
-    def show(self) -> None:
-        """The optimiser moves the model's own parameters."""
-
-    def go_on(self, precision: Precision | None) -> None:
-        """Every iterate is released: there is none."""
         self.precision = precision
 
 
@@ -291,13 +213,3 @@ def warn_of_rounding(run: Run, precision: Precision) -> None:
             "more than was planned. Train a float64 copy (model.double()), or plan with a precision that states a smaller ball.",
             stacklevel=2,
         )
-
-
-def refuse_start(parameters: Sequence[Tensor]) -> None:
-    """Refuse parameters that are not finite before training.
-
-    Raises:
-        InputError: see above.
-    """
-    if not all(bool(torch.isfinite(local(tensor)).all()) for tensor in parameters):
-        raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,15 +15,7 @@ from lethe.train import fit
 from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
 from lethe.train.data.users import Members
-from lethe.train.network.batch_shapes import warn_of_shapes
-
-
-@pytest.fixture
-def tf32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    yield
-    torch.set_float32_matmul_precision(before)
+from lethe.train.network.report import warn_of_shapes
 
 
 def warned(
@@ -49,20 +40,26 @@ def warned(
     return bool(caught)
 
 
-def test_batches_of_varying_size_in_bfloat16_on_a_gpu_are_warned_of() -> None:
-    assert warned()
-    assert warned(neighbours="add_or_remove")
-    assert not warned(precision=torch.float32)
-    assert not warned(device="cpu")
-    assert not warned(size=8)
-    assert not warned(design="shuffled")
-    assert warned(design="shuffled", pads=True)
-    assert warned(size=8, pads=True)
+FLOAT32 = {"precision": torch.float32}
 
 
-def test_so_is_a_frozen_part_in_half_precision() -> None:
-    model = nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2))
-    assert warned(precision=torch.float32, model=model)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, True),
+        ({"neighbours": "add_or_remove"}, True),
+        (FLOAT32, False),
+        ({"device": "cpu"}, False),
+        ({"size": 8}, False),
+        ({"design": "shuffled"}, False),
+        ({"design": "shuffled", "pads": True}, True),
+        ({"size": 8, "pads": True}, True),
+        ({**FLOAT32, "model": nn.Sequential(nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2))}, True),
+        ({**FLOAT32, "model": nn.Conv1d(2, 2, 1)}, True),  # in tf32 by default
+    ],
+)
+def test_batches_of_varying_shape_on_a_gpu_are_warned_of_where_numbers_are_coarse(changes: dict[str, Any], said: bool) -> None:
+    assert warned(**changes) is said
 
 
 def test_records_of_several_rows_are_filled_up_by_nothing() -> None:
@@ -83,15 +80,15 @@ def test_the_newer_switch_is_asked_too(switch: str) -> None:
         matmul.fp32_precision = before
 
 
-@pytest.mark.usefixtures("tf32")
-def test_so_are_those_in_tf32() -> None:
-    assert warned(precision=torch.float32)
-
-
-def test_so_are_convolutions_in_float32_which_are_in_tf32_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
+def test_the_older_switches_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert not warned(precision=torch.float32, model=nn.Conv1d(2, 2, 1))
+    assert not warned(**FLOAT32, model=nn.Conv1d(2, 2, 1))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert warned(**FLOAT32)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +97,7 @@ def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytes
     def noted(clipper: Clipper, run: object, device: object, stream: BatchStream) -> None:
         seen.append((clipper.precision, stream.filled))
 
-    monkeypatch.setattr("lethe.train.network.report.warn_of_shapes", noted)
+    monkeypatch.setattr("lethe.train.network.trainer.warn_of_shapes", noted)
     with torch.autocast("cpu", torch.bfloat16):
         fit(make_network(torch.float32), CROSS_ENTROPY, make_data(torch.float32), make_network_run("full", steps=2), physical_size=23)
     assert seen == [(torch.bfloat16, True)]

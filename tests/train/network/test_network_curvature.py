@@ -98,14 +98,10 @@ def test_it_says_in_words_that_it_is_no_proof() -> None:
         assert words in found.explain()
 
 
-def test_a_linear_loss_has_no_curvature() -> None:
-    point = torch.ones(3, requires_grad=True)
-    found = estimate_curvature(lambda: point.sum(), [point], data="synthetic")
-    assert found.largest == found.smallest == 0.0
-
-
 def test_a_parameter_without_effect_is_flat() -> None:
     point, idle = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    straight = estimate_curvature(lambda: point.sum(), [point, idle], data="synthetic")
+    assert straight.largest == straight.smallest == 0.0
     found = estimate_curvature(lambda: (point**2).sum(), [point, idle], data="synthetic")
     assert found.largest == pytest.approx(2.0, rel=1e-3)
     assert found.smallest == pytest.approx(0.0, abs=2e-3)
@@ -119,13 +115,11 @@ POINT = torch.ones(3, requires_grad=True)
     [
         ({"data": "private"}, "not private"),
         ({"iterations": 0}, "iterations"),
-        ({"iterations": True}, "iterations"),
         ({"tolerance": float("nan")}, "tolerance"),
         ({"parameters": []}, "none"),
         ({"parameters": [torch.ones(3)]}, "no gradient"),
         ({"parameters": [POINT, torch.ones(3, dtype=torch.float64, requires_grad=True)]}, "two types"),
         ({"loss": lambda: POINT**2}, "one number"),
-        ({"loss": lambda: 3.0}, "one number"),
         ({"loss": lambda: POINT.detach().sum()}, "one number"),
     ],
 )

@@ -152,28 +152,17 @@ def test_a_standard_deviation_out_of_range_is_refused(noise_std: Any) -> None:
     assert not tensor.any()
 
 
-SHARED = torch.zeros(3)
-
-
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (torch.zeros(3), "one tensor"),
         ([torch.zeros(3, dtype=torch.bfloat16)], "bfloat16"),
         ([torch.zeros(3, dtype=torch.int64)], "int64"),
         ([torch.zeros(1).expand(4)], "share memory"),
         ([torch.zeros(3).to_sparse()], "not stored"),
-        ([None], "NoneType"),
-        ([SHARED, SHARED], "twice"),
     ],
 )
 def test_tensors_that_cannot_take_noise_are_refused(bad: Any, match: str) -> None:
     good = torch.zeros(3)
     with pytest.raises(InputError, match=match):
-        NetworkNoise(fresh_numpy_generator()).add_to(bad if isinstance(bad, torch.Tensor) else [good, *bad], 1.0)
+        NetworkNoise(fresh_numpy_generator()).add_to([good, *bad], 1.0)
     assert not good.any()
-
-
-def test_a_seed_is_no_generator() -> None:
-    with pytest.raises(InputError, match="generator"):
-        NetworkNoise(7)  # pyright: ignore[reportArgumentType]

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.errors import InputError
 from lethe.run.noise.draws import Draws
+from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.train.core.generators import step_generator
 from lethe.train.core.noise_resolution import fresh_share, refuse_unstable
 from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, least_move
 
 
 class CorrelatedNetworkNoise:
     r"""Adds $\tau u_t$ to the sums of step t, $u = C^{-1}z$ with $z_t \sim N(0, I)$; asked once a step, for all tensors together.
 
     It keeps what the strategy's stream keeps, in float64: p - 1 numbers a parameter of a banded strategy, one a buffer of a buffered one.
+
+    **Of secure noise**, $z_t$ is added to $a_t = \sum_{s\le t}C_{ts}g_s$, of the sums $g_s$ so far: $y_t = R(a_t) + R(z_t)$. Of
+    $y_1, \ldots, y_t$ alone, by forward substitution, comes $\hat g_t = (C^{-1}y)_t$, which is $g_t + (C^{-1}z)_t$ up to that rounding. So
+    twice as much is kept, and the sums of gradients among it. All $\hat g_t$ are a function of the $y_t$, and these of Gaussian
+    mechanisms on $R(a_t)$ (`secure.py`). A record that moves the $a_t$ by $\sqrt{\sum_t\|d_t\|^2} \le S_j$ moves the $R(a_t)$ by at most
+    $S_j + \gamma\sqrt{dT}$ (Minkowski: T steps of d numbers). With the standard deviation of `grid_noise_std` for the smallest $S_j$ and dT
+    numbers it is as private as the exact mechanism, in every slot. Where a record is drawn at steps of its group, the least that one
+    draw moves, the shortest column of C, stands for $S_j$, without the factor 2 of a replaced record (`least_move`; docs/theory.md).
+    $a_t$ is computed in float64, as the sums are in the parameters' type; what else is covered `secure.py` says.
 
     **Taken up again.** What is kept is in the checkpoint; no generator is. Steps that were released after the checkpoint, or may have
     been, are forgotten: their noise is not taken back from later steps, which would add it to a model that it is not in. What was executed
@@ -31,20 +43,25 @@ class CorrelatedNetworkNoise:
         run: with correlated noise.
         noise: makes $z_t$. Like it, this cannot be copied.
         dtype: the coarsest of the parameters.
+        dimension: how many numbers are trained, over all processes; of secure noise.
         seed: the draws of each step come from a generator of that step's own; None: all from `noise`.
         part: see `step_generator`.
     Raises:
         LetheError: the noise would outgrow its draws.
     """
 
-    __slots__ = ("_draws", "_noise", "_run", "_seed", "fresh_share", "part")
-
-    def __init__(self, run: Run, noise: NetworkNoise, dtype: torch.dtype, *, seed: int | None = None, part: int = 0) -> None:
+    def __init__(
+        self, run: Run, noise: NetworkNoise | SecureNoise, dtype: torch.dtype, *, dimension: int = 1, seed: int | None = None, part: int = 0
+    ) -> None:
         assert run.noise is not None
         refuse_unstable(run, dtype)
-        self._run, self._draws, self._noise, self._seed, self.part = run, Draws(run.noise), noise, seed, part
-        self.fresh_share = fresh_share(run)
+        self._run, self._noise, self._dimension, self._seed, self._part = run, noise, dimension, seed, part
+        self._device = noise.device if isinstance(noise, NetworkNoise) else None
+        secure = isinstance(noise, SecureNoise)
+        self._draws = (*([Draws(run.noise, product=True)] if secure else []), Draws(run.noise))
+        self.fresh_share = float("inf") if secure else fresh_share(run)  # no rounding can hide noise that is on a grid
 
+    @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
         """Add the noise of the next step.
 
@@ -54,107 +71,93 @@ class CorrelatedNetworkNoise:
         Raises:
             InputError: as `NetworkNoise.add_to`.
         """
-        checked = checked_tensors(tensors, device=self._noise.device)
+        checked = checked_tensors(tensors, device=self._device)
         if noise_std == 0.0:
-            self._draws.none()
-            return
-        size = sum(tensor.numel() for tensor in checked)
-        if self._noise.device.type == "cpu":
-            self._draws.reserve(lambda rows: _zeros(rows, size))
-        self._of_this_step().add_to(checked, noise_std, through=lambda drawn, first: self._draws.part(drawn, first, size))
-        self._draws.over()
+            self.elsewhere(0.0)
+        elif isinstance(self._noise, SecureNoise):
+            self._add_on_grid(self._noise, checked, noise_std)
+        else:
+            self._add_in_pieces(self._noise, checked, noise_std)
 
-    def _of_this_step(self) -> NetworkNoise:
-        if self._seed is None:
-            return self._noise
-        return NetworkNoise(step_generator(self._seed, self._noise.device, part=self.part, step=self._draws.steps))
+    def _add_in_pieces(self, noise: NetworkNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
+        (draws,), size = self._draws, sum(tensor.numel() for tensor in checked)
+        if noise.device.type == "cpu":  # from NumPy, which asks for large pages, as PyTorch does not: a fifth faster to read
+            draws.reserve(lambda rows: torch.from_numpy(np.zeros((rows, size))))
+        if self._seed is not None:
+            noise = NetworkNoise(step_generator(self._seed, noise.device, part=self._part, step=draws.steps))
+        noise.add_to(checked, noise_std, through=lambda drawn, first: draws.part(drawn, first, size))
+        draws.over()
+
+    def _add_on_grid(self, noise: SecureNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
+        sums, noisy = self._draws
+        wider = grid_noise_std(noise_std, least_move(self._run) * _smallest_move(self._run), self._dimension * self._run.total_steps)
+        # On the CPU, where the noise is drawn and where a checkpoint puts the memory. A process may hold no number, and takes the step too.
+        none = torch.empty(0, dtype=torch.float64)
+        moved = sums.next(torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)]))
+        noise.add_to([moved], wider)
+        parts = noisy.next(moved).split([tensor.numel() for tensor in checked])
+        for tensor, part in zip(checked, parts, strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
 
     def elsewhere(self, noise_std: float) -> None:
         """Another process adds the noise of the next step."""
-        if noise_std == 0.0:
-            self._draws.none()
-        else:
-            self._draws.elsewhere()
+        for draws in self._draws:
+            if noise_std == 0.0:
+                draws.none()
+            else:
+                draws.elsewhere()
 
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
         """`recorded`, of independent noise, with the strategy that made the noise.
 
         Args, Raises: as `Draws.executed`.
         """
-        return self._draws.executed(recorded, steps=steps)
+        return self._draws[-1].executed(recorded, steps=steps)
 
     @property
     def any_length(self) -> bool:
         """See `CorrelatedNoise`."""
-        return self._draws.any_length
+        return self._draws[-1].any_length
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, as private as the data: whoever has seen the iterates learns the last gradients from it."""
-        return state_of([self._draws])
+        states = [draws.state_dict() for draws in self._draws]
+        memory = [state["memory"].detach().cpu().clone() for state in states if state["memory"] is not None]
+        return {**states[-1], "memory": memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, of a process that is gone.
+        """Go on from what `state_dict` returned, of a process that is gone; without its memory in a process that draws nothing.
 
         Raises:
             InputError: it is not the state of this noise.
         """
-        load_state([self._draws], state, self._noise.device)
+        kept = [memory.to(self._device or "cpu") for memory in state["memory"]] or [None] * len(self._draws)
+        if len(kept) != len(self._draws):
+            raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
+        for draws, memory in zip(self._draws, kept, strict=True):
+            draws.load_state_dict({**state, "memory": memory})
 
     def forget(self, steps: int) -> None:
         """So many steps were released, or may have been, after the checkpoint.
 
         Raises:
-            InputError: the strategy has negative entries.
+            InputError: the strategy has negative entries: with some of them dropped it may be more sensitive.
         """
-        forget([self._draws], self._run, steps)
+        assert self._run.noise is not None
+        if steps and self._run.noise.strategy(self._run.total_steps).min() < 0.0:
+            raise InputError(
+                f"noise: {steps} steps were released after the checkpoint, and their noise is gone; a strategy with negative entries must "
+                "not go on without it.",
+                source="run.noise, and a training that was killed between two checkpoints",
+                remedy="count the steps that were released, and begin another run, of a strategy without negative entries.",
+            )
+        for draws in self._draws:
+            draws.forget(steps)
 
 
-def _zeros(rows: int, size: int) -> Tensor:
-    """From NumPy, which asks for large pages, as PyTorch does not: a fifth faster to read."""
-    return torch.from_numpy(np.zeros((rows, size)))
-
-
-def state_of(draws: Sequence[Draws]) -> dict[str, Any]:
-    """The state of one or several draws that take the same steps."""
-    states = [one.state_dict() for one in draws]
-    kept = [state["memory"] for state in states if state["memory"] is not None]
-    return {"steps": states[0]["steps"], "drawn": states[0]["drawn"], "memory": [memory.detach().cpu().clone() for memory in kept]}
-
-
-def load_state(draws: Sequence[Draws], state: Mapping[str, Any], device: torch.device) -> None:
-    """Go on from what `state_of` returned; without its memory in a process that draws nothing.
-
-    Args:
-        draws: as many as it was made of.
-        state: that was kept.
-        device: of the noise.
-    Raises:
-        InputError: it is the state of other draws.
-    """
-    kept = [memory.to(device) for memory in state["memory"]] or [None] * len(draws)
-    if len(kept) != len(draws):
-        raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
-    for one, memory in zip(draws, kept, strict=True):
-        one.load_state_dict({"steps": state["steps"], "drawn": state["drawn"], "memory": memory})
-
-
-def forget(draws: Sequence[Draws], run: Run, steps: int) -> None:
-    """So many steps are lost to a kill.
-
-    Args:
-        draws: that go on without them.
-        run: with correlated noise.
-        steps: how many.
-    Raises:
-        InputError: the strategy has negative entries: with some of them dropped it may be more sensitive.
-    """
+def _smallest_move(run: Run) -> float:
     assert run.noise is not None
-    if steps and run.noise.strategy(run.total_steps).min() < 0.0:
-        raise InputError(
-            f"noise: {steps} steps were released after the checkpoint, and their noise is gone; a strategy with negative entries must not "
-            "go on without it.",
-            source="run.noise, and a training that was killed between two checkpoints",
-            remedy="count the steps that were released, and begin another run, of a strategy without negative entries.",
-        )
-    for one in draws:
-        one.forget(steps)
+    strategy = run.noise.strategy(run.total_steps)
+    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
+        return float(column_norms(strategy).min())
+    return float(slot_sensitivities(strategy, run.steps_per_pass).min())

@@ -22,8 +22,6 @@ _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
 # Enough for PyTorch's threads to share, and few enough for the cache.
 _PAIRS = 2**16
 
-_TYPES = (torch.float32, torch.float64)
-
 
 class NetworkNoise:
     r"""Adds $N(0, \tau^2 I)$ to tensors in place, in one pass and with small buffers.
@@ -42,10 +40,11 @@ class NetworkNoise:
     Raises:
         InputError: another generator.
 
+    Attributes:
+        device: where the noise is drawn, and where the tensors must be.
+
     It cannot be copied or pickled, nor used in a forked process: both would give the same numbers again.
     """
-
-    __slots__ = ("_device", "_lock", "_normals", "_process")
 
     def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
@@ -53,7 +52,7 @@ class NetworkNoise:
                 f"generator: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
                 remedy="use fresh_numpy_generator().",
             )
-        self._device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
+        self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
         self._normals = _DeviceNormals(generator) if isinstance(generator, torch.Generator) else _NumpyNormals(generator)
         self._lock, self._process = threading.Lock(), os.getpid()
 
@@ -64,11 +63,6 @@ class NetworkNoise:
             source="copy, deepcopy or pickle of a NetworkNoise, or of what holds one",
             remedy="make another NetworkNoise, of a generator of its own.",
         )
-
-    @property
-    def device(self) -> torch.device:
-        """Where the noise is drawn, and where the tensors must be."""
-        return self._device
 
     @property
     def stream(self) -> str:
@@ -87,11 +81,8 @@ class NetworkNoise:
             InputError: a tensor that cannot take noise, a standard deviation out of range, or another process than the noise was made in;
                 nothing is changed then.
         """
-        if not (type(noise_std) is float and 0.0 <= noise_std < math.inf):
-            noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
-        checked = tensors if isinstance(tensors, list) else checked_tensors(tensors, device=self._device)
-        if not _ordinary(checked, self._device):
-            checked = checked_tensors(checked, device=self._device)
+        noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
+        checked = checked_tensors(tensors, device=self.device)
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:
@@ -103,66 +94,33 @@ class NetworkNoise:
         with self._lock:  # no number goes to two threads
             self._add_to(checked, noise_std, through)
 
-    def _add_to(self, checked: Iterable[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
+    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
         before = 0
-        for tensors in _in_turn(checked):
-            flat = [_flat(tensor) if tensor.is_contiguous() else _zeros_for(tensor) for tensor in tensors]
-            sizes = [part.numel() for part in flat]
-            if len(flat) > 1:
-                drawn = self._normals.for_each(sizes)
-                drawn = drawn if through is None else through(drawn, before)
-                if flat[0].dtype == torch.float64:
-                    torch._foreach_add_(flat, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
-                    before += sum(sizes)
-                    continue
-                noisy = torch.cat(flat).double().add_(drawn, alpha=noise_std).to(flat[0].dtype)
-                torch._foreach_copy_(flat, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
-            else:
-                self._add_in_pieces(flat[0], noise_std, through, before)
+        flat = [tensor.detach().reshape(-1) for tensor in checked]  # a view where it can be
+        for parts in _in_turn(flat, _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE):
+            sizes = [part.numel() for part in parts]
+            drawn = self._normals.draw(sum(sizes))
+            drawn = drawn if through is None else through(drawn, before)
             before += sum(sizes)
-            if not tensors[0].is_contiguous():
-                tensors[0].detach().add_(flat[0].view_as(tensors[0]))
-
-    def _add_in_pieces(self, flat: Tensor, noise_std: float, through: Callable[[Tensor, int], Tensor] | None, before: int) -> None:
-        start = 0
-        while start < flat.numel():
-            drawn = self._normals.some(flat.numel() - start)
-            part = flat[start : start + drawn.numel()]
-            if through is not None:
-                drawn = through(drawn, before + start)
-            part.copy_(part.double().add_(drawn, alpha=noise_std))  # faster than adding float64 to float32, with the same result
-            start += drawn.numel()
+            if parts[0].dtype == torch.float64:
+                torch._foreach_add_(parts, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
+            else:
+                noisy = torch.cat(parts).double().add_(drawn, alpha=noise_std)
+                torch._foreach_copy_(parts, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
+        for tensor, noisy in zip(checked, flat, strict=True):
+            if not tensor.is_contiguous():
+                tensor.detach().copy_(noisy.view_as(tensor))
 
 
-def _ordinary(tensors: Sequence[Tensor], device: torch.device) -> bool:
-    """Whether they are different contiguous tensors of float32 or float64 there, so that nothing else has to be asked of them."""
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor) or tensor.dtype not in _TYPES or tensor.device.type != device.type or not tensor.is_contiguous():
-            return False
-    return len(set(map(id, tensors))) == len(tensors)
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach() if tensor.requires_grad else tensor
-    return tensor if tensor.dim() == 1 else tensor.view(-1)
-
-
-def _zeros_for(tensor: Tensor) -> Tensor:
-    return torch.zeros(tensor.numel(), dtype=torch.float64, device=tensor.device)
-
-
-def _in_turn(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """The tensors in their order: contiguous ones of one type that follow one another together, as many as make one piece."""
+def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """The tensors in their order, in pieces of at most so many numbers of one type: parts of one, or several that follow one another."""
     run, size = list[Tensor](), 0
-    for tensor in tensors:
-        most = _CPU_PIECE if tensor.is_cpu else _DEVICE_PIECE
-        joins = run and tensor.dtype == run[0].dtype and tensor.is_contiguous() and run[0].is_contiguous()
-        if run and not (joins and size + tensor.numel() <= most):
+    for part in (part for tensor in flat if tensor.numel() for part in (tensor.split(most) if len(tensor) > most else (tensor,))):
+        if run and (part.dtype != run[0].dtype or size + part.numel() > most):
             yield run
             run, size = [], 0
-        if tensor.numel():
-            run.append(tensor)
-            size += tensor.numel()
+        run.append(part)
+        size += part.numel()
     if run:
         yield run
 
@@ -170,23 +128,14 @@ def _in_turn(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 class _DeviceNormals:
     """Normal numbers of PyTorch's own, on its generator's device."""
 
-    __slots__ = ("_buffer", "generator")
-
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
         size = _CPU_PIECE if generator.device.type == "cpu" else _DEVICE_PIECE
         self._buffer = torch.empty(size, dtype=torch.float64, device=generator.device)
 
-    def some(self, most: int) -> Tensor:
-        """Between 1 and `most` fresh numbers, to be used before more are asked for."""
-        return self._buffer[:most].normal_(generator=self.generator)
-
-    def for_each(self, sizes: list[int]) -> Tensor:
-        """Fresh numbers for each size, in one vector: on a CPU the same ones as alone; a GPU is called once."""
-        drawn = torch.empty(sum(sizes), dtype=torch.float64, device=self.generator.device)
-        for part in drawn.split(sizes) if self.generator.device.type == "cpu" else (drawn,):
-            part.normal_(generator=self.generator)
-        return drawn
+    def draw(self, count: int) -> Tensor:
+        """So many fresh numbers, at most a piece, to be used before more are asked for."""
+        return self._buffer[:count].normal_(generator=self.generator)
 
 
 class _NumpyNormals:
@@ -198,33 +147,22 @@ class _NumpyNormals:
     Reference: Box & Muller 1958, "A note on the generation of random normal deviates", Ann. Math. Statist. 29(2).
     """
 
-    __slots__ = ("_made", "_sines", "_used", "generator")
-
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator
         self._made = torch.empty(2, _PAIRS, dtype=torch.float64)
         self._sines = torch.empty(_PAIRS, dtype=torch.float64)
         self._used = self._made.numel()
 
-    def some(self, most: int) -> Tensor:
-        """Between 1 and `most` fresh numbers, to be used before more are asked for."""
-        if self._used == self._made.numel():
-            self._make()
-        drawn = self._made.view(-1)[self._used : self._used + most]
-        self._used += drawn.numel()
-        return drawn
-
-    def for_each(self, sizes: list[int]) -> Tensor:
-        """Fresh numbers, for each size the same ones as alone, in one vector."""
-        wanted = sum(sizes)
-        if wanted <= self._made.numel() - self._used:
-            return self.some(wanted)
-        drawn, ready = torch.empty(wanted, dtype=torch.float64), 0
-        while ready < wanted:
-            part = self.some(wanted - ready)
-            drawn[ready : ready + len(part)] = part  # what is made next overwrites it
-            ready += len(part)
-        return drawn
+    def draw(self, count: int) -> Tensor:
+        """So many fresh numbers, at most a piece, to be used before more are asked for."""
+        left = self._made.view(-1)[self._used :]
+        self._used += count
+        if count <= len(left):
+            return left[:count]
+        left = left.clone()  # what is made next overwrites it
+        self._make()
+        self._used = count - len(left)
+        return torch.cat([left, self._made.view(-1)[: self._used]])
 
     def _make(self) -> None:
         self.generator.random(out=self._made.numpy())
@@ -234,4 +172,3 @@ class _NumpyNormals:
         torch.sin(angles.mul_(2.0 * math.pi), out=self._sines)
         angles.cos_().mul_(radii)
         radii.mul_(self._sines)
-        self._used = 0

@@ -18,14 +18,18 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates import proximal_step
+from lethe.train.core.iterates import inward, joint_norm
 from lethe.train.core.tensors import dimension
-from lethe.train.network.proximal.joint_ball import inward_in_storage, onto_joint_ball, require_radius
+
+_SMALLEST, _LARGEST = 1e-30, 1e140
+# More than one rounding to float32, relative: scaling is the only arithmetic done in it, norms are computed in float64.
+_FLOAT32_SLACK = 2.0**-22
 
 Stage: TypeAlias = Callable[[Sequence[Tensor], float], None]
 """Changes the tensors in place, given the step size."""
@@ -41,7 +45,7 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     Raises:
         InputError: a sum whose argmin is not known in closed form, a nuclear norm of vectors, a box of another dimension.
     """
-    _refuse_unknown_sums(regularisers)
+    _refuse(regularisers, tensors)
     l1 = sum(part.strength for part in regularisers if isinstance(part, L1))
     l1 += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
     ridge = sum(part.strong_convexity for part in regularisers)
@@ -50,63 +54,88 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
     width = min((part.half_width for part in regularisers if isinstance(part, Box)), default=math.inf)
     totals = [part.total for part in regularisers if isinstance(part, Simplex)]
-    _refuse_shapes(regularisers, tensors)
-
-    stages: list[Stage] = []
-    if l1 > 0:
-        stages.append(_on_each(L1(strength=l1)))
-    if group > 0:
-        stages.append(lambda members, step_size: _shrink_blocks(members, step_size * group, blocks))
-    if nuclear > 0:
-        stages.append(lambda members, step_size: _shrink_singular_values(members, step_size * nuclear))
-    if ridge > 0:
-        stages.append(_on_each(Ridge(strength=ridge)))
-    if radius < math.inf:
-        radius = require_radius("regulariser.radius", radius)
-        stages.append(lambda members, _: onto_joint_ball(members, radius))
-    if width < math.inf:
-        width = require_radius("regulariser.half_width", width)
-        stages.append(lambda members, _: _onto_box(members, width))
-    if totals:
-        total = require_radius("regulariser.total", totals[0])
-        stages.append(lambda members, _: _onto_simplex(members, total))
-    return stages
+    for name, bound in (("radius", radius), ("half_width", width), ("total", totals[0] if totals else math.inf)):
+        if bound < math.inf:
+            require_radius(f"regulariser.{name}", bound)
+    stages: list[tuple[bool, Stage]] = [
+        (l1 > 0, _each(lambda tensor, step_size: nn.functional.softshrink(tensor, step_size * l1))),
+        (group > 0, _each(lambda tensor, step_size: _shrunk_blocks(tensor, step_size * group, blocks))),
+        (nuclear > 0, _each(lambda tensor, step_size: _shrunk_singular_values(tensor, step_size * nuclear))),
+        (ridge > 0, _each(lambda tensor, step_size: tensor / (1.0 + step_size * ridge))),
+        (radius < math.inf, lambda members, _: onto_joint_ball(members, radius)),
+        (width < math.inf, _each(lambda tensor, _: _boxed(tensor, width))),
+        (bool(totals), lambda members, _: _onto_simplex(members, totals[0])),
+    ]
+    return [stage for asked, stage in stages if asked]
 
 
-def _on_each(part: Regulariser) -> Stage:
-    """A part that acts on each coordinate alone: tensor by tensor, by the same formula as a linear model's."""
-    prox = proximal_step([part])
+def _each(part: Callable[[Tensor, float], Tensor]) -> Stage:
+    """A part that acts on each tensor alone."""
 
     def stage(tensors: Sequence[Tensor], step_size: float) -> None:
         for tensor in tensors:
-            tensor.copy_(prox(tensor, step_size))
+            if tensor.numel():
+                tensor.copy_(part(tensor, step_size))
 
     return stage
 
 
-def _shrink_blocks(tensors: Sequence[Tensor], threshold: float, blocks: Literal["rows", "tensors"]) -> None:
+def _shrunk_blocks(tensor: Tensor, threshold: float, blocks: Literal["rows", "tensors"]) -> Tensor:
     r"""$\arg\min_u k\sum_g\|u_g\| + \frac12\|u - x\|^2$: each block times $\max(0, 1 - k/\|x_g\|)$."""
-    for tensor in (torch.atleast_1d(tensor) for tensor in tensors if tensor.numel()):
-        rows = tensor.reshape(1 if blocks == "tensors" else len(tensor), -1)
-        norms = pairwise_sum(rows.square()).sqrt().reshape(-1, *[1] * (tensor.ndim - 1))
-        tensor.mul_(torch.where(norms > threshold, 1.0 - threshold / norms, 0.0))
+    rows = tensor.reshape(1 if blocks == "tensors" or not tensor.ndim else len(tensor), -1)
+    norms = pairwise_sum(rows.square()).sqrt()[:, None]
+    return (rows * torch.where(norms > threshold, 1.0 - threshold / norms, 0.0)).view(tensor.shape)
 
 
-def _shrink_singular_values(tensors: Sequence[Tensor], threshold: float) -> None:
+def _shrunk_singular_values(tensor: Tensor, threshold: float) -> Tensor:
     r"""$\arg\min_U k\|U\|_* + \frac12\|U - X\|^2$: singular values less k, not below 0; dimensions after the first are flattened."""
-    for tensor in tensors:
-        if tensor.numel():
-            left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
-            tensor.copy_(((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape))
+    left, values, right = torch.linalg.svd(tensor.flatten(1), full_matrices=False)
+    return ((left * (values - threshold).clamp(min=0.0)) @ right).view(tensor.shape)
 
 
-def _onto_box(tensors: Sequence[Tensor], width: float) -> None:
+def _boxed(tensor: Tensor, width: float) -> Tensor:
     r"""$\arg\min_u\{\|u - x\| : |u_i| \le w\}$, each entry clamped to the last number of its type inside."""
-    for tensor in tensors:
-        bound = torch.tensor(width, dtype=tensor.dtype)
-        if float(bound) > width:
-            bound = torch.nextafter(bound, torch.zeros_like(bound))
-        tensor.clamp_(-float(bound), float(bound))
+    bound = torch.tensor(width, dtype=tensor.dtype)
+    if float(bound) > width:
+        bound = torch.nextafter(bound, torch.zeros_like(bound))
+    return tensor.clamp(-float(bound), float(bound))
+
+
+def _inward_in_storage(bound: float, tensors: Sequence[Tensor]) -> float:
+    """A bound on a norm or a sum so far below `bound` that float64 arithmetic and storing each entry as it is keep the true one below."""
+    slack = _FLOAT32_SLACK if any(tensor.dtype == torch.float32 for tensor in tensors) else 0.0
+    return inward(bound, dimension(tensors), torch.float64) * (1.0 - slack)
+
+
+def require_radius(name: str, radius: float) -> float:
+    """Return a radius that float32 and the squares of float64 can serve, or raise InputError."""
+    radius = require_positive(name, radius)
+    if not _SMALLEST <= radius <= _LARGEST:
+        raise outside(name, radius, f"a number from {_SMALLEST:g} to {_LARGEST:g}")
+    return radius
+
+
+@torch.no_grad()
+def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
+    r"""In place: $x \leftarrow \arg\min_u \{\|u - x\| : \|u\| \le r\}$ for the concatenation x of the tensors, that is $x\min(1, r/\|x\|)$.
+
+    Rounded inward: the true norm of the result is at most r, also in float32, where `onto_ball` would lose a share of about
+    $10^{-7} d$ of the radius.
+
+    Raises:
+        LetheError: an entry is not finite, or above 1e140 in size.
+    """
+    norm = float(joint_norm(tensors)) if dimension(tensors) else 0.0
+    if not norm < _LARGEST:
+        raise LetheError(
+            f"the norm to be bounded by {radius:g} is {norm:g}: training has diverged.",
+            source="the parameters or their gradients",
+            remedy="take smaller steps or less noise.",
+        )
+    limit = _inward_in_storage(radius, tensors)
+    if norm > limit:
+        for tensor in tensors:
+            tensor.mul_(limit / norm)
 
 
 def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
@@ -123,7 +152,7 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
     for _ in range(2):  # a constant added to all entries changes nothing, and next to 0 the threshold rounds as little as it is long
         point -= _simplex_threshold(point, total, start)
         start = 0.0
-    point.clamp_(min=0.0).mul_(inward_in_storage(total, tensors) / total)
+    point.clamp_(min=0.0).mul_(_inward_in_storage(total, tensors) / total)
     for tensor, part in zip(tensors, point.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view(tensor.shape))
 
@@ -143,7 +172,7 @@ def _simplex_threshold(point: Tensor, total: float, start: float) -> float:
         threshold, rising = following, True
 
 
-def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
+def _refuse(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
     for part in regularisers:
         if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
             got = part.kind if isinstance(part, Regulariser) else type(part).__name__
@@ -164,9 +193,6 @@ def _refuse_unknown_sums(regularisers: Sequence[Regulariser]) -> None:
             source="a proximal group",
             remedy="take one domain only; l1 and ridge with any of them but a simplex; group_l1 and nuclear_norm with ridge or a ball.",
         )
-
-
-def _refuse_shapes(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
     for part in regularisers:
         if isinstance(part, NuclearNorm) and any(tensor.ndim < 2 for tensor in tensors):
             raise InputError(
@@ -180,5 +206,3 @@ def _refuse_shapes(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor
                 source="a proximal group with box",
                 remedy=f"set dimension to {dimension(tensors)}: the diameter depends on it.",
             )
-        if isinstance(part, Simplex) and dimension(tensors) == 0:
-            raise InputError("regulariser.kind: simplex is given for tensors without entries.", source="a proximal group with simplex")

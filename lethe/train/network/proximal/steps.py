@@ -2,7 +2,6 @@ r"""Exact proximal steps of a network's parameters, group by group, in place and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +38,7 @@ class NetworkProximal:
     r"""$x \mapsto \arg\min_u \sum_g h_g(u_g) + \frac{1}{2\lambda}\|u - x\|^2$ over disjoint groups g; what is in no group stays as it is.
 
     The argmin of a sum over disjoint groups is the argmin of each, so this is one proximal step of one convex h: it is nonexpansive, and
-    a certificate's recursion goes through it. `strong_convexity` and `diameter` are those of that whole h.
+    a certificate's recursion goes through it.
 
     Args:
         parameters: name -> tensor, as `dict(model.named_parameters())` gives it.
@@ -48,21 +47,14 @@ class NetworkProximal:
         InputError: unknown or repeated names, overlapping groups, or regularisers whose sum has no exact step here.
     """
 
-    __slots__ = ("_stages", "diameter", "strong_convexity")
-
     def __init__(self, parameters: Mapping[str, Tensor], groups: Sequence[ProximalGroup]) -> None:
-        members = [_members(parameters, group) for group in groups]
-        _refuse_overlap(members)
-        checked = [checked_tensors(parameters[name] for name in names) for names in members]
         checked_tensors(parameters.values())
-        self._stages: list[tuple[tuple[Tensor, ...], Stage]] = [
-            (tensors, stage)
-            for tensors, group in zip(checked, groups, strict=True)
-            for stage in stages_of(group.regularisers, tensors, group.blocks)
-        ]
-        everywhere = sum(map(len, members)) == len(parameters)
-        self.strong_convexity: float = min(map(_strong_convexity, groups)) if everywhere and groups else 0.0
-        self.diameter: float = math.hypot(*map(_diameter, groups)) * (1 + 2**-50) if everywhere and groups else math.inf
+        self._stages: list[tuple[list[Tensor], Stage]] = []
+        seen: set[str] = set()
+        for group in groups:
+            names = _members(parameters, group, seen)
+            tensors = [parameters[name] for name in names]
+            self._stages += [(tensors, stage) for stage in stages_of(group.regularisers, tensors, group.blocks)]
 
     @torch.no_grad()
     def step(self, step_size: float) -> None:
@@ -79,30 +71,16 @@ class NetworkProximal:
             stage(tensors, step_size)
 
 
-def _strong_convexity(group: ProximalGroup) -> float:
-    return sum(part.strong_convexity for part in group.regularisers)
-
-
-def _diameter(group: ProximalGroup) -> float:
-    return min((part.diameter for part in group.regularisers), default=math.inf)
-
-
-def _members(parameters: Mapping[str, Tensor], group: ProximalGroup) -> tuple[str, ...]:
+def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[str]) -> tuple[str, ...]:
+    """The names of a group, added to those of the groups before it."""
     if group.blocks not in ("rows", "tensors"):
         raise InputError(f"blocks: got {group.blocks!r}; it needs rows or tensors.")
-    if group.parameters is None:
-        return tuple(parameters)
-    for name in group.parameters:
-        if name not in parameters:
-            raise InputError(f"parameters: {name!r} is not one of the network's: {', '.join(parameters)}.", source="a proximal group")
-    if not group.parameters:
+    names = tuple(parameters) if group.parameters is None else tuple(group.parameters)
+    if not names:
         raise InputError("parameters: got no names; a group needs at least one.", remedy="leave it out to mean all parameters.")
-    return tuple(group.parameters)
-
-
-def _refuse_overlap(members: Sequence[tuple[str, ...]]) -> None:
-    seen: set[str] = set()
-    for name in (name for names in members for name in names):
+    for name in names:
+        if name not in parameters:
+            raise InputError(f"parameters: {name!r} is not one that is trained: {', '.join(parameters)}.", source="a proximal group")
         if name in seen:
             raise InputError(
                 f"parameters: {name!r} is in a group twice, or in two; the steps of overlapping groups do not add up to one proximal step.",
@@ -110,3 +88,4 @@ def _refuse_overlap(members: Sequence[tuple[str, ...]]) -> None:
                 remedy="make the groups disjoint, and give a parameter all its regularisers in one group.",
             )
         seen.add(name)
+    return names

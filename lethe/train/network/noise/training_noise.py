@@ -1,0 +1,180 @@
+"""The noise of one training: what makes it, and which process adds it to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lethe.calculus.noise_generators import fresh_numpy_generator
+from lethe.errors import HypothesisError, InputError
+from lethe.run.run import Run
+from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators, shard_generator
+from lethe.train.core.tensors import dimension
+from lethe.train.distributed.placement import Placement
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
+from lethe.train.options import TrainOptions
+
+_CPU = torch.device("cpu")
+OfOneProcess = NetworkNoise | SecureNoise | CorrelatedNetworkNoise
+
+
+class TrainingNoise:
+    r"""Adds $N(0, \tau^2 I)$ to tensors, once to each number, in all processes that train together.
+
+    **Whole tensors**: process 0 adds the noise to what it holds, and gives all processes the result, bit for bit. What the others held is
+    overwritten, with $\tau = 0$ too: of the sums they have nothing (`Workers.add_up`), and parameters stay equal. Their own noise is
+    never drawn, and nobody but process 0 knows what was, unless a seed was given to all.
+
+    **Shards** get noise of their own process's stream, which no other process has; each number is in one shard, so all together they are
+    one Gaussian. The processes meet before any draws: process 0 comes to that meeting once it has written down that the step counts.
+
+    Args:
+        whole: for tensors that all processes hold whole.
+        workers: all processes, which must add noise at the same places.
+        shards: for the shards of this process; None: there are none.
+        parts: of each tensor that noise is added to, whether it is a shard; None: none is.
+        dimension: how many numbers are trained, over all processes; None: those that noise is added to.
+    """
+
+    def __init__(
+        self,
+        whole: OfOneProcess,
+        workers: Workers | None = None,
+        *,
+        shards: OfOneProcess | None = None,
+        parts: Sequence[bool] | None = None,
+        dimension: int | None = None,
+    ) -> None:
+        self._whole, self._workers = whole, Workers() if workers is None else workers
+        self._shards, self._parts, self._dimension = shards, parts, dimension
+
+    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
+        """Add the noise, in all processes.
+
+        Args:
+            tensors: in the order of `parts`; shards as this process holds them.
+            noise_std: as for `NetworkNoise.add_to`.
+        Raises:
+            LetheError: the processes ask for different noise; or what the noise raises, in its process.
+            StoppedElsewhere: another process had an error, or is gone.
+        """
+        tensors = list(tensors)
+        parts = self._parts or [False] * len(tensors)
+        whole = [tensor for tensor, part in zip(tensors, parts, strict=True) if not part]
+        if self._workers.root:
+            self._whole.add_to(whole, noise_std)
+        elif isinstance(self._whole, CorrelatedNetworkNoise):
+            self._whole.elsewhere(noise_std)
+        self._workers.from_root(whole, noise_std)
+        if self._shards is not None:
+            self._shards.add_to([tensor for tensor, part in zip(tensors, parts, strict=True) if part and tensor.numel()], noise_std)
+
+    def dimension_of(self, tensors: Sequence[Tensor]) -> int:
+        """How many numbers noise is added to, over all processes, where it is added to these tensors of this one."""
+        return dimension(tensors) if self._dimension is None else self._dimension
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is on a grid, and to be made so much larger that the grid costs nothing; correlated noise sees to that itself."""
+        return isinstance(self._whole, SecureNoise)
+
+    @property
+    def correlated(self) -> CorrelatedNetworkNoise | None:
+        """What correlates it in this process; None: it is independent."""
+        own = self._whole if self._shards is None else self._shards
+        return own if isinstance(own, CorrelatedNetworkNoise) else None
+
+    @property
+    def any_length(self) -> bool:
+        """Whether it is the noise of a run of any number of steps."""
+        return self.correlated is None or self.correlated.any_length
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
+        kept = {"noise": self._whole, "shard_noise": self._shards}
+        return {name: one if isinstance(one, CorrelatedNetworkNoise) else None for name, one in kept.items()}
+
+    def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
+        """The run with the strategy of its noise, from what was recorded of each step.
+
+        Args, Raises: as `Draws.executed`.
+        """
+        return recorded if self.correlated is None else self.correlated.executed(recorded, steps=steps)
+
+
+def sources_of(
+    run: Run, options: TrainOptions, placement: Placement, workers: Workers, *, start: int = 0
+) -> tuple[torch.Generator, TrainingNoise]:
+    """A CPU generator for the batches, in the same state in all processes, and the noise that the run asks for.
+
+    Args:
+        run: that is carried out, whose noise may be correlated.
+        options: a seed or generators, and whether noise is secure; without them all is of the operating system's entropy.
+        placement: of the trained parameters.
+        workers: all processes.
+        start: how often this training was started before, as process 0 counts; under a seed, each start has noise of its own.
+    Raises:
+        InputError: a seed together with generators, a generator on another device, one for both, or the same in two processes.
+        HypothesisError: secure noise, and the run is not one of noisy sums alone.
+        LetheError: correlated noise would outgrow its draws.
+        StoppedElsewhere: another process had an error, or is gone.
+    """
+    parameters = list(placement.named.values())
+    seed, device = options.seed, parameters[0].device
+    batches, own = _own_sources(run, device, options, start)
+    coarsest = max((parameter.dtype for parameter in parameters), key=lambda dtype: torch.finfo(dtype).eps)
+
+    def correlating(noise: NetworkNoise | SecureNoise, part: int) -> OfOneProcess:
+        if run.noise is None:
+            return noise
+        return CorrelatedNetworkNoise(run, noise, coarsest, dimension=placement.dimension, seed=seed, part=part)
+
+    whole = correlating(own, 0)
+    if workers.several:
+        batches.set_state(workers.told_by_root("generator of batches", batches.get_state()))
+    if not placement.sharded:
+        return batches, TrainingNoise(whole, workers, dimension=placement.dimension)
+    start = workers.told_by_root("count of starts", start)
+    if seed is not None:
+        own = NetworkNoise(shard_generator(seed, device, rank=workers.rank, start=start))
+    stream = own.stream if isinstance(own, NetworkNoise) else ""
+    same = [rank for rank, told in enumerate(workers.gathered({"stream": stream})) if stream and told["stream"] == stream]
+    if len(same) > 1:
+        raise InputError(
+            f"noise_generator: the same in process {same[1]} and in process {same[0]}; each needs its own.",
+            source="torch.distributed",
+            remedy="leave noise_generator out: each process then draws from fresh entropy of its own; or give each another generator.",
+        )
+    shards = correlating(own, workers.rank + 1)
+    return batches, TrainingNoise(whole, workers, shards=shards, parts=placement.parts(), dimension=placement.dimension)
+
+
+def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: int) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
+    """Of this process alone, where noise is drawn anew at each step."""
+    seed, secure, generator = options.seed, options.secure, options.noise_generator
+    if secure and (run.release != "all" or run.pass_weights is not None):
+        raise HypothesisError(
+            f"secure: True, and release is {run.release}{', with pass_weights' if run.pass_weights is not None else ''}; rounding to a "
+            "grid is not Lipschitz, so only composition covers it.",
+            source="run.release, run.pass_weights",
+            remedy="set release: all, or secure to False.",
+        )
+    refuse_predictable(seed, options.batch_generator, generator, secure=secure)
+    if seed is not None:
+        batches, _ = seeded_generators(seed, (_CPU, device))  # the same at every start
+        return batches, NetworkNoise(seeded_generators(seed, (_CPU, device), start=start)[1])
+    batches = fresh_generator(_CPU) if options.batch_generator is None else options.batch_generator
+    if secure:
+        return batches, SecureNoise()
+    if generator is None:
+        generator = fresh_numpy_generator() if device.type == "cpu" else fresh_generator(device)
+    noise = NetworkNoise(generator)
+    if noise.device.type != device.type:
+        raise InputError(f"noise_generator: is on {noise.device}; the model is on {device}.", remedy="give one on the model's device.")
+    return batches, noise

@@ -1,0 +1,249 @@
+"""The training of a network: what `fit` and a loop of one's own have in common, and the loop of `fit`, on one screen."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lethe.errors import LetheError
+from lethe.run.known_fields import require_run
+from lethe.run.run import Run
+from lethe.train.checkpoints.checkpointing import Checkpointing
+from lethe.train.checkpoints.file import Checkpoints
+from lethe.train.checkpoints.held_parameters import HeldParameters
+from lethe.train.checkpoints.training_state import Training
+from lethe.train.core.budgeted_noise import refuse_policy
+from lethe.train.core.comparison import FAILURES
+from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.recorder import Recorder
+from lethe.train.core.samplers import Batch
+from lethe.train.core.tensors import local
+from lethe.train.core.training_records import claims, network_record
+from lethe.train.data import BatchStream, LoadedBatch, as_source
+from lethe.train.data.sources import fields_of
+from lethe.train.data.users import members_of
+from lethe.train.distributed.data_parallel import bare_module
+from lethe.train.distributed.placement import Placement, reshard
+from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.fitted import Fitted, Report, spending
+from lethe.train.network.averaging import NAME, MovingAverage
+from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
+from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.network.noise.training_noise import sources_of
+from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
+from lethe.train.network.steps import Descent, Executed
+from lethe.train.options import TrainOptions
+
+Module = TypeVar("Module", bound=nn.Module)
+
+# Of several processes all need the same.
+_COMPARED = ("clip_groups", "proximal_groups", "physical_size", "secure", "isolation", "records_per_user", "views", "ema")
+# The step of a training at which is looked whether anything contributes, while there is time.
+_EARLY = 10
+
+
+class Trainer:
+    """A network that is about to be trained, once all that can be checked before the first batch was checked.
+
+    Args:
+        model, data, run, options: as given to `fit`.
+        loss: as given to `fit`; or, of a loop of one's own, the function of a batch to one loss a record.
+        own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
+    Attributes:
+        asked: the run with the clipping that is used.
+        run: the same, of the noise that is drawn anew at each step.
+        named: the trained parameters.
+        kept: the checkpoints.
+        held: from `begin` on, the parameters as the last step left them; and `done`, how many were taken before.
+    """
+
+    held: HeldParameters
+
+    def __init__(self, model: nn.Module, loss: Any, data: Any, run: Run, options: TrainOptions, *, own_loop: bool) -> None:
+        require_run(run, correlated=True)
+        if isinstance(model, nn.Module):
+            reshard(model)
+        column = options.users if isinstance(options.users, str) else None
+        self.options, self.source = options, (source := as_source(data, leave_out=() if column is None else (column,)))
+        losses = loss if own_loop else BatchLosses(model, loss, source, column)
+        self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
+        self.run = run = self.asked.uncorrelated
+        self.named = named = trained_parameters(model)
+        parameters = list(named.values())
+        if own_loop or options.optimizer is not None:
+            refuse_optimizer(options.optimizer, run, named, model)
+        self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
+        if options.proximal_groups is not None:
+            refuse_groups(options.proximal_groups, run)
+        refuse_policy(run, options.noise_policy)
+        self.budget = None if run.noise_budget is None else NetworkBudget(run, parameters, options.noise_policy)
+        self.device, self.workers = parameters[0].device, Workers.current()
+        self.workers.refuse_device(self.device)
+        self.placement = Placement(model, named, self.workers)
+        if self.placement.sharded:
+            refuse_for_shards(run, options)
+        seeded, policed = options.seeded(run), options.noise_policy is not None
+        checkpoints = options.checkpoints
+        if checkpoints is not None and self.average is not None:
+            given = Checkpoints.of(checkpoints)
+            checkpoints = replace(given, also={**given.also, NAME: self.average})
+        self.kept = kept = Checkpointing(checkpoints, self.asked, options.noise_generator, self.workers, seeded=seeded, policed=policed)
+        self.recorder = Recorder(run, seeded=seeded)
+        try:
+            batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=kept.starts)
+            grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
+            members = members_of(run, data, source, **grouped, seed=options.seed)
+            sharing = {"rank": self.workers.rank, "world_size": self.workers.world_size}
+            self.stream = BatchStream(run, source, batches, physical_size=options.physical_size, members=members, **sharing)
+            compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded, "fields": fields_of(source)}
+            compared["users"] = None if members is None else members.digest()
+            pays = options.callbacks.pays
+            refuse_other_start(self.workers, model, self.asked, source, optimizer=options.optimizer, options=compared, pays=pays)
+        except BaseException:
+            kept.close()
+            raise
+
+    def begin(self, by: str, update: Descent | None = None) -> None:
+        """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
+        self.held = HeldParameters(self.named, by, self.placement)
+        self.done = done = self.kept.begin(
+            Training(
+                named=self.named if update is None else update.iterate,
+                clipper=self.clipper,
+                optimizer=self.options.optimizer,
+                stream=self.stream,
+                recorder=self.recorder,
+                held=self.held,
+                recursion=update,
+                **self.noise.kept(),
+            )
+        )
+        if update is not None:
+            update.show()
+        self.held.keep()  # from now on a change of parameters is somebody else's
+        if self.budget is not None:
+            self.budget.pay_again(done)
+        asked = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
+        budget = None if self.budget is None else self.budget.filter
+        self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
+
+    def note(self, executed: Executed, batch: Batch) -> None:
+        """Record a step that was taken."""
+        self.recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch)
+
+    def warn_early(self, step: int) -> None:
+        """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
+        taken = step - self.done
+        if taken == 1:
+            warn_of_shapes(self.clipper, self.run, self.device, self.stream)
+        if taken == _EARLY:
+            warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
+
+    def reported(self, steps: int) -> Report:
+        """The report of a training that is over after so many steps, with a warning where nothing contributed."""
+        warn_where_nothing_contributes(self.clipper, "step of this training")
+        ways = " and ".join(sorted(self.clipper.ways)) or None
+        return Report.of(self.run, steps=steps, contributed=self.clipper.contributed, gradients=ways)
+
+    def take_steps(self, update: Descent, finished: Callback) -> None:
+        """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
+        begun, told, budget = 0, self.options.callbacks, self.budget
+        for batch in self.stream:
+            if batch.step != begun:
+                begun = batch.step
+                if budget is not None and not budget.pays(begun):
+                    return
+                self.held.refuse_changes(f"before step {begun}")
+                self.placement.gather()
+            if len(batch.tensors[0]):
+                told.add_losses(self._add(batch), batch.counted)
+            if not batch.last:
+                self.placement.collect(self.clipper.take)
+                continue
+            self.held.refuse_changes(f"in the forward pass or the loss of step {begun}")
+            sums = self.clipper.take()
+            self.placement.let_go()
+            sums = self.placement.add_up(sums)
+            self.kept.before_noise(begun)
+            executed = update(begun, sums)
+            del sums  # they would be there beside those of the next step
+            self.held.keep()
+            if self.average is not None:
+                self.average.add()
+            self.note(executed, batch.whole)
+            finished(begun, self.run.total_steps)
+            self.warn_early(begun)
+            self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
+            told.step(self.recorder)
+
+    def _add(self, batch: LoadedBatch) -> Tensor:
+        """Add the clipped gradients of a loaded batch of at least one row; returns its losses, detached, shape (rows,)."""
+        losses = self.clipper.losses
+        assert isinstance(losses, BatchLosses)
+        given = losses.batch(batch.tensors, self.device, batch.counted)
+        try:
+            return self.clipper.add(
+                given,
+                counted=None if batch.counted is None else batch.counted.to(self.device),
+                units=None if batch.places is None else units_of(batch.places),
+                collated={row: losses.batch(own, self.device, None) for row, own in batch.alone.items()},
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except FAILURES as error:
+            cause = error.__cause__ if isinstance(error, LetheError) else error
+            explained = losses.explained(cause, given) if isinstance(cause, Exception) else None
+            if explained is None:
+                raise
+            raise explained from cause
+
+
+@ending_together
+def train_network(model: Module, loss: LossFunction, data: Any, run: Run, options: TrainOptions) -> Fitted[Module]:
+    """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
+
+    Args:
+        model, loss, data, run, options: as given to `fit`.
+    Raises:
+        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
+    """
+    model, optimizer = bare_module(model), options.optimizer
+    trainer = Trainer(model, loss, data, run, options, own_loop=False)
+    run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
+    with closing(trainer.kept) as kept:
+        update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
+        progress = options.progress if trainer.workers.root or options.progress is not True else False
+        try:
+            trainer.begin("fit's own step", update)
+            with reporting(progress, run.total_steps) as finished:
+                trainer.take_steps(update, finished)
+        finally:
+            trainer.stream.close()
+            placement.let_go(refuse=False)
+        trainer.held.refuse_changes("after the last step")
+        trainer.workers.from_root(placement.whole)
+        refuse_overflow(map(local, named.values()), run)
+        recorded = noise.executed(trainer.recorder.run(run, enforced=False)).replace(precision=update.precision)
+        kept.finish()
+        averaged = None if trainer.average is None else trainer.average.of(model)
+        model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
+        placement.meet()
+        said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
+        return Fitted(
+            model=model,
+            run=recorded,
+            record=network_record(recorded, model, said, averaged, isolation=options.isolation),
+            averaged=averaged,
+            checked=said_of(trainer.clipper),
+            report=trainer.reported(recorded.total_steps),
+            **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
+        )
