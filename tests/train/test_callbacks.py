@@ -324,5 +324,5 @@ def test_what_is_no_callback_is_refused(strange: Any) -> None:
         network(make_network_run(noise_multiplier=1.0), callbacks=strange)
     asking = Heard()
     asking.private = "yes"  # type: ignore[assignment]
-    with pytest.raises(InputError, match="private of Heard"):
+    with pytest.raises(InputError, match="whose private is True or False"):
         network(make_network_run(noise_multiplier=1.0), callbacks=asking)

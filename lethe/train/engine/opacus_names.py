@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
-from lethe.documents.synonyms import did_you_mean
-from lethe.errors import InputError, UnknownArgumentError, UnknownNameError
+from lethe.errors import InputError
 
-_SHUFFLED = (
-    "shuffled batches cost another epsilon than Poisson batches, and it is accounted for: run = lethe.plan(lethe.Run(records=..., "
-    "batches=lethe.Shuffled(size=...), passes=..., step_size=..., clip_norm=..., release='all', neighbours='zero_out'), epsilon=..., "
-    "delta=...); PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...)"
-)
-_PRIVATE = "PrivacyEngine(run, physical_size=64): the loader then gives micro-batches, and engine.stepped says when one completed a step"
+_PHYSICAL = "PrivacyEngine(run, physical_size=64): the loader then gives micro-batches, and engine.stepped says when one completed a step"
 _ANY_MODULE = (
     "nothing is wrapped and nothing needs a fixer: give make_private the model itself; what mixes records, as batch normalisation in train "
     "mode does, is refused when training begins"
@@ -29,81 +22,48 @@ OF_USERS = (
     "delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=..., users=ids)"
 )
 
-ARGUMENTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "poisson_sampling": ((True,), _SHUFFLED),
-    "clipping": (
-        ("flat",),
-        "PrivacyEngine(run, clip_groups='per_layer') clips each layer, [Group(...), ...] each group by itself",
-    ),
-    "loss_reduction": (("mean",), "the noisy sum is divided by the expected batch size; multiply the learning rate by it for a sum"),
-    "batch_first": ((True,), "give the model's tensors with the records first, or call the model on transposed ones inside the module"),
-    "grad_sample_mode": (("hooks", "ew", "functorch"), "leave it out: gradients of records are found the same way for every model"),
-    "wrap_model": ((False,), "leave it out: nothing is wrapped"),
-    "rand_on_empty": ((False,), "leave it out: an empty batch comes as one row that does not count, and takes its noisy step"),
-    "noise_generator": ((None,), "PrivacyEngine(run, noise_generator=...): for tests, since whoever has it knows the noise"),
-    "criterion": ((), OF_LOSSES),
-    "delta": ((), "target_delta here; delta of lethe.certify and engine.get_epsilon"),
-    "noise_multiplier": ((), "leave it out: it is found for target_epsilon; make_private(noise_multiplier=...) takes one"),
-    **dict.fromkeys(("users", "records_per_user"), ((None,), OF_USERS)),
+ARGUMENTS: Mapping[str, str] = {
+    "poisson_sampling": "leave it out for Poisson batches; shuffled ones cost another epsilon, and it is accounted for: run = "
+    "lethe.plan(lethe.Run(records=..., batches=lethe.Shuffled(size=...), passes=..., step_size=..., clip_norm=..., release='all', "
+    "neighbours='zero_out'), epsilon=..., delta=...); PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...)",
+    "clipping": "leave it out for one norm of all parameters; PrivacyEngine(run, clip_groups='per_layer') clips each layer by itself",
+    "loss_reduction": "leave it out: the noisy sum is divided by the expected batch size; multiply the learning rate by it for a sum",
+    "batch_first": "leave it out, and give the model's tensors with the records first, or transpose them inside the module",
+    "grad_sample_mode": "leave it out: gradients of records are found the same way for every model",
+    "wrap_model": "leave it out: nothing is wrapped",
+    "rand_on_empty": "leave it out: an empty batch comes as one row that does not count, and takes its noisy step",
+    "noise_generator": "PrivacyEngine(run, noise_generator=...): for tests, since whoever has it knows the noise",
+    "criterion": OF_LOSSES,
+    "delta": "target_delta here; delta of lethe.certify and engine.get_epsilon",
+    "noise_multiplier": "leave it out: it is found for target_epsilon; make_private(noise_multiplier=...) takes one",
+    "users": OF_USERS,
+    "records_per_user": OF_USERS,
 }
-"""Argument of Opacus' make_private -> the values whose meaning is kept, and what to write for others."""
-
-ATTRIBUTES: Mapping[str, str] = {
-    "accountant": "engine.get_epsilon(delta) after any step; lethe.certify(engine.record(), delta) at the end; engine.run says the noise",
-    "secure_mode": "PrivacyEngine(run, secure=True)",
-    "validate": _ANY_MODULE,
-    "is_compatible": _ANY_MODULE,
-    "get_compatible_module": _ANY_MODULE,
-    "attach_step_hook": "optimizer.register_step_post_hook(hook) is PyTorch's own; the engine counts its steps by itself",
-    "save_checkpoint": "PrivacyEngine(run, checkpoints=folder) saves as it goes and resumes with fresh noise; engine.save() saves now",
-    "load_checkpoint": "PrivacyEngine(run, checkpoints=folder).make_private(...) goes on from what lies in the folder",
-    "get_noise_multiplier": "lethe.plan(run, epsilon=..., delta=...).noise_multiplier",
-    "max_physical_batch_size": _PRIVATE,
-}
-"""Attribute of Opacus' PrivacyEngine -> what to write."""
+"""Argument of Opacus' make_private, or make_private_with_epsilon -> what to write."""
 
 NAMES: Mapping[str, str] = {
     "GradSampleModule": _ANY_MODULE,
     "ModuleValidator": _ANY_MODULE,
-    "BatchMemoryManager": _PRIVATE,
+    "validate": _ANY_MODULE,
+    "is_compatible": _ANY_MODULE,
+    "get_compatible_module": _ANY_MODULE,
+    "BatchMemoryManager": _PHYSICAL,
+    "max_physical_batch_size": _PHYSICAL,
     "DPOptimizer": "engine.make_private(module=..., optimizer=..., losses=...) guards the optimiser that you have, and returns it",
     "DPDataLoader": "engine.make_private(...) returns a loader of the run's batches; give it the data set",
+    "register_grad_sampler": "lethe.train.clip.register_rule; most layers need none",
+    "accountant": "engine.get_epsilon(delta) after any step; lethe.certify(engine.record(), delta) at the end; engine.run says the noise",
+    "PRVAccountant": "lethe.certify(run, delta) tries every theorem, exact loss distributions among them",
+    "RDPAccountant": "lethe.certify(run, delta) tries every theorem; lethe.integrations.dp_accounting has an accountant to compose with",
     "get_noise_multiplier": "lethe.plan(run, epsilon=target_epsilon, delta=target_delta).noise_multiplier, with run = "
     "lethe.Run(records=..., batches=lethe.Poisson(size=sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all', "
     "neighbours='add_or_remove')",
-    "register_grad_sampler": "lethe.train.clip.register_rule; most layers need none",
-    "PRVAccountant": "lethe.certify(run, delta) tries every theorem, exact loss distributions among them",
-    "RDPAccountant": "lethe.certify(run, delta) tries every theorem; lethe.integrations.dp_accounting has an accountant to compose with",
+    "secure_mode": "PrivacyEngine(run, secure=True)",
+    "attach_step_hook": "optimizer.register_step_post_hook(hook) is PyTorch's own; the engine counts its steps by itself",
+    "save_checkpoint": "PrivacyEngine(run, checkpoints=folder) saves as it goes and resumes with fresh noise; engine.save() saves now",
+    "load_checkpoint": "PrivacyEngine(run, checkpoints=folder).make_private(...) goes on from what lies in the folder",
 }
-"""Name that Opacus exports -> what to write."""
-
-
-def refuse_arguments(given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse arguments of Opacus' make_private, or make_private_with_epsilon, that ask for another thing than what is done.
-
-    Args:
-        given: those that make_private does not name itself.
-        known: those that it does, but for those that every loop needs.
-    Raises:
-        InputError: a value with another meaning, with the line that means it here.
-        UnknownArgumentError: no argument of that name.
-    """
-    with_epsilon = "target" in known
-    known = ("module", "optimizer", "losses", "views", *known, *(("target_epsilon", "target_delta") if with_epsilon else ()))
-    for word, value in given.items():
-        if word not in ARGUMENTS:
-            method = "make_private_with_epsilon" if with_epsilon else "make_private"
-            raise UnknownArgumentError(f"{word}: {method} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
-        accepted, line = ARGUMENTS[word]
-        if not any(value is one or (type(value) is type(one) and value == one) for one in accepted):
-            raise InputError(
-                f"{word}: got {reprlib.repr(value)}, which is not what happens here.", source="an argument of make_private", remedy=line
-            )
-
-
-def refuse_attribute(name: str) -> NoReturn:
-    """Answer a name that no engine has by an UnknownNameError, with the line that does it here where Opacus has such a name."""
-    raise UnknownNameError(f"PrivacyEngine has no {name!r}.", remedy=ATTRIBUTES.get(name))
+"""Name that Opacus exports, or attribute of its PrivacyEngine -> what to write."""
 
 
 def refuse_name(module: str, name: str) -> NoReturn:

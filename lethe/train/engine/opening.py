@@ -1,61 +1,34 @@
-"""What make_private was given: a run and its data set, or a DataLoader, as Opacus is given, of which a run is made."""
+"""What make_private is given: numbers that agree with the engine's run, or a DataLoader, as Opacus is given, of which a run is made."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from lethe.calculus.domains import require_positive
-from lethe.certificates.counted_elsewhere import planned
 from lethe.errors import InputError, LetheWarning
 from lethe.run.batches import Poisson
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.data import as_source
 from lethe.train.data.sources.base import Source, require_whole
 from lethe.train.data.sources.map_style import length_of
 from lethe.train.data.sources.recognise import records_of
 from lethe.train.engine.opacus_names import OF_USERS
 
 
-class Opening(NamedTuple):
-    """How a loop begins: the run, its records, the data set that the user gave, and the length of an epoch; None: there are no epochs."""
-
-    run: Run
-    data: Any
-    dataset: Any
-    steps_per_epoch: int | None = None
-
-
-def of_run(
-    run: Run,
-    data: Any,
-    *,
-    noise_multiplier: float | None = None,
-    max_grad_norm: float | None = None,
-    target: tuple[float, float] | None = None,
-    **of_loaders: Any,
-) -> Opening:
-    """The opening of an engine that has a run.
+def refuse_contradictions(run: Run, noise_multiplier: float | None, max_grad_norm: float | None, **of_loaders: Any) -> None:
+    """Refuse what contradicts an engine's run.
 
     Args:
         run: the engine's.
-        data: its records.
         noise_multiplier, max_grad_norm: the run's own numbers, or None.
-        target: an epsilon and a delta; None, or else it is refused.
         of_loaders: what belongs to an engine without a run; None, or else it is refused.
     Raises:
-        InputError: arguments that contradict the run.
+        InputError: something does.
     """
-    if target is not None:
-        raise InputError(
-            "make_private_with_epsilon: this engine has a run, whose noise is its own.",
-            remedy="PrivacyEngine(lethe.plan(run, epsilon=..., delta=...)).make_private(module=..., optimizer=..., losses=..., data=...), "
-            "or an engine without a run: PrivacyEngine().make_private_with_epsilon(...).",
-        )
     for name, value in of_loaders.items():
         if value is not None:
             raise InputError(
@@ -72,42 +45,34 @@ def of_run(
         if not same:
             remedy = "leave it out: the run's is used, and certified."
             raise InputError(f"{name}: got {value!r}; the run says {said!r}.", source="the run in PrivacyEngine(run)", remedy=remedy)
-    return Opening(run, data, data.dataset if isinstance(data, DataLoader) else data)
 
 
-def of_loader(
+def run_of(
     loader: Any,
     optimizer: Any,
     *,
-    noise_multiplier: float | None = None,
-    max_grad_norm: float | None = None,
-    target: tuple[float, float] | None = None,
-    epochs: int | None = None,
-    steps: int | None = None,
-    allow_large_delta: bool = False,
+    noise_multiplier: float | None,
+    max_grad_norm: float | None,
+    epochs: int | None,
+    steps: int | None,
     **of_runs: Any,
-) -> Opening:
-    r"""The opening of an engine without a run: that which Opacus' `make_private` stands for, Poisson batches of the loader's size, every
-    iterate released, records added or removed, $T = $ epochs x len(loader) steps.
+) -> tuple[Run, Source]:
+    r"""The run that Opacus' `make_private` stands for, and its records: Poisson batches of the loader's size, every iterate released,
+    records added or removed, $T = $ epochs x len(loader) steps.
 
     Args:
         loader: a DataLoader; its data set, collate function, batch size, length and workers are used. It is not iterated.
         optimizer: whose learning rate is noted as step size; it does not enter the accounting of every iterate.
-        noise_multiplier, max_grad_norm, target, epochs, steps, allow_large_delta: as of the engine.
-        of_runs: arguments for engines with a run, each None.
+        noise_multiplier, max_grad_norm, epochs, steps: as of the engine.
+        of_runs: arguments for engines with a run; None, or else they are refused.
     Raises:
         InputError: a loader that no design stands for, arguments that are missing or out of range.
-        CalibrationError: no noise meets the target.
     """
-    if loader is None or of_runs.pop("data", None) is not None:
+    if not isinstance(loader, DataLoader) or of_runs.pop("data", None) is not None:
         raise InputError(
-            "data_loader: this engine has no run, and needs a DataLoader that says how large batches are.",
+            f"data_loader: got {type(loader).__name__}; this engine has no run, and needs a torch.utils.data.DataLoader alone, which says "
+            "how large batches are.",
             remedy="give data_loader=..., or a run: PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...).",
-        )
-    if noise_multiplier is None and target is None:
-        raise InputError(
-            "noise_multiplier: none was given, and the engine has no run.",
-            remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
         )
     for name, value in of_runs.items():
         if value is not None:
@@ -116,7 +81,7 @@ def of_loader(
                 source="the unit of privacy, which is part of a run",
                 remedy=OF_USERS,
             )
-    source = _source_of(loader)
+    source, size = _source_of(loader), loader.batch_size
     if (epochs is None) == (steps is None):
         raise InputError(
             f"epochs: got {epochs!r}, steps: {steps!r}; it needs one of them: how long training lasts, at most.",
@@ -129,7 +94,7 @@ def of_loader(
     rate = optimizer.param_groups[0]["lr"] if isinstance(optimizer, torch.optim.Optimizer) else 1.0
     run = Run(
         records=len(source),
-        batches=Poisson(size=min(loader.batch_size, len(source))),
+        batches=Poisson(size=min(size or 1, len(source))),
         steps=require_whole("steps", steps, 1) if epochs is None else require_whole("epochs", epochs, 1) * len(loader),
         step_size=float(rate) if isinstance(rate, float | int) and 0 < rate < float("inf") else 1.0,
         clip_norm=max_grad_norm,
@@ -137,37 +102,24 @@ def of_loader(
         release="all",
         neighbours="add_or_remove",
     )
-    counted = run if target is None else planned(run, *target, allow_large_delta=allow_large_delta)
-    return Opening(counted, source, loader.dataset, len(loader))
+    return run, source
 
 
-def _source_of(loader: Any) -> Source:
+def _source_of(loader: DataLoader[Any]) -> Source:
     """The records of a DataLoader. What only makes reading faster is ignored; `generator` and `worker_init_fn` with a warning."""
-    if not isinstance(loader, DataLoader):
-        needed = "a torch.utils.data.DataLoader"
-        raise InputError(f"data_loader: got {type(loader).__name__}; it needs {needed}.", remedy="give the data set as data=...")
-    if isinstance(loader.dataset, IterableDataset):
-        as_source(loader.dataset)  # refuses it
     records, sampler = length_of(loader.dataset), loader.sampler
-    ordinary = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == records
-    )
+    shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == records
+    ordinary = shuffled or type(sampler) is SequentialSampler
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler or not ordinary:
         drawn = loader.batch_sampler if loader.batch_size is None and loader.batch_sampler is not None else sampler
         raise InputError(
             f"data_loader: it draws by {type(drawn).__name__}, for which no batch design stands.",
             source="which records meet which step is the batch design of the run, and part of the guarantee",
-            remedy="give the DataLoader as it was before accelerator.prepare; the private one that you get for it may be prepared."
-            if type(loader).__module__.startswith("accelerate")
-            else "give DataLoader(dataset, batch_size=..., shuffle=True), or a Run with its batches and the data set as data=...",
+            remedy="give DataLoader(dataset, batch_size=..., shuffle=True), as it was before accelerator.prepare (the private one that you "
+            "get for it may be prepared); or a Run with its batches and the data set as data=...",
         )
     for name in ("generator", "worker_init_fn"):
         if getattr(loader, name) is not None:
             ignored = f"data_loader.{name} is ignored: batches are drawn from fresh entropy, and workers start as they are."
             warnings.warn(LetheWarning(ignored), stacklevel=5)
-    if not len(loader):
-        raise InputError(
-            f"data_loader: it has no batch: {records} records, batch_size={loader.batch_size}, drop_last={loader.drop_last}.",
-            remedy="give records, and a batch_size below their number, or leave drop_last out: a Poisson batch has no last one.",
-        )
     return records_of(loader)

@@ -41,8 +41,9 @@ class LoopState:
 
     resumed: int
     report: Report | None = None
+    _told: Telling
 
-    def _begin(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer, callbacks: Telling) -> None:
+    def _begin(self, ready: PreparedNetwork, optimizer: torch.optim.Optimizer) -> None:
         """The loop begins, or goes on from its checkpoints; from here on the optimiser is guarded, and callbacks are told of its steps."""
         self._planned, self._noise, self._placement, self._average = ready.run, ready.noise, ready.placement, ready.average
         self._clipper, self._stream, self._workers, self._kept = ready.clipper, ready.stream, ready.workers, ready.kept
@@ -65,8 +66,7 @@ class LoopState:
             )
         )
         self._held.keep()  # from now on a change of parameters is the user's
-        self._callbacks = callbacks
-        callbacks.begin(ready.asked, seeded=self._recorder.seeded, done=self.resumed)
+        self._told.begin(ready.asked, seeded=self._recorder.seeded, done=self.resumed)
         self._guard = StepGuard(optimizer, ready.named, ready.run.total_steps, self._held, self._stepped, done=self.resumed)
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
@@ -109,54 +109,51 @@ class LoopState:
     def _stepped(self) -> None:
         if self._average is not None:
             self._average.add()
-        self._callbacks.step(self._recorder)
+        self._told.step(self._recorder)
 
     def deliver(self, steps: int) -> Iterator[Any]:
         """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
         interrupted, is delivered again: its records have met nothing."""
         with self._together():
-            yield from self._deliver(steps)
-
-    def _deliver(self, steps: int) -> Iterator[Any]:
-        self._refuse_not_taken()
-        if self._batch is None:
-            self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
-        if not self.left:
-            if self._batch is None and self.resumed:
-                return  # it was killed after its last step
-            raise InputError(
-                f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
-                source="run.steps or run.passes",
-                remedy="for a loop over epochs write: for epoch in loader.passes().",
-            )
-        self._stream.close()
-        if self._batch is not None and not self._used:
-            self._stream.put_back()
-        stop = self._stream.steps_done + steps
-        self._iteration = iteration = object()
-        try:
-            for batch in self._stream:
-                tensors, counted = _with_a_row(batch)
-                self._batch, self._used, self._counted = batch, False, counted.to(self._device)
-                self._delivered = self._formed(tensors, self._counted)
-                yield self._delivered
-                if self._iteration is not iteration:
-                    return  # another iterator has taken over
-                self._refuse_not_taken()
-                if not self._used:
-                    raise InputError(
-                        f"loader: a batch of step {batch.step} was left out: there was no engine.backward for it.",
-                        source="which records meet which step is part of the guarantee",
-                        remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
-                    )
-                if batch.last:
-                    self._kept.after(batch.step)
-                    if batch.step == stop:
-                        return
-        finally:
-            if self._iteration is iteration:
-                self._stream.close()
-                self._placement.let_go(refuse=False)
+            self._refuse_not_taken()
+            if self._batch is None:
+                self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
+            if not self.left:
+                if self._batch is None and self.resumed:
+                    return  # it was killed after its last step
+                raise InputError(
+                    f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
+                    source="run.steps or run.passes",
+                    remedy="for a loop over epochs write: for epoch in loader.passes().",
+                )
+            self._stream.close()
+            if self._batch is not None and not self._used:
+                self._stream.put_back()
+            stop = self._stream.steps_done + steps
+            self._iteration = iteration = object()
+            try:
+                for batch in self._stream:
+                    tensors, counted = _with_a_row(batch)
+                    self._batch, self._used, self._counted = batch, False, counted.to(self._device)
+                    self._delivered = self._formed(tensors, self._counted)
+                    yield self._delivered
+                    if self._iteration is not iteration:
+                        return  # another iterator has taken over
+                    self._refuse_not_taken()
+                    if not self._used:
+                        raise InputError(
+                            f"loader: a batch of step {batch.step} was left out: there was no engine.backward for it.",
+                            source="which records meet which step is part of the guarantee",
+                            remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
+                        )
+                    if batch.last:
+                        self._kept.after(batch.step)
+                        if batch.step == stop:
+                            return
+            finally:
+                if self._iteration is iteration:
+                    self._stream.close()
+                    self._placement.let_go(refuse=False)
 
     def backward(self, batch: Any) -> Tensor:
         """Compute the losses, clip and add up; when the logical batch is complete, noise, and write the gradients.
@@ -196,7 +193,7 @@ class LoopState:
                 with self._guard.computing():
                     losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
                 self._used = True
-                self._callbacks.add_losses(losses, self._counted)
+                self._told.add_losses(losses, self._counted)
                 self._complete(loaded)
             except BaseException as error:
                 # Before anything is added an error of the batch, or of the losses, leaves it to be used again.
