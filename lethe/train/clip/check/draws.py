@@ -126,13 +126,13 @@ class Chance:
 
 
 @contextmanager
-def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[None]:
-    """Within: recurrent layers drop nothing."""
-    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout]
+def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[bool]:
+    """Within: recurrent layers drop nothing; whether they would have."""
+    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout and module.training]
     try:
         for module, _ in dropping:
             module.dropout = 0.0
-        yield
+        yield bool(dropping)
     finally:
         for module, dropout in dropping:
             module.dropout = dropout
