@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from torch import nn
 
@@ -11,8 +12,8 @@ from lethe.train.clip.rules.any_layer import any_layer
 from lethe.train.clip.rules.attention import attention
 from lethe.train.clip.rules.convolution import convolution
 from lethe.train.clip.rules.embedding import embedding, embedding_bag
-from lethe.train.clip.rules.linear import linear, transposed_linear
-from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from lethe.train.clip.rules.linear import linear
+from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, over_features
 from lethe.train.clip.rules.recurrent import cell, recurrent
 from lethe.train.clip.rules.rule import Call, Parts, Rule
 
@@ -21,8 +22,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Embedding: Rule(embedding),
     nn.EmbeddingBag: Rule(embedding_bag),
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Rule(convolution)),
-    nn.LayerNorm: Rule(layer_norm),
-    nn.RMSNorm: Rule(rms_norm),
+    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm), Rule(over_features)),
     nn.GroupNorm: Rule(group_norm),
     **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), Rule(instance_norm)),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), Rule(batch_norm)),
@@ -32,7 +32,7 @@ RULES: dict[type[nn.Module], Rule] = {
 }
 """Layer type -> rule."""
 
-NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(transposed_linear)}
+NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(linear, transposed=True))}
 """Rules of types in packages that need not be there, by the types' full names."""
 
 ANY = Rule(any_layer)
