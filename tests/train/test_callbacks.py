@@ -20,7 +20,7 @@ from problems import make_problem, make_run
 from lethe.errors import CallbackWarning, HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit, fit_head, fit_linear
-from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
+from lethe.train.callbacks.callback import StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.core.samplers import draw_batches
 
 
@@ -58,20 +58,14 @@ class Failing(TrainingCallback):
 
     def __init__(self, at: str | int, error: type[BaseException] = OSError) -> None:
         self.at, self.error, self.calls = at, error, 0
+        self.on_train_begin = lambda run, steps_done: self._reached("begin")
+        self.on_step_end = lambda step: self._reached(step.step)
+        self.on_train_end = lambda end: self._reached("end")
 
     def _reached(self, place: str | int) -> None:
         self.calls += 1
         if place == self.at:
             raise self.error("the disk is full")
-
-    def on_train_begin(self, run: Run, *, steps_done: int) -> None:
-        self._reached("begin")
-
-    def on_step_end(self, step: StepEnd) -> None:
-        self._reached(step.step)
-
-    def on_train_end(self, end: TrainingEnd) -> None:
-        self._reached("end")
 
 
 def network(run: Run, **options: Any) -> Fitted[Any]:
@@ -128,8 +122,8 @@ SCHEDULED = {"step_size": np.linspace(0.5, 0.1, 9).tolist(), "noise_multiplier":
     ],
 )
 def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run: Run) -> None:
-    heard = Heard()
-    fitted = train(run, callbacks=[heard])
+    heard, asks = Heard(), Heard(private=True)
+    fitted = train(run, callbacks=[heard, asks])
     ((begun, done),) = heard.begun
     assert (begun.replace(seeded=False, precision=None), begun.seeded, done) == (run, True, 0)
     assert begun.precision == fitted.run.precision
@@ -138,6 +132,12 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     (end,) = heard.ends
     assert (end.run, end.record, end.steps, end.report) == (fitted.run, fitted.record, run.total_steps, None)
     assert heard.failed == []
+    assert all(
+        (step.private.loss is None) == (run.release == "last" or train is not network) for step in asks.steps if step.private.records
+    )
+    for step in asks.steps:  # numbers: no iterate, no gradient and no record goes with them
+        told = [getattr(part, field.name) for part in (step, step.private) for field in fields(part) if field.name != "private"]
+        assert {type(value) for value in told} <= {int, float, type(None)}
 
 
 @pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
@@ -173,27 +173,6 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert asks.ends[0].report is not None
     assert [step.private for step in does_not.steps] == [None] * run.total_steps
     assert does_not.ends[0].report is None
-
-
-@pytest.mark.slow
-def test_no_fact_holds_a_tensor_or_an_array() -> None:
-    """The facts of a step are numbers: no iterate, no gradient and no record goes with them."""
-    heard = Heard(private=True)
-    network(make_network_run(noise_multiplier=1.0), callbacks=heard)
-    for step in heard.steps:
-        values = {field.name: getattr(step, field.name) for field in fields(StepEnd)}
-        private = values.pop("private")
-        values |= {field.name: getattr(private, field.name) for field in fields(PrivateStep)}
-        assert {type(value) for value in values.values()} <= {int, float, type(None)}
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("release", ["all", "last"])
-def test_nothing_of_an_intermediate_iterate_where_only_the_last_is_released(release: str) -> None:
-    heard = Heard(private=True)
-    network(make_network_run("cyclic", noise_multiplier=1.0, release=release), callbacks=heard)
-    assert all((step.private.loss is None) == (release == "last") for step in heard.steps)
 
 
 @pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
