@@ -169,12 +169,6 @@ def test_training_resumes_with_the_same_users_alone(tmp_path: Path) -> None:
     assert again.whole() == run.replace(seeded=True)
 
 
-def make_private(run: Run | None, **given: Any) -> None:
-    model: Any = make_network()
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5)
-    PrivacyEngine(run).make_private(module=model, optimizer=optimizer, losses=losses_of(model), **given)
-
-
 @pytest.mark.parametrize(
     ("changes", "given", "said"),
     [
@@ -189,14 +183,17 @@ def make_private(run: Run | None, **given: Any) -> None:
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        make_private(users_run().replace(**changes), data=make_data(), **given)
+        Loop(users_run().replace(**changes), **given)
 
 
 def test_without_a_run_nobody_says_what_a_batch_counts() -> None:
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     records = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*make_data()), batch_size=5)
+    numbers: dict[str, Any] = {"data_loader": records, "noise_multiplier": 1.0, "max_grad_norm": 1.0, "epochs": 1}
     for given in ({"users": IDS}, {"records_per_user": 2}):
         with pytest.raises(InputError, match=r"the engine has no run.*count.*users"):
-            make_private(None, data_loader=records, noise_multiplier=1.0, max_grad_norm=1.0, epochs=1, **given)
+            PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), **numbers, **given)
 
 
 @pytest.mark.parametrize("physical_size", [None, 1])
