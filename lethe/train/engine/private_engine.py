@@ -242,19 +242,15 @@ class PrivacyEngine(LoopState):
         return self._run
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
-        r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
+        r"""The run to certify: that of `record`.
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
-        it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
-        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step the *planned*
-        run is returned: all its iterates are covered.
+        it ends, what made it end, and no certificate of $\tau$ steps covers that. So before the last step the *planned* run is returned:
+        all its iterates are covered.
 
         Args:
             steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
                 data: no released iterate, no accuracy, no time it took. Then the shorter run that was executed is returned.
-        What the run is about is the state dict of the model as it is at this moment. Call it before another iterate or an average is
-        loaded: these are functions of released iterates.
-
         Raises:
             InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
             HypothesisError: no step was taken, or they are not the beginning of the plan; or something else moved the parameters.
@@ -264,7 +260,8 @@ class PrivacyEngine(LoopState):
         return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
-        """The training record: the recorded run, and the parameters and buffers that the model has now.
+        """The training record: the recorded run, and the parameters and buffers that the model has now. Call it before another iterate or
+        an average is loaded: these are functions of released iterates.
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 
@@ -284,8 +281,7 @@ class PrivacyEngine(LoopState):
     def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
         """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.
 
-        It is for a moment that was fixed in advance, such as a number of steps, or this number. A loop that ends in view of its iterates is
-        certified for the whole plan, see `recorded_run`. Nothing is finished by asking.
+        It is for a moment that was fixed in advance, such as a number of steps, or this number, see `recorded_run`.
 
         Raises:
             InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.

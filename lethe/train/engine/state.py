@@ -71,7 +71,7 @@ class LoopState:
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
-        self._counted: Tensor | None = None
+        self._counted = torch.zeros(0, dtype=torch.bool)
         self._used = self._broken = False
 
     @property
@@ -102,8 +102,6 @@ class LoopState:
     @property
     def counted(self) -> Tensor:
         """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
-        if self._counted is None:
-            raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
         return self._counted.clone()  # written into, it would tell how many records are not there
 
     def _stepped(self) -> None:
@@ -178,9 +176,9 @@ class LoopState:
                 )
             self._guard.clear()
             self._held.refuse_changes(f"before step {self.steps + 1}")
-            if (rows := records_of(batch)) != len(self.counted):
+            if (rows := records_of(batch)) != len(self._counted):
                 raise InputError(
-                    f"backward: got a batch of {rows} rows; the loader's present one has {len(self.counted)}.",
+                    f"backward: got a batch of {rows} rows; the loader's present one has {len(self._counted)}.",
                     source="which records meet which step is part of the guarantee",
                     remedy="give the batch as the loader gave it; what is done to single records, such as augmentation, keeps its rows.",
                 )
@@ -188,7 +186,7 @@ class LoopState:
             as_given = list(map(id, tree_leaves(batch))) == list(map(id, tree_leaves(self._delivered)))
             collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
             units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
-            counted = None if bool(self.counted.all()) else self.counted
+            counted = None if bool(self._counted.all()) else self._counted
             try:
                 with self._guard.computing():
                     losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
