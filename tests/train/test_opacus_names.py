@@ -266,9 +266,9 @@ def test_a_run_and_a_loader_are_one_too_many() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(InputError, match=r"lethe\.plan\(run, epsilon"):
         opened(engine)
-    for name, value in (("data_loader", loader_of()), ("epochs", 3), ("steps", 3)):
-        with pytest.raises(InputError, match=f"{name}: given, and the engine has a run"):
-            engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=make_data(), **{name: value})
+    for given in ({"data_loader": loader_of()}, {"epochs": 3}, {"steps": 3}, {"noise_multiplier": 1.0}, {"max_grad_norm": 0.4}):
+        with pytest.raises(InputError, match=f"{next(iter(given))}: given, and the engine has a run"):
+            engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=make_data(), **given)
     with pytest.raises(InputError, match="data_loader: got NoneType"):
         PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=make_data())
 

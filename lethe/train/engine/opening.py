@@ -1,4 +1,4 @@
-"""What make_private is given: numbers that agree with the engine's run, or a DataLoader, as Opacus is given, of which a run is made."""
+"""What make_private is given beside a run, or in its place: a DataLoader, as Opacus is given, of which a run is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from lethe.calculus.domains import require_positive
 from lethe.errors import InputError, LetheWarning
 from lethe.run.batches import Poisson
-from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.data.sources.base import Source, require_whole
 from lethe.train.data.sources.map_style import length_of
@@ -19,32 +18,21 @@ from lethe.train.data.sources.recognise import records_of
 from lethe.train.engine.opacus_names import OF_USERS
 
 
-def refuse_contradictions(run: Run, noise_multiplier: float | None, max_grad_norm: float | None, **of_loaders: Any) -> None:
-    """Refuse what contradicts an engine's run.
+def refuse_beside_a_run(**given: Any) -> None:
+    """Refuse what an engine's run says itself.
 
-    Args:
-        run: the engine's.
-        noise_multiplier, max_grad_norm: the run's own numbers, or None.
-        of_loaders: what belongs to an engine without a run; None, or else it is refused.
     Raises:
-        InputError: something does.
+        InputError: some of it is given, and not None.
     """
-    for name, value in of_loaders.items():
+    for name, value in given.items():
         if value is not None:
             raise InputError(
-                f"{name}: given, and the engine has a run, which says how records are drawn and for how long.",
+                f"{name}: given, and the engine has a run, which says how records are drawn, for how long, and with what noise.",
                 source="the run in PrivacyEngine(run)",
-                remedy="give the data set as data=...; or leave the run out: PrivacyEngine().make_private(data_loader=..., ...).",
+                remedy="plan the run, and give the data set: PrivacyEngine(lethe.plan(run, epsilon=..., delta=...))"
+                ".make_private(module=..., optimizer=..., losses=..., data=...); or leave the run out: "
+                "PrivacyEngine().make_private(data_loader=..., ...).",
             )
-    own = require_run(run, correlated=True).uncorrelated
-    same_noise = noise_multiplier is None or bool((own.noise_multipliers[own.noisy_steps] == noise_multiplier).all())
-    for name, value, same, said in (
-        ("noise_multiplier", noise_multiplier, same_noise, own.to_document().get("noise_multiplier")),
-        ("max_grad_norm", max_grad_norm, max_grad_norm in (None, own.clip_norm), own.clip_norm),
-    ):
-        if not same:
-            remedy = "leave it out: the run's is used, and certified."
-            raise InputError(f"{name}: got {value!r}; the run says {said!r}.", source="the run in PrivacyEngine(run)", remedy=remedy)
 
 
 def run_of(

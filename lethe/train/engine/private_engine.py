@@ -29,7 +29,7 @@ from lethe.train.core.vouching import network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus_names import ARGUMENTS, NAMES, OF_LOSSES
-from lethe.train.engine.opening import refuse_contradictions, run_of
+from lethe.train.engine.opening import refuse_beside_a_run, run_of
 from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
 from lethe.train.engine.step_guard import refuse_another_engine
@@ -147,23 +147,24 @@ class PrivacyEngine(LoopState):
                 reduction="none". It is given batches as the loader gives them, and parts of them, down to one record.
             data: what `fit` takes; of records that are mappings the loader gives dicts.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
-            noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
+            noise_multiplier, max_grad_norm: without a run: of the noise on the sum of the gradients, relative to the norm that each
+                record's is clipped to.
             users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
                 in the step. The losses have one entry a row, in the rows' order, which tells whose each is; their mean over each user
                 is clipped.
             views: as for `fit`: each record is so many rows of a micro-batch, next to one another, whose mean loss is clipped once.
             epochs, steps: without a run: one of them.
         Raises:
-            InputError: anything that cannot be used, a number that is not the run's, or a second call.
+            InputError: anything that cannot be used, what the run says itself, or a second call.
             HypothesisError: the run asks for more than such training can be certified for.
         """
         grouped = {"users": users, "records_per_user": records_per_user}
-        numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
+        numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, "epochs": epochs, "steps": steps}
         with self._opening(losses):
             if (run := self._run) is not None:
-                refuse_contradictions(run, **numbers, data_loader=data_loader, epochs=epochs, steps=steps)
+                refuse_beside_a_run(data_loader=data_loader, **numbers)
             else:
-                run, data = run_of(data_loader, optimizer, **numbers, epochs=epochs, steps=steps, data=data, **grouped)
+                run, data = run_of(data_loader, optimizer, **numbers, data=data, **grouped)
                 if noise_multiplier is None:
                     raise InputError(
                         "noise_multiplier: none was given, and the engine has no run.",
@@ -194,11 +195,7 @@ class PrivacyEngine(LoopState):
         """
         with self._opening(losses):
             if self._run is not None:
-                raise InputError(
-                    "make_private_with_epsilon: this engine has a run, whose noise is its own.",
-                    remedy="PrivacyEngine(lethe.plan(run, epsilon=..., delta=...)).make_private(module=..., optimizer=..., losses=..., "
-                    "data=...), or an engine without a run: PrivacyEngine().make_private_with_epsilon(...).",
-                )
+                refuse_beside_a_run(target_epsilon=target_epsilon)
             run, source = run_of(data_loader, optimizer, noise_multiplier=None, max_grad_norm=max_grad_norm, epochs=epochs, steps=steps)
             run = planned(run, target_epsilon, target_delta, allow_large_delta=allow_large_delta)
             return self._start(module, optimizer, losses, run, source, data_loader, views=views)
