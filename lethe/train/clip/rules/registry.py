@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
 
 from lethe.errors import InputError
-from lethe.train.clip.rules.any_layer import any_layer
 from lethe.train.clip.rules.attention import attention
 from lethe.train.clip.rules.convolution import convolution
 from lethe.train.clip.rules.embedding import embedding, embedding_bag
@@ -34,9 +33,6 @@ RULES: dict[type[nn.Module], Rule] = {
 
 NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(linear, transposed=True))}
 """Rules of types in packages that need not be there, by the types' full names."""
-
-ANY = Rule(any_layer)
-"""Of every other layer."""
 
 
 def register_rule(kind: type[nn.Module], parts: Callable[[Call], Parts], *, whole: bool = False) -> None:
@@ -70,10 +66,3 @@ def rule_of(module: nn.Module) -> Rule | None:
         if rule is not None:
             return rule if all(getattr(kind, name, None) is getattr(base, name, None) for name in _COMPUTING) else None
     return None
-
-
-def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
-    """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
-    rule = rule_of(module)
-    parametrised = any("parametrizations." in name for name in names) or "parametrizations" in module._modules
-    return ANY if rule is None or parametrised or (not rule.whole and any("." in name for name in names)) else rule
