@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import batches as batches_of
-from networks import CLASSES, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
-from torch import Tensor, nn
+from torch import Tensor
 
 import lethe
 from lethe.errors import InputError
@@ -122,29 +122,6 @@ def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> 
     assert empty
     fitted = fit(make_network(), CROSS_ENTROPY, make_data(), seldom, users=IDS, seed=5)
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-14)
-
-
-class Unfollowed(nn.Module):
-    """A weight that a function reads through a transform of torch.func, where no rule sees it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner = nn.Linear(4, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.func.vmap(self.inner)(x)
-
-
-@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
-@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
-def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
-    run = users_run("full", steps=3)
-    with torch.random.fork_rng():
-        fitted = fit(Unfollowed().double(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=5, physical_size=1)
-        loop = Loop(run, model=Unfollowed().double(), users=IDS, physical_size=1, **SEEDED)
-    loop.whole()
-    torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
 
 
 @pytest.mark.nightly(by_day="test_training_goes_on_with_the_same_users_only")
