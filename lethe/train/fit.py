@@ -135,9 +135,8 @@ def fit(
         ema: $\beta$ in (0, 1), such as 0.999: `fitted.averaged` is then the average
             $\frac{1-\beta}{1-\beta^T}\sum_t \beta^{T-t} x_t$ of the iterates, beside the last one; the certificate covers both. Needs
             run.release = all.
-        gradient_memory: how many bytes the gradients of single records may take at a time, beside what training without privacy takes; 0:
-            none is kept, each is formed twice, which is slower. None: 8 MiB (on a GPU
-            64), and as much as the backward pass has freed by then.
+        gradient_memory: how many bytes the gradients of single records may take at a time, beside what the backward pass has let go of by
+            then; 0: none is kept, each is formed twice, which is slower. None: 8 MiB, on a GPU 64.
         secure: noise from the operating system's cryptographic source, exact on a grid, some six times slower (see `SecureNoise`); needs
             release = all. It is enlarged by what the grid costs, so that the run's certificate holds as it is.
         isolation: how it is known that records do not meet in model and loss. "checked": records of some batches are compared with the same

@@ -55,7 +55,8 @@ class Clipper:
             are computed alone. "enforced": records are always computed alone, by `torch.func.vmap` or one after another. "declared": the
             fast way, and nothing is compared. What modules or the loss keep in Python objects is outside "enforced" and "declared".
         margin: the share of C that is left for what float64 may put the sums off, see `margin_of`.
-        gradient_memory: how many bytes the gradients of a batch's records may take at a time; None: 8 MiB, on a GPU 64.
+        gradient_memory: how many bytes the gradients of a batch's records may take at a time, beside what the backward pass has let go
+            of by then; 0: none is kept. None: 8 MiB, on a GPU 64.
 
     Attributes:
         groups: of parameters.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -17,15 +15,15 @@ _LIMIT, _LIMIT_ON_GPU = 2**23, 2**26
 _CPU, _FAST_GPU, _SLOW_GPU = (0.1, 0.5), (2.0, 2.0), (1 / 32, 1 / 32)
 
 
-@dataclass(slots=True)
 class Memory:
     """What is left of a limit.
 
     Args:
-        left: bytes.
+        limit: bytes; 0: nothing is kept.
     """
 
-    left: int
+    def __init__(self, limit: int) -> None:
+        self.limit = self.left = limit
 
     def take(self, size: int) -> bool:
         """Whether so many bytes more may be kept; they then are."""
@@ -33,6 +31,14 @@ class Memory:
             return False
         self.left -= size
         return True
+
+    def take_for(self, formed: int, factors: int) -> bool:
+        """Whether gradients may be formed, of factors that are then let go: the backward pass has let go of as much again by then.
+
+        Args:
+            formed, factors: bytes of each.
+        """
+        return self.limit > 0 and self.take(formed - 2 * factors)
 
 
 def limit_of(asked: int | None, device: torch.device) -> int:

@@ -17,6 +17,7 @@ from lethe.train.clip.parts.part import (
     PAIRED,
     PAIRED_ON_GPU,
     Part,
+    Rows,
     at_least,
     clipped_as_formed,
     no_longer,
@@ -47,9 +48,9 @@ class OuterProducts(Part):
         self.dtype = gradients.dtype
         self._kept: Tensor | None = None
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
-        self._forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
+        self.forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
         few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
-        self.formed_for_sum = positions > 1 and (self._forming[1] or not few)
+        self.formed_for_sum = positions > 1 and (self.forming[1] or not few)
 
     def squares(self) -> Tensor:
         """See Part."""
@@ -62,14 +63,23 @@ class OuterProducts(Part):
         numbers = width * g.shape[2]
         if positions == 1:
             return (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
-        if self._forming[0] and self.memory.take(records * numbers * x.element_size()):
+        if self.forming[0] and self.memory.take(records * numbers * x.element_size()):
             self._kept = torch.bmm(g.mT, x)
             return squares_of(self._kept)
-        if self._forming[1]:
+        if self.forming[1]:
             return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(numbers)])
         if self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
             return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
         return at_least(self.products(), self.lengths(), self.terms)
+
+    def settled(self) -> Part:
+        """See Part."""
+        x, g = self.inputs, self.gradients
+        numbers = x.shape[2] * g.shape[2]
+        if not self.forming[0] or not self.memory.take_for(len(x) * numbers * x.element_size(), x.nbytes + g.nbytes):
+            return self
+        formed = torch.bmm(g.mT, x)
+        return Rows(formed, squares_of(formed))
 
     def products(self) -> Tensor:
         """Squared norms without forming anything, to `terms` roundings of the squares of `lengths`."""

@@ -67,6 +67,10 @@ class Part(ABC):
     def grouped(self, grouping: Grouping) -> Part:
         """The sums over the rows of each unit."""
 
+    def settled(self) -> Part:
+        """The same, formed and measured, where that takes little more memory than what it is made of, which is then let go."""
+        return self
+
     def joined(self, others: Sequence[Part]) -> Part | None:
         """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
         return None
@@ -77,15 +81,17 @@ class Rows(Part):
 
     Args:
         gradients: shape (B, *shape); of half precision, they are made float32.
+        measured: their squared norms, shape (B,), where they are known.
     """
 
-    def __init__(self, gradients: Tensor) -> None:
+    def __init__(self, gradients: Tensor, measured: Tensor | None = None) -> None:
+        self._measured = measured
         wide = gradients if gradients.dtype == torch.float64 else gradients.float()
         self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
 
     def squares(self) -> Tensor:
         """See Part."""
-        return squares_of(self.gradients)
+        return squares_of(self.gradients) if self._measured is None else self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
@@ -102,6 +108,7 @@ class Rows(Part):
     def drop(self, records: Tensor) -> None:
         """See Part."""
         self.gradients = without(self.gradients, records)
+        self._measured = None
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""

@@ -52,7 +52,19 @@ class Several(Part):
 
     def rows(self) -> Tensor:
         """See Part."""
-        return torch.stack([part.rows() for part in self.parts]).sum(0)
+        formed, *others = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
+        total = formed.rows()
+        for part in others:
+            total = part.added_to(total) if isinstance(part, TokenRows) else total.add_(part.rows())
+        return total
+
+    def fits(self, numbers: int, memory: Memory) -> bool:
+        """Whether forming is faster, and there is memory for what is formed."""
+        factors = [part.inputs for part in self.parts if isinstance(part, OuterProducts)] + [part.gradients for part in self.parts]
+        size = len(factors[0]) * numbers * factors[0].element_size()
+        return any(isinstance(part, OuterProducts) and part.forming[0] for part in self.parts) and memory.take_for(
+            size, sum(factor.nbytes for factor in factors)
+        )
 
     def one(self, record: int) -> Tensor:
         """See Part."""
@@ -83,7 +95,8 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         return OuterProducts(torch.cat([part.inputs for part in products], 1), torch.cat([part.gradients for part in products], 1), memory)
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
-        return Several(factored)
+        several = Several(factored)
+        return Rows(several.rows()) if several.fits(numbers, memory) else several
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
     return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))

@@ -56,7 +56,10 @@ class TokenRows(Part):
 
     def rows(self) -> Tensor:
         """See Part."""
-        formed = self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2])
+        return self.added_to(self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2]))
+
+    def added_to(self, formed: Tensor) -> Tensor:
+        """The gradients of the whole table, with these added to them, shape (B, table, d)."""
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
     def one(self, record: int) -> Tensor:

@@ -84,7 +84,8 @@ class Recording:
         self._plain = layout in LAYOUTS[:2]
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
-        self._arriving, self._limit = arriving, memory.left
+        self._arriving = arriving
+        self._calls = Counter[nn.Parameter]()  # of layers in the forward pass
         self._awaited = Counter[int]()  # calls of each group whose gradient has not come yet
         self._backward = False
 
@@ -219,6 +220,7 @@ class Recording:
 
     def _await(self, layer: Layer) -> None:
         if not self._backward:
+            self._calls.update(layer.parameters.values())
             self._awaited.update(self._groups(layer))
 
     def _hand_over(self, layer: Layer) -> None:
@@ -228,7 +230,7 @@ class Recording:
             if self._awaited[place] <= 0 and self._arriving is not None:
                 self._arriving.add(place, self._taken(place))
         if self._arriving is not None and not self.parts:
-            self.memory.left = self._limit
+            self.memory.left = self.memory.limit
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
         self._computing = True
@@ -236,7 +238,9 @@ class Recording:
             for name, part in parts:
                 parameter = layer.parameters.get(name)
                 if parameter is not None:
-                    self.parts[parameter].append(part if grouping is None else part.grouped(grouping))
+                    of_records = part if grouping is None else part.grouped(grouping)
+                    alone = self._arriving is None and self._calls[parameter] == 1
+                    self.parts[parameter].append(of_records.settled() if alone else of_records)
         finally:
             self._computing = False
 
