@@ -161,14 +161,6 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     assert does_not.ends[0].report is None
 
 
-@pytest.mark.nightly(by_day="test_they_are_told_what_the_run_says")
-def test_callbacks_change_nothing_of_the_training() -> None:
-    run = make_network_run(noise_multiplier=1.0)
-    alone, watched = network(run), network(run, callbacks=[Heard(private=True), Heard()])
-    assert torch.equal(flat(alone.model), flat(watched.model))
-    assert alone.run == watched.run
-
-
 def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_first_step() -> None:
     model, heard = make_network(), Heard()
     before = flat(model).clone()

@@ -120,19 +120,6 @@ def test_what_a_loop_makes_of_each_record_by_itself_is_taken(kind: str) -> None:
     in_a_loop(OWN[kind])
 
 
-@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
-def test_a_batch_that_is_kept_for_the_next_is_refused() -> None:
-    """Its records would take part in two steps of a pass."""
-    kept: list[Tensor] = []
-
-    def within(rows: Tensor) -> Tensor:
-        kept.append(rows.detach().clone())
-        return rows + kept[-2][:1] if len(kept) > 1 else rows
-
-    with pytest.raises(LetheError, match=r"keeps what it saw|depends on the other records"):
-        in_a_loop(within)
-
-
 def masking(outputs: Tensor, targets: Tensor) -> Tensor:
     targets[targets == 2] = 1
     return CROSS_ENTROPY(outputs, targets)

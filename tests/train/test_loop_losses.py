@@ -15,7 +15,6 @@ from torch.nn import functional
 import lethe
 from lethe.errors import LetheError
 from lethe.train import fit
-from lethe.train.core.comparison import chance
 from lethe.train.data import TensorSource
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
@@ -86,20 +85,6 @@ MIXING: dict[str, Callable[[], Any]] = {
 def test_a_loss_by_which_records_meet_is_refused(name: str, train: Callable[[Any], None]) -> None:
     with pytest.raises(LetheError, match=r"depends on the other records|keeps what it saw|modified by an inplace"):
         train(MIXING[name]())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("train", [by_fit, by_loop])
-def test_a_loss_that_begins_to_mix_later_is_found_in_a_later_look(train: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chance, "randrange", lambda count: count - 1)
-    batches = [0]
-
-    def later(outputs: Tensor, targets: Tensor) -> Tensor:
-        batches[0] += len(targets) > 1
-        return (centred if batches[0] > 5 else CROSS_ENTROPY)(outputs, targets)
-
-    with pytest.raises(LetheError, match=r"depends on the other records|keeps what it saw"):
-        train(later)
 
 
 @pytest.mark.parametrize("train", [by_fit, by_loop])
