@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.grouping import Blocks, Grouping, Interleaved
+from lethe.train.clip.parts.grouping import Grouping, several_each
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.part import Part
 from lethe.train.clip.parts.several import together
@@ -268,7 +268,7 @@ class Recording:
         self.ambiguous = True
         if rows % self.records:
             raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
-        return (Interleaved if self.layout == "interleaved" else Blocks)(self.records, rows // self.records)
+        return several_each(self.records, rows // self.records, side_by_side=self.layout == LAYOUTS[1])
 
 
 @contextmanager
