@@ -22,7 +22,6 @@ from lethe.train.clip.parts.part import (
     clipped_as_formed,
     no_longer,
     norms_of,
-    without,
 )
 from lethe.train.core.tensors import has_fast_doubles
 
@@ -42,6 +41,8 @@ class OuterProducts(Part):
         memory: for gradients that are kept.
         measured: the squared norms, where they were taken before.
     """
+
+    held = ("inputs", "gradients", "_kept", "_measured")
 
     def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
         self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
@@ -120,15 +121,6 @@ class OuterProducts(Part):
     def rows(self) -> Tensor:
         """See Part."""
         return self._kept if self._kept is not None else torch.bmm(self.gradients.mT, self.inputs)
-
-    def one(self, record: int) -> Tensor:
-        """See Part."""
-        return self._kept[record] if self._kept is not None else self.gradients[record].mT @ self.inputs[record]
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
-        self.inputs, self.gradients = without(self.inputs, records), without(self.gradients, records)
-        self._kept = None if self._kept is None else without(self._kept, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
