@@ -62,7 +62,7 @@ class Part(ABC):
     def some(self, records: slice) -> Self:
         """The gradients of some records."""
         part = copy(self)
-        part._replace(lambda tensor: tensor[records])
+        part.replace(lambda tensor: tensor[records])
         return part
 
     def one(self, record: int) -> Tensor:
@@ -71,9 +71,10 @@ class Part(ABC):
 
     def drop(self, records: Tensor) -> None:
         """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
-        self._replace(lambda tensor: without(tensor, records))
+        self.replace(lambda tensor: without(tensor, records))
 
-    def _replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
+        """Put others in the place of the tensors that it is made of."""
         for name in self.held:
             if (tensor := getattr(self, name)) is not None:
                 setattr(self, name, replaced(tensor))

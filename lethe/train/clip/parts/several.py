@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -67,14 +68,11 @@ class Several(Part):
             size, sum(factor.nbytes for factor in factors)
         )
 
-    def one(self, record: int) -> Tensor:
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """See Part."""
-        return sum((part.one(record) for part in self.parts[1:]), start=self.parts[0].one(record))
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
+        self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
-            part.drop(records)
+            part.replace(replaced)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
