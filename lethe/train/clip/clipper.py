@@ -296,7 +296,8 @@ class Clipper:
             self._sums.add(parts, self._gradients.names, losses, counted)
             return losses
         table = Table([list(rows) for rows in units], losses.device)
-        grouped = {parameter: parts.pop(parameter).grouped(table) for parameter in list(parts)}
+        with torch.no_grad():
+            grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)
         return losses
 

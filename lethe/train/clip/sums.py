@@ -185,19 +185,12 @@ class Arriving:
             return
         if place in self.squares:
             raise ReopenedError
-        *others, largest = sorted(_joined(parts.items()), key=lambda joined: joined.numbers)
-        zeros = () if others else [torch.zeros((), dtype=torch.float64, device=largest.parameters[0].device)]
-        besides = _measured(others, zeros)
-        weights = _weights(self._groups[place], self._method, [*others, largest])
-
-        def kept(squared: Tensor, records: slice) -> Tensor:
-            factors = weights(squared)
-            return factors if self.counted is None else torch.where(self.counted[records], factors, 0.0)
-
-        squared, total = largest.part.clipped(besides, kept)
-        largest.give(total, self.sums)
-        for joined in others:
-            joined.give(joined.part.weighted(kept(squared, slice(None))), self.sums)
+        group = _joined(parts.items())
+        squared = _measured(group)
+        weights = _weights(self._groups[place], self._method, group)(squared)
+        weights = weights if self.counted is None else torch.where(self.counted, weights, 0.0)
+        for joined in group:
+            joined.give(joined.part.weighted(weights), self.sums)
         self.squares[place] = squared
 
 
@@ -225,7 +218,7 @@ class _Joined(NamedTuple):
             first += parameter.numel()
 
 
-def _measured(group: Sequence[_Joined], zeros: Sequence[Tensor]) -> Tensor:
+def _measured(group: Sequence[_Joined], zeros: Sequence[Tensor] = ()) -> Tensor:
     """The squared norms in a group, shape (B,)."""
     squares = [*zeros, *(joined.part.squares() for joined in group)]
     return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of, weighed
+from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of
 from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory, forming
 from lethe.train.clip.parts.part import (
@@ -19,7 +19,6 @@ from lethe.train.clip.parts.part import (
     Part,
     Rows,
     at_least,
-    clipped_as_formed,
     no_longer,
     norms_of,
 )
@@ -42,12 +41,11 @@ class OuterProducts(Part):
         measured: the squared norms, where they were taken before.
     """
 
-    held = ("inputs", "gradients", "_kept", "_measured")
+    held = ("inputs", "gradients", "_measured")
 
     def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
         self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
         self.dtype = gradients.dtype
-        self._kept: Tensor | None = None
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
         self.forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
         few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
@@ -60,15 +58,10 @@ class OuterProducts(Part):
 
     def _squares(self) -> Tensor:
         x, g = self.inputs, self.gradients
-        records, positions, width = x.shape
-        numbers = width * g.shape[2]
-        if positions == 1:
+        if x.shape[1] == 1:
             return (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
-        if self.forming[0] and self.memory.take(records * numbers * x.element_size()):
-            self._kept = torch.bmm(g.mT, x)
-            return squares_of(self._kept)
         if self.forming[1]:
-            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(numbers)])
+            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(x.shape[2] * g.shape[2])])
         if self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
             return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
         return at_least(self.products(), self.lengths(), self.terms)
@@ -98,8 +91,6 @@ class OuterProducts(Part):
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
-        if self._kept is not None:
-            return weighed(weights, self._kept)
         if not self.formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
         numbers = self.inputs.shape[2] * self.gradients.shape[2]
@@ -111,16 +102,9 @@ class OuterProducts(Part):
         assert total is not None
         return total
 
-    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
-        """See Part. Gradients that are formed for the sum in any case are formed once, and measured there."""
-        if not self.formed_for_sum:
-            return super().clipped(besides, weights)
-        pieces = self._pieces(self.inputs.shape[2] * self.gradients.shape[2])
-        return clipped_as_formed((torch.bmm(a.mT, b) for a, b in pieces), besides, weights)
-
     def rows(self) -> Tensor:
         """See Part."""
-        return self._kept if self._kept is not None else torch.bmm(self.gradients.mT, self.inputs)
+        return torch.bmm(self.gradients.mT, self.inputs)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""

@@ -4,7 +4,7 @@ No record moves a sum by more than C because what is added is never longer than 
 
 - Gradients that are held are measured and added as they are.
 - Those that are formed for the sum, again or for the first time, are measured there, and brought back to what was measured where rounding
-  made them longer (`no_longer`); or they were not measured before, and get the weight that follows there (`clipped_as_formed`).
+  made them longer (`no_longer`).
 - Those that are never formed are measured and added in float64. The computed square of n products of lengths that add up to L is off by
   at most $\gamma_nL^2$, $\gamma_n\le 2n2^{-53}$, in any order of the additions (Higham 2002, section 3.1): it counts as so much larger.
   Where the terms are more than `CANCELLED` times as long as their sum, it counts as longer, so that a sum of such products can be
@@ -14,7 +14,7 @@ No record moves a sum by more than C because what is added is never longer than 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Self
 
@@ -49,11 +49,6 @@ class Part(ABC):
     @abstractmethod
     def weighted(self, weights: Tensor) -> Tensor:
         """The sum with weights of shape (B,), float64; of as many numbers as the parameter, in its order."""
-
-    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
-        """Squared norms, with those of other parameters, and the sum with the weights that follow: of (squared norms, records)."""
-        squares = self.squares() + besides
-        return squares, self.weighted(weights(squares, slice(None)))
 
     @abstractmethod
     def rows(self) -> Tensor:
@@ -141,24 +136,6 @@ def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tenso
         squares = squares_of(formed)
         weights = torch.where(squares > measured, weights * (measured / squares).sqrt(), weights)
     return weighed(weights, formed)
-
-
-def clipped_as_formed(formed: Iterable[Tensor], besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
-    """`Part.clipped`, of gradients that are formed some records at a time: what is measured is what is added.
-
-    Args:
-        formed: gradients of some records after others, each of shape (some, *shape).
-        besides: squared norms of what is clipped with them, shape (B,) or ().
-        weights: of squared norms, shape (some,), and the records they are of: weights, shape (some,).
-    """
-    total, squares, first = None, list[Tensor](), 0
-    for some in formed:
-        records = slice(first, first + len(some))
-        squares.append(squares_of(some) + (besides[records] if besides.dim() else besides))
-        added = weighed(weights(squares[-1], records), some)
-        total, first = added if total is None else total.add_(added), records.stop
-    assert total is not None
-    return torch.cat(squares), total
 
 
 def norms_of(tensor: Tensor) -> Tensor:

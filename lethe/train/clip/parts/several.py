@@ -12,7 +12,7 @@ from lethe.train.clip.in_float64 import products_added
 from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.outer_products import OuterProducts, products_of
-from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least, clipped_as_formed
+from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
 from lethe.train.clip.parts.token_rows import TokenRows, where_equal
 
 Factored = OuterProducts | TokenRows
@@ -44,13 +44,6 @@ class Several(Part):
             for part in self.parts
         ]
         return torch.stack(sums).sum(0)
-
-    def clipped(self, besides: Tensor, weights: Callable[[Tensor, slice], Tensor]) -> tuple[Tensor, Tensor]:
-        """See Part. Where positions are many, each record's gradient is formed once."""
-        first = next((part for part in self.parts if isinstance(part, OuterProducts) and part.formed_for_sum), None)
-        if first is None:
-            return super().clipped(besides, weights)
-        return clipped_as_formed((self.one(record)[None] for record in range(len(first.inputs))), besides, weights)
 
     def rows(self) -> Tensor:
         """See Part."""
@@ -91,7 +84,8 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         return parts[0]
     products = [part for part in parts if isinstance(part, OuterProducts)]
     if len(products) > 1 and len(products) == len(parts):
-        return OuterProducts(torch.cat([part.inputs for part in products], 1), torch.cat([part.gradients for part in products], 1), memory)
+        inputs, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.inputs, part.gradients) for part in products), strict=True))
+        return OuterProducts(inputs, gradients, memory).settled()
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
         several = Several(factored)

@@ -190,6 +190,7 @@ class Recording:
         self._backward = True
         total.backward()
 
+    @torch.no_grad()
     def gradients(self) -> Gradients:
         """The parts of each parameter, all calls together, but for those that were handed over."""
         for late in self._late:
@@ -230,8 +231,7 @@ class Recording:
                 parameter = layer.parameters.get(name)
                 if parameter is not None:
                     of_records = part if grouping is None else part.grouped(grouping)
-                    alone = self._arriving is None and self._calls[parameter] == 1
-                    self.parts[parameter].append(of_records.settled() if alone else of_records)
+                    self.parts[parameter].append(of_records.settled() if self._calls[parameter] == 1 else of_records)
         finally:
             self._computing = False
 
