@@ -264,17 +264,6 @@ def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> No
     assert [end.run.total_steps for end in heard.ends] == [9, 9], "before the end the plan is recorded"
 
 
-def test_errors_of_the_training_are_told_by_the_name_of_their_class() -> None:
-    heard = Heard()
-
-    def secret(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        raise ValueError("record 17 has 4.25")
-
-    with pytest.raises(ValueError, match="record 17"):
-        fit(make_network(), secret, make_data(), make_network_run(noise_multiplier=1.0), callbacks=heard)
-    assert heard.failed == ["ValueError"]
-
-
 @pytest.mark.parametrize("strange", [print, "tensorboard", 3, [Heard(), None]])
 def test_what_is_no_callback_is_refused(strange: Any) -> None:
     with pytest.raises(InputError, match="TrainingCallback"):

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import lethe
 from lethe.errors import LetheError
 from lethe.train import fit
-from lethe.train.core.declared import LOOP
 
 RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
 FREE = {"records": RECORDS, "batches": lethe.Cyclic(size=SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
@@ -104,15 +103,6 @@ def test_records_that_a_function_of_the_batch_mixes_are_refused(kind: str) -> No
     rows, within = MIXING[kind]
     with pytest.raises(LetheError):
         in_a_loop(within, rows=rows)
-
-
-def test_records_that_a_loop_mixes_before_backward_are_declared_to_be_apart() -> None:
-    """Nobody sees what a batch was before; `declared` says so, and so does the certificate."""
-    loop = Loop()
-    for inputs, targets in loop.loader:
-        loop.use((0.5 * (inputs + inputs.flip(0)), targets))
-    assert LOOP in loop.engine.declared
-    assert LOOP in lethe.certify(loop.engine.record(), 1e-3).explain()
 
 
 @pytest.mark.parametrize("kind", OWN)

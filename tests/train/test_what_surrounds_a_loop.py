@@ -84,25 +84,6 @@ def test_a_penalty_on_the_weights_counts_in_each_record_and_stays_within_the_bou
     assert float(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()) <= 0.4
 
 
-def test_pairs_are_trained_side_by_side_and_one_after_another() -> None:
-    """A discriminator of real and fake rows: each record gives the model two."""
-    ends = []
-    for stacked in (True, False):
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            model = nn.Linear(COLUMNS, 1).double()
-
-        def losses(batch: Any, model: nn.Module = model, stacked: bool = stacked) -> Tensor:
-            pair = batch[0], torch.zeros_like(batch[0])
-            real, fake = model(torch.stack(pair, dim=1)).unbind(1) if stacked else model(torch.cat(pair)).chunk(2)
-            return (nn.functional.softplus(-real) + nn.functional.softplus(fake)).sum(1)
-
-        loop = Loop(model=model, losses=losses)
-        loop.whole()
-        ends.append(flat(model))
-    torch.testing.assert_close(*ends, rtol=1e-12, atol=1e-12)
-
-
 class Several(torch.optim.Optimizer):
     """One optimiser of two, as docs/train.md has it."""
 
