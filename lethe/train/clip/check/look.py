@@ -124,12 +124,11 @@ class Look:
         for record in self._records:
             if record in rows:
                 row = rows.index(record)
-                found = {parameter: parts[parameter].one(row) for parameter in self._names if parameter in parts}
-                if off := self._off(record, found, precision):
+                if off := self._off(record, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision):
                     return "the gradient of record {} in {} is off by {:.3g} from its own alone, of norm {:.3g}".format(record, *off)
         return None
 
-    def _off(self, record: int, other: Gradient, precision: torch.dtype | None) -> tuple[str, float, float] | None:
+    def _off(self, record: int, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None) -> tuple[str, float, float] | None:
         """The first parameter in which a record has another gradient than alone, by how much, and the norm of that; None: there is none.
 
         What cannot be measured alone is not compared. Of batches of one shape no `precision` is given: they are rounded alike.
@@ -137,8 +136,7 @@ class Look:
         gradient, _ = self._before[record]
         whole = _norm(gradient.values())
         for parameter, alone in gradient.items() if whole < float("inf") else ():
-            one = other[parameter].reshape(alone.shape) if parameter in other else torch.zeros_like(alone)
-            error, size = _norm([one - alone]), _norm([alone])
+            error, size = _norm([other(parameter).reshape(alone.shape) - alone]), _norm([alone])
             alike = 10 * ALLOWED_IN_SHAPE[parameter.dtype]
             if not error <= (alike if precision is None else ALLOWED[coarser(parameter.dtype, precision)]) * (size + 0.01 * whole):
                 return self._names[parameter], error, size
@@ -203,7 +201,7 @@ class Look:
         """
         for record in () if self.random else self._padded:
             there, _ = self._alone(rows_of(self._batch, [record]))
-            if off := self._off(record, there, precision):
+            if off := self._off(record, there.__getitem__, precision):
                 name, error, size = off
                 raise InputError(
                     f"the gradient of record {record} in {name} depends on how far its batch is padded: it is off by {error:.3g} from that "
@@ -231,7 +229,7 @@ class Look:
                 self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {left[0]}")
 
     def _refuse_other(self, record: int, when: str) -> None:
-        if off := self._off(record, self._alone(self._records[record])[0], None):
+        if off := self._off(record, self._alone(self._records[record])[0].__getitem__, None):
             raise HypothesisError(
                 f"record {record} has another gradient in {off[0]} {when} (off by {off[1]:.3g} of {off[2]:.3g}): the model or the loss "
                 "keeps what it saw, or draws numbers in a way that cannot be repeated.",
