@@ -13,7 +13,7 @@ from lethe.errors import InputError, LetheError
 from lethe.mechanisms.base import Statement
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
-from lethe.train.callbacks.in_force import known_in_force, spender_in_force
+from lethe.train.callbacks.paying import known_in_force, spender_in_force
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallbac
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
-from lethe.train.engine.opacus_names import refuse_name
+from lethe.train.engine.opacus import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import fit, fit_head, fit_linear
 from lethe.train.fitted import Fitted, Report

@@ -156,14 +156,14 @@ def fit(
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
-    payer = paying(ledger, checkpoints)
+    told = Telling(callbacks, paying(ledger, checkpoints))
     options = TrainOptions(
         noise_policy=noise_policy,
         seed=seed,
         batch_generator=batch_generator,
         noise_generator=noise_generator,
         progress=progress,
-        callbacks=(told := Telling(callbacks, payer)),
+        callbacks=told,
         physical_size=physical_size,
         optimizer=optimizer,
         clip_groups=clip_groups,
@@ -178,15 +178,8 @@ def fit(
         isolation=isolation,
         checkpoints=checkpoints,
     )
-    try:
-        if payer is not None:
-            payer.before(require_run(run, correlated=True))
+    with told.preparing(run):
         fitted = _trained(model, loss, data, run, options)
-    except BaseException as error:
-        told.failed(type(error).__name__)
-        if payer is not None:
-            payer.broken_off(type(error).__name__)
-        raise
     told.end(
         TrainingEnd(
             run=fitted.run,

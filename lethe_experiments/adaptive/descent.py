@@ -13,7 +13,7 @@ from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.losses import Loss, require_linear_loss
 from lethe.train import LinearPredictor
-from lethe.train.callbacks.in_force import spender_in_force
+from lethe.train.callbacks.paying import spender_in_force
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.loop import generators_of, starting_point
 from lethe.train.options import TrainOptions

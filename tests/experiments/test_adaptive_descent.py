@@ -18,7 +18,7 @@ from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.document.subject import subject_of
 from lethe.run.losses import LinearLoss, Logistic, Softmax, Unknown, parse_loss
-from lethe.train.callbacks.in_force import in_force
+from lethe.train.callbacks.paying import in_force
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.gradients import LinearModel
 from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively

@@ -93,7 +93,7 @@ def test_small_tensors_travel_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("noise_std", [0.0, 2.0])
 def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.MonkeyPatch, noise_std: float) -> None:
-    group = Group(monkeypatch, [(4.0, noise_std)])
+    group = Group(monkeypatch, [(2.0, noise_std)])
     alone, shared = torch.zeros(6), torch.zeros(6)
     TrainingNoise(NetworkNoise(np.random.default_rng(3)), Workers.current()).add_to([shared], noise_std)
     NetworkNoise(np.random.default_rng(3)).add_to([alone], noise_std)

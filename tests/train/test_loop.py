@@ -106,11 +106,12 @@ def test_one_touch_moves_the_iterate_by_at_most_the_certified_sensitivity(kind: 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_same_seed_gives_the_same_weights_and_none_does_not(design: str) -> None:
-    run = make_run(design=design)
+    run, before = make_run(design=design), torch.get_rng_state()
     first, again, other = (fit(run, seed=seed).model.weights for seed in (7, 7, 8))
     assert (first == again).all()
     assert not np.array_equal(first, other)
     assert not np.array_equal(fit(run, seed=None).model.weights, fit(run, seed=None).model.weights)
+    assert torch.equal(before, torch.get_rng_state())  # the global generator is neither used nor moved
 
 
 def test_own_generators_are_used_apart() -> None:
@@ -125,28 +126,23 @@ def test_own_generators_are_used_apart() -> None:
     assert not np.array_equal(weights(1, 2), weights(1, 3))
 
 
-def test_the_global_generator_is_neither_used_nor_moved() -> None:
-    before = torch.get_rng_state()
-    fit(make_run(design="poisson"), seed=None)
-    assert torch.equal(before, torch.get_rng_state())
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_shapes_and_report(kind: str, intercept: bool) -> None:
-    trained = fit(make_run(kind, loss=make_loss(kind, intercept=intercept)))
+    problem, own = make_problem(kind), make_problem(kind)
+    trained = fit_linear(
+        make_run(kind, loss=make_loss(kind, intercept=intercept)), own.features, own.targets, classes=problem.classes, seed=0
+    )
+    assert np.array_equal(own.features, problem.features)  # the data are not written to
+    assert np.array_equal(own.targets, problem.targets)
     outputs = 3 if kind == "softmax_regression" else 1
     assert trained.model.weights.shape == (COLUMNS, outputs)
     assert trained.model.intercept.shape == (outputs,)
     assert trained.model.intercept.any() == intercept
-    norms = np.linalg.norm(make_problem(kind).features, axis=1)
+    norms = np.linalg.norm(problem.features, axis=1)
     assert trained.report.projected == (norms > 1.5).sum() > 0
     assert (trained.report.records, trained.report.steps, trained.report.left_over) == (RECORDS, 12, 3)
-
-
-@pytest.mark.parametrize(("design", "left_over"), [("full", 0), ("cyclic", 3), ("shuffled", 3), ("poisson", 0), ("balls_in_bins", 0)])
-def test_left_over_records_are_counted(design: str, left_over: int) -> None:
-    assert fit(make_run(design=design)).report.left_over == left_over
+    assert [fit(make_run(design=design)).report.left_over for design in ("full", "shuffled", "poisson", "balls_in_bins")] == [0, 3, 0, 0]
 
 
 @pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])
@@ -216,26 +212,23 @@ def test_initial_is_where_training_starts() -> None:
     assert trained.model.intercept == pytest.approx(initial[4], abs=1e-10)
 
 
-def test_data_is_not_modified() -> None:
-    problem = make_problem("softmax_regression")
-    features, targets = problem.features.copy(), problem.targets.copy()
-    fit_linear(make_run(), features, targets, classes=3, seed=0)
-    assert (features == problem.features).all()
-    assert (targets == problem.targets).all()
-
-
-def test_progress_tells_steps_and_nothing_else() -> None:
+def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> None:
     seen: list[tuple[int, int]] = []
-    fit(make_run(), progress=lambda step, steps: seen.append((step, steps)))
+
+    def progress(step: int, steps: int) -> None:
+        seen.append((step, steps))
+        if len(seen) == 17:
+            raise KeyboardInterrupt
+
+    fit(make_run(), progress=progress)
     assert seen == [(step, 12) for step in range(1, 13)]
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_run(), progress=progress)
 
 
-def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_on_standard_error_at_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fit(make_run(), progress=True)
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_bar_on_standard_error_at_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with reporting(True, 12) as finished:
         for step in range(1, 13):
@@ -244,15 +237,6 @@ def test_a_bar_on_standard_error_at_a_terminal(capsys: pytest.CaptureFixture[str
     assert out == ""
     assert "training" in err
     assert "100%" in err
-
-
-def test_an_interrupt_propagates() -> None:
-    def interrupt(step: int, steps: int) -> None:
-        if step == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fit(make_run(), progress=interrupt)
 
 
 def test_overflow_is_an_error_and_not_a_model() -> None:

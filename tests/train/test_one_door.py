@@ -143,21 +143,18 @@ def test_another_loss_than_the_run_s_is_refused(other: Any) -> None:
         through(make_network(), loss=make_run().loss)
 
 
-def test_a_loop_of_one_s_own_needs_an_optimiser() -> None:
-    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0))
-    with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
-        engine.make_private(module=make_network(), optimizer=None, losses=len, data=make_data())  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("data", [TABLE[0], TABLE[:1], (*TABLE, TABLE[1]), None, {"features": TABLE[0], "targets": TABLE[1]}])
 def test_a_linear_model_needs_a_table_and_targets(data: Any) -> None:
     with pytest.raises(InputError, match=r"needs the pair \(features, targets\)"):
         fit(Linear(classes=3), None, data, make_run())
 
 
-def test_what_is_no_model_and_no_run_is_refused() -> None:
+def test_what_is_no_model_no_optimiser_and_no_run_is_refused() -> None:
+    run = make_network_run(noise_multiplier=1.0)
     with pytest.raises(InputError, match="model: got str"):
-        fit("cnn", CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))  # pyright: ignore[reportArgumentType]
+        fit("cnn", CROSS_ENTROPY, make_data(), run)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
+        PrivacyEngine(run).make_private(module=make_network(), optimizer=None, losses=len, data=make_data())
     for model, loss in ((Linear(classes=3), None), (Linear(classes=3), LOSS), (make_head(), None), (make_head(), LOSS)):
         with pytest.raises(InputError, match=r"needs a lethe\.Run"):
             through(model, "run", loss)  # pyright: ignore[reportArgumentType]

@@ -84,17 +84,10 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     early = loop.engine.recorded_run(steps_fixed_in_advance=True)
     assert early.total_steps == 5
     assert early.noise_multipliers.tolist() == [1.0] * 5
+    for wrong in (1, "yes", None):
+        with pytest.raises(InputError, match="steps_fixed_in_advance: got"):
+            loop.engine.recorded_run(steps_fixed_in_advance=wrong)
     assert with_fresh_noise(loop.whole()) == run  # the rest
-
-
-@pytest.mark.slow
-def test_a_scheduled_learning_rate_is_post_processing_where_all_is_released() -> None:
-    loop = Loop()
-    schedule = torch.optim.lr_scheduler.ExponentialLR(loop.optimizer, 0.9)
-    for batch in loop.loader:
-        loop.use(batch)
-        schedule.step()
-    assert with_fresh_noise(loop.engine.recorded_run()) == loop.run
 
 
 @pytest.mark.slow
@@ -111,28 +104,17 @@ def test_forgetting_zero_grad_does_no_harm_and_steps_of_half_batches_change_noth
     assert with_fresh_noise(loop.engine.recorded_run()) == run
 
 
-def left_when_it_looks_best() -> Loop:
-    """A loop of 50 steps with batches that are cut, left after the fifth."""
-    batches = {"design": "poisson", "size": 5, "truncate_at": 14}
-    loop = Loop(make_network_run("poisson", batches=batches, steps=50, noise_multiplier=1.0), optimizer=half)
-    for batch in loop.loader:
-        loop.use(batch)
-        if loop.engine.steps == 5:
-            break
-    return loop
-
-
-def half(parameters: Any) -> torch.optim.Optimizer:
-    return SGD(parameters, lr=0.5)
-
-
 @pytest.mark.nightly(by_day="test_passes_end_at_passes_and_a_loop_may_stop_early")
 @pytest.mark.slow
 def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_steps() -> None:
     """The moment tells what was seen: a certificate of the steps taken would hold for a number that is fixed in advance."""
-    loop = left_when_it_looks_best()
-    run, delta = loop.run, 1e-2
-    recorded = loop.engine.recorded_run()
+    batches = {"design": "poisson", "size": 5, "truncate_at": 14}
+    loop = Loop(make_network_run("poisson", batches=batches, steps=50, noise_multiplier=1.0))
+    for batch in loop.loader:
+        loop.use(batch)
+        if loop.engine.steps == 5:
+            break
+    run, recorded, delta = loop.run, loop.engine.recorded_run(), 1e-2
     assert with_fresh_noise(recorded) == run
     # Of so few records the delta is large, and has to be: the batches are cut.
     planned = lethe.certify(with_fresh_noise(recorded), delta, allow_large_delta=True)
@@ -140,15 +122,6 @@ def test_a_loop_that_is_left_in_view_of_its_iterates_is_certified_for_all_its_st
     assert planned.epsilon == lethe.certify(run, delta, allow_large_delta=True).epsilon > early.epsilon
     assert truncation_slack(recorded) == truncation_slack(run) > truncation_slack(early.run)
     assert early.run.total_steps == 5
-
-
-@pytest.mark.slow
-def test_a_number_of_steps_that_was_fixed_in_advance_is_said_by_true_alone() -> None:
-    loop = left_when_it_looks_best()
-    assert loop.engine.recorded_run(steps_fixed_in_advance=True).total_steps == 5
-    for wrong in (1, "yes", None):
-        with pytest.raises(InputError, match="steps_fixed_in_advance: got"):
-            loop.engine.recorded_run(steps_fixed_in_advance=wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_is_not_the_beginning_of_the_plan_is_not_covered_by_it() -> None:

@@ -1,20 +1,18 @@
-"""What a loop makes of the noisy gradient is post-processing, clipping above all; a GradScaler's division is refused."""
+"""What a loop makes of the noisy gradient is post-processing, clipping above all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
-from private_loops import Loop, Losses, losses_of
+from private_loops import Loop
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 import lethe
-from lethe.errors import InputError
 from lethe.train import fit
 
 
@@ -73,45 +71,3 @@ def test_any_function_of_the_noisy_gradient_is_a_step(factor: float) -> None:
         parameter.grad.mul_(factor)
     loop.optimizer.step()
     torch.testing.assert_close(flat(loop.model), before - 0.5 * factor * given, rtol=1e-12, atol=1e-15)
-
-
-def scaler_s_step(loop: Loop, scaler: Any) -> None:
-    scaler.step(loop.optimizer)
-    scaler.update()
-
-
-def unscaled_first(loop: Loop, scaler: Any) -> None:
-    scaler.unscale_(loop.optimizer)
-    clip_grad_norm_(loop.model.parameters(), 1e9)
-    scaler_s_step(loop, scaler)
-
-
-def scaled_losses(model: Any, scaler: Any) -> Losses:
-    return lambda batch: scaler.scale(losses_of(model)(batch))
-
-
-@pytest.mark.parametrize("take", [scaler_s_step, unscaled_first])
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_grad_scaler_is_refused(fused: bool, take: Callable[[Loop, Any], None]) -> None:
-    """It divides clipped gradients by the scale of a loss, fused steps inside of themselves: nothing would be trained."""
-    scaler, model = torch.amp.GradScaler("cpu"), make_network()
-    losses = scaled_losses(model, scaler)
-    loop = Loop(model=model, losses=losses, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, fused=fused))
-    before = flat(loop.model)
-    loop.engine.backward(next(iter(loop.loader)))
-    with pytest.raises(InputError, match=r"(?s)step 1: the noisy gradients.*GradScaler.*bfloat16"):
-        take(loop, scaler)
-    assert torch.equal(flat(loop.model), before)
-    assert loop.engine.steps == 0
-
-
-def test_a_grad_scaler_that_is_switched_off_does_nothing() -> None:
-    scaler, model = torch.amp.GradScaler("cpu", enabled=False), make_network()
-    loop = Loop(model=model, losses=scaled_losses(model, scaler))
-    for batch in loop.loader:
-        loop.engine.backward(batch)
-        scaler_s_step(loop, scaler)
-        loop.optimizer.zero_grad()
-    other = Loop()
-    other.whole()
-    assert torch.equal(flat(loop.model), flat(other.model))

@@ -182,7 +182,7 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
     with pytest.raises(InputError, match="unit: user; a linear model's trainer"):
         fit(Linear(classes=CLASSES), None, (features[:USERS], targets[:USERS]), convex)
     with pytest.raises(InputError, match="unit: user; the trainer of a Head"):
-        fit(Head(nn.Identity(), nn.Linear(4, CLASSES)), None, (features[:USERS], targets[:USERS]), convex)
+        fit(Head(nn.Identity(), nn.Linear(4, CLASSES, bias=False)), None, (features[:USERS], targets[:USERS]), convex)
     with pytest.raises(InputError, match="users: given, and a Linear"):
         fit(Linear(classes=CLASSES), None, (features, targets), convex.replace(unit="record", records=RECORDS), users=IDS)
     with pytest.raises(InputError, match="unit: user; a stream of records"):

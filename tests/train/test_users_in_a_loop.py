@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import CLASSES, CROSS_ENTROPY, IDS, USERS, flat, make_data, make_network, make_network_run, make_users_run
+from networks import CROSS_ENTROPY, IDS, USERS, flat, make_data, make_network, make_network_run, make_users_run
 from private_loops import Loop, losses_of
-from torch import Tensor, nn
+from torch import Tensor
 
 import lethe
 from lethe.errors import InputError
@@ -101,40 +101,14 @@ def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> 
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-14)
 
 
-class Unfollowed(nn.Module):
-    """A weight that a function reads through a transform of torch.func, where no rule sees it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner = nn.Linear(4, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.func.vmap(self.inner)(x)
-
-
-@pytest.mark.nightly(by_day="test_a_loop_trains_as_fit_does")
-@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
-def test_a_model_that_no_rule_follows_is_trained_user_by_user() -> None:
-    run = users_run("full", steps=3)
-    with torch.random.fork_rng():
-        fitted = fit(Unfollowed().double(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=5, physical_size=1)
-        loop = Loop(run, model=Unfollowed().double(), users=IDS, physical_size=1, **SEEDED)
-    loop.whole()
-    torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-13)
-
-
-def make_private(run: Run | None, **given: Any) -> None:
-    model: Any = make_network()
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.5)
-    PrivacyEngine(run).make_private(module=model, optimizer=optimizer, losses=losses_of(model), **given)
-
-
 def test_without_a_run_nobody_says_what_a_batch_counts() -> None:
+    model = make_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     records = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*make_data()), batch_size=5)
+    numbers: dict[str, Any] = {"data_loader": records, "noise_multiplier": 1.0, "max_grad_norm": 1.0, "epochs": 1}
     for given in ({"users": IDS}, {"records_per_user": 2}):
         with pytest.raises(InputError, match=r"the engine has no run.*count.*users"):
-            make_private(None, data_loader=records, noise_multiplier=1.0, max_grad_norm=1.0, epochs=1, **given)
+            PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), **numbers, **given)
 
 
 @pytest.mark.parametrize("physical_size", [None, 1])

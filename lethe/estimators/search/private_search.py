@@ -43,7 +43,7 @@ from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.selection import choose
 from lethe.partitions.given_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable, PartitionedTable
-from lethe.train.callbacks.in_force import paid_as_a_whole
+from lethe.train.callbacks.paying import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN
 
 

@@ -26,7 +26,7 @@ def spending(ledger: Ledger, data_set: str, *, by: str | None = None, why: str =
         InputError: unknown data set, or another one pays in this process already.
         LedgerError: the ledger cannot be read.
     """
-    from lethe.train.callbacks.in_force import in_force  # loads torch, as whatever is paid for has
+    from lethe.train.callbacks.paying import in_force  # loads torch, as whatever is paid for has
 
     spender = Spending(ledger, data_set, by=by, why=why, slack=slack)
     with in_force(spender, spender.ledger.terms(data_set).name):

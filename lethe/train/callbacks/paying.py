@@ -1,11 +1,20 @@
-"""Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded."""
+"""Paying: a training that is reserved in a ledger before it begins, and settled with the run that was recorded.
+
+What pays for trainings and fits that name nothing belongs to the process, not to a thread: threads of joblib begin without the context of
+the one that started them. A process that was started within the block and does not know what pays refuses to train: its environment tells
+it so.
+"""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from threading import Lock
+from typing import Any, Protocol, runtime_checkable
 
 import torch.distributed as dist
 
@@ -14,58 +23,41 @@ from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
-from lethe.train.callbacks.in_force import spender_in_force
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.journal import read_receipt, write_receipt
+
+_MARK = "LETHE_SPENDING"
+_lock = Lock()
+_slot: list[tuple[object, str]] = []
+_paid: ContextVar[bool] = ContextVar("lethe_paid", default=False)
 
 
 @runtime_checkable
 class Spender(Protocol):
-    """What pays for a training: `lethe.ledger.Spending`."""
+    """What pays for a training: `lethe.ledger.Spending`, which says what each of these does."""
 
     def reserve_run(self, run: Run) -> int:
-        """Reserve what the run costs; its number. Errors end the training before it reads a record."""
+        """Its number."""
         ...
 
     def receipt_of(self, number: int) -> str:
-        """A line that says which reservation it is, kept beside the checkpoints of the training that it pays for."""
+        """A line that is kept beside the checkpoints."""
         ...
 
     def resume_run(self, receipt: str, run: Run) -> int | None:
-        """The reservation that a training goes on under.
-
-        Args:
-            receipt: what was kept.
-            run: which must not cost more than was reserved.
-        Returns:
-            Its number; None: it was given back, since nothing had been begun under it.
-        """
+        """The reservation that a training goes on under."""
         ...
 
     def start_run(self, number: int, run: Run, *, resumed: bool) -> bool:
-        """Noise is about to be drawn for `run`, which must not cost more than was reserved.
-
-        Args:
-            number: of the reservation.
-            run: that is carried out.
-            resumed: whether the training was begun before, under the same reservation; else nothing may have been.
-        Returns:
-            Whether it is still to be settled.
-        """
+        """Args: as `Spending.start_run`."""
         ...
 
     def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
-        """The run that was recorded, and what it released.
-
-        Args:
-            number: of the reservation.
-            run: as recorded.
-            record: what says what was released; None: nothing does.
-        """
+        """Args: as `Spending.settle_run`."""
         ...
 
     def void_run(self, number: int, reason: str) -> None:
-        """Give a reservation back under which no noise was drawn."""
+        """No noise was drawn under it."""
         ...
 
 
@@ -91,11 +83,11 @@ class Paying(TrainingCallback):
         self._number: int | None = None
         self._resumed = self._started = self._settled = False
 
-    def before(self, run: Run) -> None:
-        """Reserve, before a record is read. Processes that train together do it when all are ready, and end together if it fails.
+    def reserve(self, run: Run) -> None:
+        """Before a record is read. Processes that train together do it when all are ready, and end together if it fails.
 
         Raises:
-            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spender.reserve_run` and `Spender.resume_run`.
+            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spending.reserve_run` and `Spending.resume_run`.
         """
         require_run(run, correlated=True)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
@@ -106,14 +98,6 @@ class Paying(TrainingCallback):
         number = None if receipt is None else self._spender.resume_run(receipt, run)
         self._resumed = number is not None
         return self._spender.reserve_run(run) if number is None else number
-
-    def broken_off(self, kind: str) -> None:
-        """The training ended with an error: where no noise was drawn, what was reserved for this call is given back."""
-        if self._number is not None and not self._started and not self._resumed:
-            number, self._number = self._number, None
-            # Where it cannot be given back it stays counted, and what ended the training is what the caller has to see.
-            with suppress(LetheError):
-                self._spender.void_run(number, f"the training ended before its first step: {kind}")
 
     def on_train_begin(self, run: Run, *, steps_done: int) -> None:
         """Say that noise is about to be drawn; the folder says first for which reservation."""
@@ -136,6 +120,14 @@ class Paying(TrainingCallback):
             self._spender.settle_run(self._number, end.run, end.record)
             self._settled = True
 
+    def on_exception(self, kind: str) -> None:
+        """Where no noise was drawn, what was reserved for this call is given back."""
+        if self._number is not None and not self._started and not self._resumed:
+            number, self._number = self._number, None
+            # Where it cannot be given back it stays counted, and what ended the training is what the caller has to see.
+            with suppress(LetheError):
+                self._spender.void_run(number, f"the training ended before its first step: {kind}")
+
 
 def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[str] | None) -> Paying | None:
     """The callback that pays: what is given, or else what is in force; None where nothing does.
@@ -149,3 +141,69 @@ def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[s
     spender = spender_in_force() if ledger is None else ledger
     folder = None if checkpoints is None else Path(Checkpoints.of(checkpoints).folder)
     return None if spender is None else Paying(spender, folder)
+
+
+def spender_in_force() -> Any:
+    """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole.
+
+    Raises:
+        InputError: this process was started by one in which something pays, and does not know what.
+    """
+    known, name = known_in_force(), os.environ.get(_MARK)
+    if known is None and name and not _paid.get():
+        raise InputError(
+            f"ledger: this process was started within lethe.ledger.spending of {name!r}, and the ledger is not known here: a training "
+            "would not be counted.",
+            source=f"the environment variable {_MARK}",
+            remedy="give ledger=lethe.ledger.Spending(...), or make the estimator in the process that has the ledger, and send it here.",
+        )
+    return known
+
+
+def known_in_force() -> Any:
+    """As `spender_in_force`, where what this process does not know is nothing: for what is not going to be trained here."""
+    return _slot[0][0] if _slot and not _paid.get() else None
+
+
+@contextmanager
+def in_force(spender: object, name: str) -> Iterator[None]:
+    """Within: this pays for whatever names nothing, in every thread of this process; `name` is that of the data set.
+
+    Raises:
+        InputError: something else is in force already.
+    """
+    with _lock:
+        if _slot:
+            raise InputError(
+                f"spending: {_slot[0][1]!r} pays already for what is trained in this process; two at once would be mixed up.",
+                source="lethe.ledger.spending",
+                remedy="end that block first; or give each estimator its own ledger=Spending(...).",
+            )
+        _slot.append((spender, name))
+    before, os.environ[_MARK] = os.environ.get(_MARK), name
+    try:
+        _end_idle_workers()
+        yield
+    finally:
+        del os.environ[_MARK]
+        if before is not None:
+            os.environ[_MARK] = before
+        _slot.clear()
+        _end_idle_workers()
+
+
+@contextmanager
+def paid_as_a_whole() -> Iterator[None]:
+    """Within, in this thread: what is trained is part of something that was paid."""
+    token = _paid.set(True)
+    try:
+        yield
+    finally:
+        _paid.reset(token)
+
+
+def _end_idle_workers() -> None:
+    """End joblib's workers, which outlive a call: those of before do not know what pays, and those of within would go on refusing."""
+    pool = getattr(sys.modules.get("joblib.externals.loky.reusable_executor"), "_executor", None)
+    if pool is not None:
+        pool.shutdown(wait=True)

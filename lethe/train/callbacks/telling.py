@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from lethe.errors import CallbackWarning, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
+from lethe.train.callbacks.paying import Paying
 from lethe.train.core.recorder import Recorder
 
 
@@ -23,16 +25,13 @@ class Telling:
 
     Args:
         callbacks: one, or several.
-        last: one more, that is told of the beginning only where no other objected: what pays; `pays` says whether there is one.
+        payer: one more, that is told of the beginning only where no other objected; None: nothing pays.
     Raises:
         InputError: one is no `TrainingCallback`, or its `private` is not True or False.
     """
 
-    __slots__ = ("_budget", "_callbacks", "_ended", "_live", "_loss", "_losses", "_run", "pays")
-
-    def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), last: TrainingCallback | None = None) -> None:
-        self._callbacks = (*_checked(callbacks), *([] if last is None else [last]))
-        self.pays = last is not None
+    def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), payer: Paying | None = None) -> None:
+        self._callbacks, self._payer, self.pays = _checked(callbacks), payer, payer is not None
         self._live: list[TrainingCallback] = []
         self._run: Run | None = None
         self._budget: BudgetFilter | None = None
@@ -44,10 +43,19 @@ class Telling:
         """Whether anybody is told anything from now on."""
         return bool(self._live)
 
-    @property
-    def asked(self) -> bool:
-        """Whether anybody asked to be told."""
-        return bool(self._callbacks)
+    @contextmanager
+    def preparing(self, run: Run) -> Iterator[None]:
+        """Within: what the run costs is reserved, and an error is told by the name of its class."""
+        try:
+            if self._payer is not None:
+                self._payer.reserve(run)
+            yield
+        except BaseException as error:
+            kind = type(error).__name__
+            self._each("an error", lambda callback: callback.on_exception(kind))
+            if self._payer is not None:
+                self._payer.on_exception(kind)
+            raise
 
     def begin(self, run: Run, *, seeded: bool, done: int = 0, budget: BudgetFilter | None = None) -> None:
         """Tell that training begins; an error ends it.
@@ -58,11 +66,12 @@ class Telling:
             done: steps that were taken before.
             budget: of a run with a noise_budget.
         """
-        if not self._callbacks or not _leads():
+        callbacks = self._callbacks if self._payer is None else (*self._callbacks, self._payer)
+        if not callbacks or (dist.is_available() and dist.is_initialized() and dist.get_rank()):
             return
         require_run(run, correlated=True)
         self._run, self._budget = run.replace(seeded=seeded or run.seeded), budget
-        for callback in self._callbacks:
+        for callback in callbacks:
             callback.on_train_begin(self._run, steps_done=done)
             self._live.append(callback)
 
@@ -108,10 +117,6 @@ class Telling:
         self._ended, public = which, replace(end, report=None)
         self._each("the end", lambda callback: callback.on_train_end(end if callback.private else public))
 
-    def failed(self, kind: str) -> None:
-        """Tell that training ended with an error of this class."""
-        self._each("an error", lambda callback: callback.on_exception(kind))
-
     def _each(self, when: str, call: Callable[[TrainingCallback], Any]) -> None:
         for callback in tuple(self._live):
             try:
@@ -131,20 +136,14 @@ def _checked(callbacks: object) -> tuple[TrainingCallback, ...]:
     several = callbacks if isinstance(callbacks, Iterable) and not isinstance(callbacks, TrainingCallback | str) else (callbacks,)
     found: list[TrainingCallback] = []
     for one in several:
-        if not isinstance(one, TrainingCallback):
+        if not isinstance(one, TrainingCallback) or not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"callbacks: got {one!r}; it needs objects of lethe.train.TrainingCallback.",
+                f"callbacks: got {one!r}; it needs objects of lethe.train.TrainingCallback, whose private is True or False.",
                 source="callbacks",
                 remedy="derive its class from TrainingCallback; a function of (step, steps) goes to `progress`.",
             )
-        if not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"callbacks: private of {type(one).__name__} is {one.private!r}; it needs True or False.")
         found.append(one)
     return tuple(found)
-
-
-def _leads() -> bool:
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def _multiplier(run: Run, step: int, step_size: float, noise_std: float) -> float:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from lethe.certificates.counted_elsewhere import epsilon_of
+from lethe.certificates.counted_elsewhere import epsilon_of, planned
 from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
-from lethe.documents.synonyms import in_other_words
-from lethe.errors import InputError
+from lethe.documents.synonyms import answering, in_other_words
+from lethe.errors import InputError, UnknownNameError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.paying import Spender, paying
@@ -25,8 +27,7 @@ from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
-from lethe.train.engine.opacus_names import OF_LOSSES, refuse_arguments, refuse_attribute
-from lethe.train.engine.opening import Opening, of_loader, of_run
+from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES, refuse_beside_a_run, run_of
 from lethe.train.engine.private_loader import PrivateLoader
 from lethe.train.engine.state import LoopState
 from lethe.train.engine.step_guard import refuse_another_engine
@@ -56,18 +57,17 @@ class PrivacyEngine(LoopState):
 
     Refused, with the reason: a step without `backward`, or beside `loss.backward()`; a batch that is left out or used twice; gradients
     that are gone; a step beyond the run; trained parameters that anything but `optimizer.step()` writes to. What the optimiser's step, its
-    own hooks included, and gradient clipping make of noisy gradients is their own affair.
+    own hooks included, and gradient clipping make of noisy gradients is their own affair. The function of the losses is compared with
+    single records in some batches, as in `fit`.
 
     In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch. What is refused in one
     ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record`
     and `recorded_run` together.
 
-    The function of the losses is compared with single records in some batches, as in `fit`. `declared` says, statement by statement, what
-    the certificate rests on and nobody checked: what the loop does to a batch before `backward`; where training begins (the model's weights
-    and the optimiser's state must not depend on the private data, but by a training that is certified as well; the two then add up).
-
-    Not seen from here: an optimiser that looks at private data besides its gradients, or whose state somebody writes to; and what else a
-    loop computes from the data and tells (a training loss that is printed is not certified).
+    `declared` says, statement by statement, what the certificate rests on and nobody checked: what the loop does to a batch before
+    `backward`; where training begins (the model's weights and the optimiser's state must not depend on the private data, but by a training
+    that is certified as well; the two then add up). Not seen is an optimiser that looks at private data besides its gradients, and what
+    else a loop computes from the data and tells (a training loss that is printed is not certified).
 
     Args:
         run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
@@ -102,8 +102,7 @@ class PrivacyEngine(LoopState):
     ) -> None:
         self._run = run
         self._workers = Workers.current()
-        self._payer = paying(ledger, checkpoints)
-        self._told = Telling(callbacks, self._payer)
+        self._told = Telling(callbacks, paying(ledger, checkpoints))
         self._options = TrainOptions(
             seed=seed,
             batch_generator=batch_generator,
@@ -120,7 +119,7 @@ class PrivacyEngine(LoopState):
         )
         self._model: nn.Module | None = None
 
-    @in_other_words
+    @answering(ARGUMENTS)
     def make_private(
         self,
         *,
@@ -136,7 +135,6 @@ class PrivacyEngine(LoopState):
         views: int = 1,
         epochs: int | None = None,
         steps: int | None = None,
-        **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
         """The same model, the same optimiser, guarded, and a loader of the run's batches; of those after a checkpoint, if one was loaded.
 
@@ -149,22 +147,32 @@ class PrivacyEngine(LoopState):
                 reduction="none". It is given batches as the loader gives them, and parts of them, down to one record.
             data: what `fit` takes; of records that are mappings the loader gives dicts.
             data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
-            noise_multiplier, max_grad_norm: the run's; given together with a run, they are compared with it.
+            noise_multiplier, max_grad_norm: without a run: of the noise on the sum of the gradients, relative to the norm that each
+                record's is clipped to.
             users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
                 in the step. The losses have one entry a row, in the rows' order, which tells whose each is; their mean over each user
                 is clipped.
             views: as for `fit`: each record is so many rows of a micro-batch, next to one another, whose mean loss is clipped once.
             epochs, steps: without a run: one of them.
-            others: what else Opacus takes, where it asks for what is done anyway.
         Raises:
-            InputError: anything that cannot be used, a number that is not the run's, or a second call.
+            InputError: anything that cannot be used, what the run says itself, or a second call.
             HypothesisError: the run asks for more than such training can be certified for.
         """
-        given = {"data": data, "data_loader": data_loader, "noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm}
-        given |= {"users": users, "records_per_user": records_per_user, "epochs": epochs, "steps": steps}
-        return self._opened(module, optimizer, losses, views, given, others)
+        grouped = {"users": users, "records_per_user": records_per_user}
+        numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, "epochs": epochs, "steps": steps}
+        with self._opening(losses):
+            if (run := self._run) is not None:
+                refuse_beside_a_run(data_loader=data_loader, **numbers)
+            else:
+                run, data = run_of(data_loader, optimizer, **numbers, data=data, **grouped)
+                if noise_multiplier is None:
+                    raise InputError(
+                        "noise_multiplier: none was given, and the engine has no run.",
+                        remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
+                    )
+            return self._start(module, optimizer, losses, run, data, data_loader, views=views, **grouped)
 
-    @in_other_words
+    @answering(ARGUMENTS)
     def make_private_with_epsilon(
         self,
         *,
@@ -179,59 +187,49 @@ class PrivacyEngine(LoopState):
         steps: int | None = None,
         views: int = 1,
         allow_large_delta: bool = False,
-        **others: Any,
     ) -> tuple[M, OptimizerT, PrivateLoader]:
         """`make_private` of an engine without a run, with the smallest noise that meets (target_epsilon, target_delta): as Opacus counts,
         for Poisson batches, every iterate released, and a record added or removed.
 
         Args, Raises: as `make_private`; a CalibrationError where no noise meets the target. allow_large_delta is as of `lethe.plan`.
         """
-        given = {"target": (target_epsilon, target_delta), "allow_large_delta": allow_large_delta, "data_loader": data_loader}
-        given |= {"max_grad_norm": max_grad_norm, "epochs": epochs, "steps": steps}
-        return self._opened(module, optimizer, losses, views, given, others)
+        with self._opening(losses):
+            if self._run is not None:
+                refuse_beside_a_run(target_epsilon=target_epsilon)
+            run, source = run_of(data_loader, optimizer, noise_multiplier=None, max_grad_norm=max_grad_norm, epochs=epochs, steps=steps)
+            run = planned(run, target_epsilon, target_delta, allow_large_delta=allow_large_delta)
+            return self._start(module, optimizer, losses, run, source, data_loader, views=views)
 
-    def _opened(
-        self, module: M, optimizer: OptimizerT, losses: Losses | None, views: int, given: dict[str, Any], others: dict[str, Any]
-    ) -> tuple[M, OptimizerT, PrivateLoader]:
+    @contextmanager
+    def _opening(self, losses: Losses | None) -> Iterator[None]:
+        """Within: an error ends the start of all processes."""
         if self._model is not None:
             raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
         self._workers.refuse_another_group()
         with self._workers.watched():
-            refuse_arguments(others, given)
             if losses is None:
                 raise InputError("losses: none was given; it needs the function of a batch to one loss a record.", remedy=OF_LOSSES)
-            stepping, run = bare_optimizer(optimizer), self._run
-            grouped = {"users": given.pop("users", None), "records_per_user": given.pop("records_per_user", None)}
-            allowed = given.pop("allow_large_delta", False)
-            if run is None:
-                opening = of_loader(given.pop("data_loader"), stepping, **given, **grouped, allow_large_delta=allowed)
-            else:
-                opening = of_run(run, given.pop("data", None), **given)
-            options = replace(self._options, optimizer=stepping, views=views, **grouped)
-            self._start(bare_module(module), stepping, without_reducer(module, losses), opening, options)
-            self._model = module
-            self._workers.end()
-        saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
-        return module, optimizer, PrivateLoader(self, self.run, self._source, *opening[2:], stepping, saved)
+            yield
 
-    def _start(self, module: nn.Module, optimizer: Any, losses: Losses, opening: Opening, options: TrainOptions) -> None:
+    def _start(
+        self, module: M, optimizer: OptimizerT, losses: Any, run: Run, data: Any, loader: DataLoader[Any] | None, **of_records: Any
+    ) -> tuple[M, OptimizerT, PrivateLoader]:
         """Reserve what the run costs, check all that can be checked before the first batch, and begin."""
-        try:
-            if self._payer is not None:
-                self._payer.before(opening.run)
-            refuse_another_engine(optimizer)
-            trainer = Trainer(module, losses, opening.data, opening.run, options, own_loop=True)
+        bare, stepping = bare_module(module), bare_optimizer(optimizer)
+        options, own = replace(self._options, optimizer=stepping, **of_records), without_reducer(module, losses)
+        with self._told.preparing(run):
+            refuse_another_engine(stepping)
+            trainer = Trainer(bare, own, data, run, options, own_loop=True)
             try:
-                self._begin(trainer, optimizer)
-            except BaseException as error:
+                self._begin(trainer, stepping)
+            except BaseException:
                 trainer.kept.close()
-                self._told.failed(type(error).__name__)
                 raise
-        except BaseException as error:
-            if self._payer is not None:
-                self._payer.broken_off(type(error).__name__)
-            raise
-        self._run = trainer.asked
+        self._run, self._model = trainer.asked, module
+        self._workers.end()
+        saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
+        given, epoch = (data, None) if loader is None else (loader, len(loader))
+        return module, optimizer, PrivateLoader(self, self._run, trainer.source, given, epoch, stepping, saved)
 
     @property
     def run(self) -> Run:
@@ -241,31 +239,26 @@ class PrivacyEngine(LoopState):
         return self._run
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
-        r"""The run to certify, with `lethe.certify(engine.recorded_run(), delta)`: the one that was executed, or that was begun.
+        r"""The run to certify: that of `record`.
 
         A certificate of T steps is for a T that is fixed in advance. A loop that ends at a step $\tau$ chosen along the way shows, by where
-        it ends, what made it end, and no certificate of $\tau$ steps covers that: if each is left at the moment when its certificate looks
-        best, the chance to lose more than $\varepsilon(\delta)$ adds up to far more than $\delta$. So before the last step the *planned*
-        run is returned: all its iterates are covered.
+        it ends, what made it end, and no certificate of $\tau$ steps covers that. So before the last step the *planned* run is returned:
+        all its iterates are covered.
 
         Args:
             steps_fixed_in_advance: True declares that the number of steps taken was settled before training, and by nothing of the private
                 data: no released iterate, no accuracy, no time it took. Then the shorter run that was executed is returned.
-        What the run is about is the state dict of the model as it is at this moment. Call it before another iterate or an average is
-        loaded: these are functions of released iterates.
-
         Raises:
             InputError: a gradient was written and no step taken with it, or the argument is neither True nor False.
             HypothesisError: no step was taken, or they are not the beginning of the plan; or something else moved the parameters.
             LetheError: the parameters overflowed, or noise was too small to survive rounding.
             StoppedElsewhere: another process had an error, or is gone.
         """
-        if self._placement.sharded or self._told:  # of shards all processes do the same; callbacks are told of the record
-            return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
-        return self._stated(steps_fixed_in_advance)
+        return self.record(steps_fixed_in_advance=steps_fixed_in_advance).run
 
     def record(self, *, steps_fixed_in_advance: bool = False) -> TrainingRecord:
-        """The training record: the recorded run, and the parameters and buffers that the model has now.
+        """The training record: the recorded run, and the parameters and buffers that the model has now. Call it before another iterate or
+        an average is loaded: these are functions of released iterates.
 
         `lethe.certify(engine.record(), delta)` certifies the run and seals it: it binds it to these weights.
 
@@ -285,8 +278,7 @@ class PrivacyEngine(LoopState):
     def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
         """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.
 
-        It is for a moment that was fixed in advance, such as a number of steps, or this number. A loop that ends in view of its iterates is
-        certified for the whole plan, see `recorded_run`. Nothing is finished by asking.
+        It is for a moment that was fixed in advance, such as a number of steps, or this number, see `recorded_run`.
 
         Raises:
             InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.
@@ -310,4 +302,4 @@ class PrivacyEngine(LoopState):
         """What `make_private` makes, before it did, or what Opacus' engine has besides: an error with the line that does it here."""
         if name in _MADE:
             raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., ...) first.")
-        refuse_attribute(name)
+        raise UnknownNameError(f"PrivacyEngine has no {name!r}.", remedy=NAMES.get(name))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning
 from lethe.run.run import Run
@@ -21,7 +22,8 @@ class PrivateLoader:
     length is the number of logical batches of that; with a physical size there are more micro-batches, how many is left to chance.
 
     Args:
-        state, run, source, dataset, optimizer: of the loop.
+        state, run, source, optimizer: of the loop.
+        data: that the user gave.
         steps_per_epoch: of the user's DataLoader; None: there is none.
         saved: what else is in the checkpoints, such as a scheduler.
 
@@ -29,19 +31,18 @@ class PrivateLoader:
         dataset: that was given, if its length is the number of records; else, of a pair of arrays for instance, the source that reads it.
     """
 
-    __slots__ = ("_epoch", "_optimizer", "_run", "_saved", "_state", "dataset")
-
     def __init__(
         self,
         state: LoopState,
         run: Run,
         source: Source,
-        dataset: Any,
+        data: Any,
         steps_per_epoch: int | None,
         optimizer: torch.optim.Optimizer,
         saved: Collection[Any],
     ) -> None:
         self._state, self._run, self._epoch, self._optimizer, self._saved = state, run, steps_per_epoch, optimizer, saved
+        dataset = data.dataset if isinstance(data, DataLoader) else data
         self.dataset = dataset if isinstance(dataset, Sized) and len(dataset) == len(source) else source
 
     @property
@@ -53,30 +54,26 @@ class PrivateLoader:
         return self._epoch or self._run.total_steps
 
     def __iter__(self) -> Iterator[Any]:
-        state, steps = self._state, self._run.total_steps
+        state = self._state
         if self._epoch is None:
             return state.deliver(state.left)
         if not state.left and not state.resumed:
             raise InputError(
-                f"loader: the batches of all {steps} steps were delivered; another epoch would cost more privacy than was planned.",
+                f"loader: the batches of all {self._run.total_steps} steps were delivered; another epoch would cost more privacy than was "
+                "planned.",
                 source="epochs= or steps= of make_private",
                 remedy="plan as many epochs as you need from the beginning. To train on from here is another training, with another "
                 "engine: the two certificates add up.",
             )
-        if not state.left:
-            _warn(
-                f"loader: no batch is left for this epoch: {state.resumed} of the run's {steps} steps were taken before training was "
-                "resumed. for epoch in loader.passes() gives the epochs that are left, and engine.resumed says how many steps were taken."
-            )
-            return iter(())
-        scheduled = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
         saved = any(getattr(part, "optimizer", None) is self._optimizer for part in self._saved)
+        scheduled = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
         if 0 < state.resumed == state.drawn and scheduled and not saved:
-            _warn(
+            message = (
                 f"scheduler: training goes on after step {state.resumed}, and the learning rate's scheduler begins again, since it was not "
                 'saved; give PrivacyEngine(checkpoints=Checkpoints(folder=..., also={"scheduler": scheduler})).'
             )
-        return state.deliver(self._left_of(self._epoch))
+            warnings.warn(LetheWarning(message), stacklevel=2)
+        return state.deliver(self._left_of(self._epoch)) if state.left else iter(())
 
     def passes(self) -> Iterator[Iterator[Any]]:
         """The batches pass by pass, or epoch by epoch: `for epoch in loader.passes(): for batch in epoch: ...`."""
@@ -86,7 +83,3 @@ class PrivateLoader:
     def _left_of(self, steps: int) -> int:
         """Steps of the present epoch (of the next one where an epoch is over) whose batches were not used yet."""
         return min(steps - self._state.drawn % steps, self._state.left)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(LetheWarning(message), stacklevel=3)

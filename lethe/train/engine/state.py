@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from lethe.errors import InputError
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
@@ -34,13 +35,14 @@ class LoopState:
 
     resumed: int
     report: Report | None = None
+    _told: Telling
 
     def _begin(self, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
         """The loop begins, or goes on from its checkpoints; from here on the optimiser is guarded, and callbacks are told of its steps."""
         self._trainer, self._planned, self._noise, self._placement = trainer, trainer.run, trainer.noise, trainer.placement
         self._clipper, self._stream, self._workers, self._kept = trainer.clipper, trainer.stream, trainer.workers, trainer.kept
         self._average, self._source, self._recorder = trainer.average, trainer.source, trainer.recorder
-        self._device, self._fields, self._callbacks = trainer.device, fields_of(trainer.source), trainer.options.callbacks
+        self._device, self._fields = trainer.device, fields_of(trainer.source)
         self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
         trainer.begin("optimizer.step()")
         self.resumed = trainer.done
@@ -49,7 +51,7 @@ class LoopState:
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
-        self._counted: Tensor | None = None
+        self._counted = torch.zeros(0, dtype=torch.bool)
         self._used = self._broken = False
 
     @property
@@ -80,61 +82,56 @@ class LoopState:
     @property
     def counted(self) -> Tensor:
         """Which rows of the present micro-batch are records, shape (rows,), on the model's device; the others are padding."""
-        if self._counted is None:
-            raise InputError("counted: no batch has been taken from the loader.", remedy="iterate over the loader.")
         return self._counted.clone()  # written into, it would tell how many records are not there
 
     def _stepped(self) -> None:
         if self._average is not None:
             self._average.add()
-        self._callbacks.step(self._recorder)
+        self._told.step(self._recorder)
 
     def deliver(self, steps: int) -> Iterator[Any]:
         """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
         interrupted, is delivered again: its records have met nothing."""
         with self._together():
-            yield from self._deliver(steps)
-
-    def _deliver(self, steps: int) -> Iterator[Any]:
-        self._refuse_not_taken()
-        if self._batch is None:
-            self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
-        if not self.left:
-            if self._batch is None and self.resumed:
-                return  # it was killed after its last step
-            raise InputError(
-                f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
-                source="run.steps or run.passes",
-                remedy="for a loop over epochs write: for epoch in loader.passes().",
-            )
-        self._stream.close()
-        if self._batch is not None and not self._used:
-            self._stream.put_back()
-        stop = self._stream.steps_done + steps
-        self._iteration = iteration = object()
-        try:
-            for batch in self._stream:
-                tensors, counted = _with_a_row(batch)
-                self._batch, self._used, self._counted = batch, False, counted.to(self._device)
-                self._delivered = self._formed(tensors, self._counted)
-                yield self._delivered
-                if self._iteration is not iteration:
-                    return  # another iterator has taken over
-                self._refuse_not_taken()
-                if not self._used:
-                    raise InputError(
-                        f"loader: a batch of step {batch.step} was left out: there was no engine.backward for it.",
-                        source="which records meet which step is part of the guarantee",
-                        remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
-                    )
-                if batch.last:
-                    self._kept.after(batch.step)
-                    if batch.step == stop:
-                        return
-        finally:
-            if self._iteration is iteration:
-                self._stream.close()
-                self._placement.let_go(refuse=False)
+            self._refuse_not_taken()
+            if self._batch is None:
+                self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
+            if not self.left:
+                if self._batch is None and self.resumed:
+                    return  # it was killed after its last step
+                raise InputError(
+                    f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
+                    source="run.steps or run.passes",
+                    remedy="for a loop over epochs write: for epoch in loader.passes().",
+                )
+            self._stream.close()
+            if self._batch is not None and not self._used:
+                self._stream.put_back()
+            stop = self._stream.steps_done + steps
+            self._iteration = iteration = object()
+            try:
+                for batch in self._stream:
+                    tensors, counted = _with_a_row(batch)
+                    self._batch, self._used, self._counted = batch, False, counted.to(self._device)
+                    self._delivered = self._formed(tensors, self._counted)
+                    yield self._delivered
+                    if self._iteration is not iteration:
+                        return  # another iterator has taken over
+                    self._refuse_not_taken()
+                    if not self._used:
+                        raise InputError(
+                            f"loader: a batch of step {batch.step} was left out: there was no engine.backward for it.",
+                            source="which records meet which step is part of the guarantee",
+                            remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
+                        )
+                    if batch.last:
+                        self._kept.after(batch.step)
+                        if batch.step == stop:
+                            return
+            finally:
+                if self._iteration is iteration:
+                    self._stream.close()
+                    self._placement.let_go(refuse=False)
 
     def backward(self, batch: Any) -> Tensor:
         """Compute the losses, clip and add up; when the logical batch is complete, noise, and write the gradients.
@@ -159,9 +156,9 @@ class LoopState:
                 )
             self._guard.clear()
             self._held.refuse_changes(f"before step {self.steps + 1}")
-            if (rows := records_of(batch)) != len(self.counted):
+            if (rows := records_of(batch)) != len(self._counted):
                 raise InputError(
-                    f"backward: got a batch of {rows} rows; the loader's present one has {len(self.counted)}.",
+                    f"backward: got a batch of {rows} rows; the loader's present one has {len(self._counted)}.",
                     source="which records meet which step is part of the guarantee",
                     remedy="give the batch as the loader gave it; what is done to single records, such as augmentation, keeps its rows.",
                 )
@@ -169,12 +166,12 @@ class LoopState:
             as_given = list(map(id, tree_leaves(batch))) == list(map(id, tree_leaves(self._delivered)))
             collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
             units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
-            counted = None if bool(self.counted.all()) else self.counted
+            counted = None if bool(self._counted.all()) else self._counted
             try:
                 with self._guard.computing():
                     losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
                 self._used = True
-                self._callbacks.add_losses(losses, self._counted)
+                self._told.add_losses(losses, self._counted)
                 self._complete(loaded)
             except BaseException as error:
                 # Before anything is added an error of the batch, or of the losses, leaves it to be used again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,14 +13,12 @@ from torch.utils.weak import TensorWeakRef
 
 from lethe.errors import InputError
 from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.core.tensors import local
 from lethe.train.network.plan import refuse_other_gradients
 
 _INSTEAD = (
     "call engine.backward(batch) once for every micro-batch, and loss.backward() never; in the place of accumulated gradients, "
     "physical_size= of the engine says how many records are on the device at once."
 )
-_SAMPLE = 64  # numbers of a gradient by which a GradScaler's division is known
 
 
 class StepGuard:
@@ -53,7 +50,6 @@ class StepGuard:
         self._optimizer, self._named, self._total, self._held = optimizer, dict(named), total_steps, held
         self._taken, self.step = taken, done
         self._handed: dict[str, TensorWeakRef] = {}
-        self._sample: Tensor | None = None
         self._moving = self._computing = False
         self.pending = self.partial = False
         optimizer.zero_grad(set_to_none=True)
@@ -92,8 +88,6 @@ class StepGuard:
             parameter.grad = gradient = gradients[parameter]
             # Not held: whoever clears them after the step is to have the memory for the next forward pass.
             self._handed[name] = TensorWeakRef(gradient)
-        # A GradScaler divides in every step: a few are looked at, since a GPU waits for it.
-        self._sample = None if step & (step - 1) else self._begin()
         self.step, self.pending = step, True
 
     def close(self) -> None:
@@ -108,11 +102,10 @@ class StepGuard:
         self._on_steps = [self._optimizer.register_step_pre_hook(self._before), self._optimizer.register_step_post_hook(self._after)]
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if getattr(optimizer, "grad_scale", None) is not None or any(isinstance(given, torch.amp.GradScaler) for given in kwargs.values()):
-            raise _scaled(self.step)
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
             raise InputError(
-                "step: got a closure; what it computes again is not the noisy gradient.", remedy="call step() without arguments."
+                "step: got a closure, or another argument; what it computes again is not the noisy gradient.",
+                remedy="call step() without arguments, and leave a GradScaler out: under torch.autocast in bfloat16 none is needed.",
             )
         self._refuse_strangers()
         if not self.pending:
@@ -127,7 +120,6 @@ class StepGuard:
                 source="zero_grad() between engine.backward and optimizer.step",
                 remedy="call optimizer.zero_grad() after optimizer.step().",
             )
-        self._refuse_scaled()
         self.pending, self._moving = False, True
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -151,22 +143,6 @@ class StepGuard:
             remedy="plan a longer run; after engine.close() the optimiser is an ordinary one again.",
         )
 
-    def _refuse_scaled(self) -> None:
-        """Refuse what a GradScaler divided by its scale, a power of two: privacy allows it, but next to nothing would be trained."""
-        if self._sample is None:
-            return
-        now, before = self._begin().cpu(), self._sample.cpu()
-        largest = int(before.abs().argmax())
-        ratio = float(now[largest]) / (float(before[largest]) or 1.0)
-        if 0 < ratio < 1 and math.frexp(ratio)[0] == 0.5 and torch.equal(now, before * ratio):
-            raise _scaled(self.step)
-
-    def _begin(self) -> Tensor:
-        """Some numbers of the first gradient, copied."""
-        gradient = next(iter(self._named.values())).grad
-        assert gradient is not None
-        return local(gradient).reshape(-1)[:_SAMPLE].float().clone()
-
 
 def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
     """Refuse an optimiser whose steps another engine guards."""
@@ -178,15 +154,6 @@ def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
             remedy="call close() on that engine first, or make the model and the optimiser anew: what it trained has been paid for, and "
             "training the same model on adds to that.",
         )
-
-
-def _scaled(step: int) -> InputError:
-    return InputError(
-        f"step {step}: the noisy gradients are divided by a GradScaler's number before the optimiser's step.",
-        source="torch.amp.GradScaler, which divides gradients by the scale of a loss",
-        remedy="leave the scaler out, since noisy gradients are those of the losses as they are, and compute under torch.autocast in "
-        "bfloat16, which needs no scaling.",
-    )
 
 
 def _foreign(name: str) -> InputError:

@@ -26,9 +26,11 @@ _DROPOUTS = {
     functional.feature_alpha_dropout,
     torch.dropout,
 }
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
 _SHAPED = {torch.rand, torch.randn}
 _IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
+_OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
 
 
 class SameDraws(TorchFunctionMode):
@@ -50,9 +52,9 @@ class SameDraws(TorchFunctionMode):
         """See TorchFunctionMode."""
         kwargs = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention:  # it has no mask to share
-            self.calls += bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
-            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-            return func(*args, **(kwargs if len(args) > 4 else kwargs | {"dropout_p": 0.0}))
+            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+            self.calls += bool(given.get("dropout_p"))
+            return func(**given | {"dropout_p": 0.0})
         if func is functional.multi_head_attention_forward:
             self.calls += bool(args[10])
             return func(*args[:10], 0.0, *args[11:], **kwargs)
@@ -62,38 +64,28 @@ class SameDraws(TorchFunctionMode):
             with self:
                 engine: Any = torch.autograd.Variable._execution_engine
                 return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
-        if func in _DROPOUTS and self._of_batch(first):
-            kwargs.pop("inplace", None)
-            return first * self._same(lambda: func(torch.ones_like(self._one(first)), *args[1:], **kwargs), first)
-        if func is torch.bernoulli and self._of_batch(first):
-            return (self._same(lambda: torch.rand_like(self._one(first)), first) < first).to(first.dtype)
-        if func in _LIKE and self._of_batch(first):
-            return self._same(lambda: func(self._one(first), *args[1:], **kwargs), first).clone()
-        if func in _IN_PLACE and self._of_batch(first):
-            return first.copy_(self._same(lambda: func(self._one(first).clone(), *args[1:], **kwargs), first))
         if func in _SHAPED:
             shape = tuple(first) if isinstance(first, tuple | list) else args
             if shape and shape[0] and shape[0] % self.records == 0:
-                drawn = self._draw(lambda: func(shape[0] // self.records, *shape[1:], **kwargs))
-                return self._given_to_all(drawn, shape[0])
+                return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
+        if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
+            one, rows = first.detach()[: len(first) // self.records], len(first)
+            if func in _DROPOUTS:
+                kwargs.pop("inplace", None)
+                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
+            if func in _IN_PLACE:
+                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
+            if func in _LIKE:
+                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
+            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
         return func(*args, **kwargs)
 
-    def _of_batch(self, tensor: Any) -> bool:
-        return isinstance(tensor, Tensor) and tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self.records == 0
-
-    def _one(self, tensor: Tensor) -> Tensor:
-        return tensor.detach()[: len(tensor) // self.records]
-
-    def _same(self, draw: Callable[[], Tensor], like: Tensor) -> Tensor:
-        return self._given_to_all(self._draw(draw), len(like))
-
-    def _draw(self, draw: Callable[[], Tensor]) -> Tensor:
+    def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
+        """So many rows: those of one record, drawn by a seed of its own, for all."""
         self.calls += 1
         with torch.random.fork_rng():
             torch.manual_seed(self.calls)
-            return draw()
-
-    def _given_to_all(self, drawn: Tensor, rows: int) -> Tensor:
+            drawn = draw()
         if len(drawn) == 1:
             return drawn.expand(rows, *drawn.shape[1:])
         return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
@@ -126,13 +118,13 @@ class Chance:
 
 
 @contextmanager
-def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[None]:
-    """Within: recurrent layers drop nothing."""
-    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout]
+def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[bool]:
+    """Within: recurrent layers drop nothing; whether they would have."""
+    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout and module.training]
     try:
         for module, _ in dropping:
             module.dropout = 0.0
-        yield
+        yield bool(dropping)
     finally:
         for module, dropout in dropping:
             module.dropout = dropout

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from math import isfinite
 from typing import Any
 
 import torch
@@ -103,10 +102,11 @@ class Look:
         self._chance.rewind()
         draws = SameDraws(records, side_by_side=side_by_side)
         try:
-            with draws, without_hidden_draws(self._model.modules()):
+            with draws, without_hidden_draws(self._model.modules()) as hidden:
+                self.random = self.random or hidden
                 return computed()
         finally:
-            self.random = self.random or draws.calls > 0 or self._chance.drew() or _drops(self._model)
+            self.random = self.random or draws.calls > 0 or self._chance.drew()
             self._chance.rewind()
 
     @torch.no_grad()
@@ -121,31 +121,33 @@ class Look:
         """
         if said := self._other_loss(losses, rows, precision):
             return said
-        for record, (gradient, _) in self._before.items():
-            if record not in rows:
-                continue
-            whole = _norm(gradient.values())
-            if not whole < float("inf"):  # nor is it NaN
-                continue
-            for parameter, alone in gradient.items():
-                one = torch.zeros_like(alone)
-                if parameter in parts:
-                    one = parts[parameter].one(rows.index(record)).reshape(alone.shape)
-                error, size = float((one - alone).double().norm()), float(alone.double().norm())
-                if not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
-                    name = self._names[parameter]
-                    return f"the gradient of record {record} in {name} is off by {error:.3g} from its own alone, of norm {size:.3g}"
+        for record in self._records:
+            if record in rows:
+                row = rows.index(record)
+                if off := self._off(record, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision):
+                    return "the gradient of record {} in {} is off by {:.3g} from its own alone, of norm {:.3g}".format(record, *off)
+        return None
+
+    def _off(self, record: int, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None) -> tuple[str, float, float] | None:
+        """The first parameter in which a record has another gradient than alone, by how much, and the norm of that; None: there is none.
+
+        What cannot be measured alone is not compared. Of batches of one shape no `precision` is given: they are rounded alike.
+        """
+        gradient, _ = self._before[record]
+        whole = _norm(gradient.values())
+        for parameter, alone in gradient.items() if whole < float("inf") else ():
+            error, size = _norm([other(parameter).reshape(alone.shape) - alone]), _norm([alone])
+            alike = 10 * ALLOWED_IN_SHAPE[parameter.dtype]
+            if not error <= (alike if precision is None else ALLOWED[coarser(parameter.dtype, precision)]) * (size + 0.01 * whole):
+                return self._names[parameter], error, size
         return None
 
     def _other_loss(self, losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
-        scale = _scale(losses)
-        for record, (_, loss) in self._before.items():
-            if record in rows:
-                there, alone = float(losses[rows.index(record)]), float(loss)
-                # A number that is none alone, as the deviation of one record, is a mixture as well.
-                if abs(there - alone) > ALLOWED[coarser(losses.dtype, precision)] * scale or isfinite(there) > isfinite(alone):
-                    return f"the loss of record {record} is {there:.6g} in its batch and {alone:.6g} alone"
-        return None
+        compared = [record for record in self._records if record in rows]
+        if not compared:
+            return None
+        alone = torch.cat([self._before[record][1] for record in compared])
+        return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
 
     def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
@@ -157,17 +159,11 @@ class Look:
         """
         order = sample(self._usable, len(self._usable))
         for half in (order[: len(order) // 2], order[len(order) // 2 :]):
-            if not half or len(half) == len(losses):
-                continue
-            rows, count = rows_of(self._batch, half), len(half)
-            alone = self.same_draws(count, partial(self._losses, rows), side_by_side=side_by_side).detach()
-            there = losses[half]
-            allowed = ALLOWED[coarser(losses.dtype, precision)] * _scale(losses)
-            differs = ((there - alone).abs() > allowed) & alone.isfinite() & there.isfinite()
-            if bool(differs.any()):
-                worst = int(differs.nonzero()[0, 0])
-                whole, part = float(there[worst]), float(alone[worst])
-                return f"the loss of record {half[worst]} is {whole:.6g} in its batch and {part:.6g} in half of it"
+            if half and len(half) < len(losses):
+                rows = rows_of(self._batch, half)
+                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side).detach()
+                if said := _differing(half, losses[half], alone, losses, precision, "in half of it"):
+                    return said
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:
@@ -204,18 +200,15 @@ class Look:
             InputError: see above.
         """
         for record in () if self.random else self._padded:
-            gradient, _ = self._before[record]
             there, _ = self._alone(rows_of(self._batch, [record]))
-            whole = _norm(gradient.values())
-            for parameter, alone in gradient.items():
-                error, size = float((there[parameter] - alone).double().norm()), float(alone.double().norm())
-                if whole < float("inf") and not error <= ALLOWED[coarser(parameter.dtype, precision)] * (size + 0.01 * whole):
-                    raise InputError(
-                        f"the gradient of record {record} in {self._names[parameter]} depends on how far its batch is padded: it is off by "
-                        f"{error:.3g} from that of the record at its own length, of norm {size:.3g}.",
-                        source="the check of a batch against its records alone: the longest record decides how far others are padded",
-                        remedy="mask padding in averages, attention and losses, or pad all records to one length.",
-                    )
+            if off := self._off(record, there.__getitem__, precision):
+                name, error, size = off
+                raise InputError(
+                    f"the gradient of record {record} in {name} depends on how far its batch is padded: it is off by {error:.3g} from that "
+                    f"of the record at its own length, of norm {size:.3g}.",
+                    source="the check of a batch against its records alone: the longest record decides how far others are padded",
+                    remedy="mask padding in averages, attention and losses, or pad all records to one length.",
+                )
 
     def after(self) -> None:
         """Compare what the batch left behind.
@@ -230,40 +223,32 @@ class Look:
                 source="the check of a batch: parameters and buffers before and after it",
                 remedy="put the layer in eval mode, freeze the buffer, or update it in a hook of the optimiser's step.",
             )
-        record, rows = next(iter(self._records.items()))
-        again, _ = self._alone(rows)
-        self._compare(record, again, "after other records were computed")
+        self._refuse_other(next(iter(self._before)), "after other records were computed")
         if left := self._attributes.changed():
-            record, rows = list(self._records.items())[-1]  # not the first that the model was given
-            with self._attributes.fresh():
-                fresh, _ = self._alone(rows)
-            self._compare(record, fresh, f"where the model has seen no record yet: it keeps {left[0]}")
+            with self._attributes.fresh():  # not of the first record that the model was given
+                self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {left[0]}")
 
-    def _compare(self, record: int, other: Gradient, when: str) -> None:
-        gradient, _ = self._before[record]
-        whole = _norm(gradient.values())
-        if not whole < float("inf"):
-            return
-        for parameter, before in gradient.items():
-            error = float((other[parameter] - before).double().norm())
-            if not error <= 10 * ALLOWED_IN_SHAPE[parameter.dtype] * (float(before.double().norm()) + 0.01 * whole):
-                raise HypothesisError(
-                    f"record {record} has another gradient in {self._names[parameter]} {when} (off by {error:.3g} of {whole:.3g}): "
-                    "the model or the loss keeps what it saw, or draws numbers in a way that cannot be repeated.",
-                    source="the check of a batch: a record alone before and after the others",
-                    remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw "
-                    "from torch's global generator.",
-                )
+    def _refuse_other(self, record: int, when: str) -> None:
+        if off := self._off(record, self._alone(self._records[record])[0].__getitem__, None):
+            raise HypothesisError(
+                f"record {record} has another gradient in {off[0]} {when} (off by {off[1]:.3g} of {off[2]:.3g}): the model or the loss "
+                "keeps what it saw, or draws numbers in a way that cannot be repeated.",
+                source="the check of a batch: a record alone before and after the others",
+                remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw "
+                "from torch's global generator.",
+            )
 
 
-def _scale(losses: Tensor) -> float:
+def _differing(records: Sequence[int], there: Tensor, alone: Tensor, losses: Tensor, precision: torch.dtype, where: str) -> str | None:
+    """Where losses of records are others in their batch than alone, in words; a number that is none alone is a mixture as well."""
     finite = losses[losses.isfinite()]
-    return float(finite.abs().max()) if len(finite) else 0.0
+    allowed = ALLOWED[coarser(losses.dtype, precision)] * (float(finite.abs().max()) if len(finite) else 0.0)
+    differs = ((there - alone).abs() > allowed) | (there.isfinite() & ~alone.isfinite())
+    if not bool(differs.any()):
+        return None
+    first = int(differs.nonzero()[0, 0])
+    return f"the loss of record {records[first]} is {float(there[first]):.6g} in its batch and {float(alone[first]):.6g} {where}"
 
 
 def _norm(tensors: Any) -> float:
     return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm())
-
-
-def _drops(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.RNNBase) and module.dropout and module.training for module in model.modules())

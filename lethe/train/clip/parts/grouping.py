@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,38 +11,17 @@ Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """k blocks of all records, one after another.
+def several_each(records: int, each: int, *, side_by_side: bool) -> Grouping:
+    """The k rows of each record, which lie side by side, or in k blocks of all records.
 
     Args:
         records: B.
         each: k.
+        side_by_side: how they lie.
     """
-
-    records: int
-    each: int
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """See Grouping."""
-        return rows.unflatten(0, (self.each, self.records)).transpose(0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Interleaved:
-    """The k rows of each record side by side.
-
-    Args:
-        records: B.
-        each: k.
-    """
-
-    records: int
-    each: int
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """See Grouping."""
-        return rows.unflatten(0, (self.records, self.each))
+    if side_by_side:
+        return lambda rows: rows.unflatten(0, (records, each))
+    return lambda rows: rows.unflatten(0, (each, records)).transpose(0, 1)
 
 
 class Table:

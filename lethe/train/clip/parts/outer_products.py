@@ -21,7 +21,6 @@ from lethe.train.clip.parts.part import (
     at_least,
     no_longer,
     norms_of,
-    without,
 )
 from lethe.train.core.tensors import has_fast_doubles
 
@@ -41,6 +40,8 @@ class OuterProducts(Part):
         memory: for gradients that are kept.
         measured: the squared norms, where they were taken before.
     """
+
+    held = ("inputs", "gradients", "_measured")
 
     def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
         self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
@@ -104,14 +105,6 @@ class OuterProducts(Part):
     def rows(self) -> Tensor:
         """See Part."""
         return torch.bmm(self.gradients.mT, self.inputs)
-
-    def one(self, record: int) -> Tensor:
-        """See Part."""
-        return self.gradients[record].mT @ self.inputs[record]
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
-        self.inputs, self.gradients = without(self.inputs, records), without(self.gradients, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""

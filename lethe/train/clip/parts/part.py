@@ -14,7 +14,9 @@ No record moves a sum by more than C because what is added is never longer than 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -37,6 +39,8 @@ class Part(ABC):
 
     dtype: torch.dtype
     """In which they are formed, float32 or float64."""
+    held: tuple[str, ...]
+    """The names of the tensors that it is made of, which have the records first; None where there is none."""
 
     @abstractmethod
     def squares(self) -> Tensor:
@@ -50,13 +54,25 @@ class Part(ABC):
     def rows(self) -> Tensor:
         """The gradients, shape (B, *shape)."""
 
-    @abstractmethod
+    def some(self, records: slice) -> Self:
+        """The gradients of some records."""
+        part = copy(self)
+        part.replace(lambda tensor: tensor[records])
+        return part
+
     def one(self, record: int) -> Tensor:
         """The gradient of one record, whatever the others hold."""
+        return self.some(slice(record, record + 1)).rows()[0]
 
-    @abstractmethod
     def drop(self, records: Tensor) -> None:
         """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
+        self.replace(lambda tensor: without(tensor, records))
+
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
+        """Put others in the place of the tensors that it is made of."""
+        for name in self.held:
+            if (tensor := getattr(self, name)) is not None:
+                setattr(self, name, replaced(tensor))
 
     @abstractmethod
     def grouped(self, grouping: Grouping) -> Part:
@@ -79,6 +95,8 @@ class Rows(Part):
         measured: their squared norms, shape (B,), where they are known.
     """
 
+    held = ("gradients", "_measured")
+
     def __init__(self, gradients: Tensor, measured: Tensor | None = None) -> None:
         self._measured = measured
         wide = gradients if gradients.dtype == torch.float64 else gradients.float()
@@ -95,15 +113,6 @@ class Rows(Part):
     def rows(self) -> Tensor:
         """See Part."""
         return self.gradients
-
-    def one(self, record: int) -> Tensor:
-        """See Part."""
-        return self.gradients[record]
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
-        self.gradients = without(self.gradients, records)
-        self._measured = None
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 
 import torch
@@ -15,6 +15,8 @@ from lethe.train.clip.parts.outer_products import OuterProducts, products_of
 from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
 from lethe.train.clip.parts.token_rows import TokenRows, where_equal
 
+Factored = OuterProducts | TokenRows
+
 
 class Several(Part):
     """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other.
@@ -23,7 +25,7 @@ class Several(Part):
         parts: outer products and rows of a table, of one parameter.
     """
 
-    def __init__(self, parts: Sequence[OuterProducts | TokenRows]) -> None:
+    def __init__(self, parts: Sequence[Factored]) -> None:
         self.parts, self.dtype = parts, parts[0].dtype
 
     def squares(self) -> Tensor:
@@ -59,14 +61,11 @@ class Several(Part):
             size, sum(factor.nbytes for factor in factors)
         )
 
-    def one(self, record: int) -> Tensor:
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """See Part."""
-        return sum((part.one(record) for part in self.parts[1:]), start=self.parts[0].one(record))
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
+        self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
-            part.drop(records)
+            part.replace(replaced)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -96,7 +95,7 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
     return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
 
 
-def between(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) -> Tensor:
+def between(one: Factored, other: Factored) -> Tensor:
     """The inner product of each record's gradients in two calls of one parameter, shape (B,), float64."""
     if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
         return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
@@ -110,18 +109,9 @@ def between(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) ->
     return hit.mul_(torch.bmm(product.inputs.double(), looked_up.gradients.double().mT)).sum(2).sum(1)
 
 
-def _records_of(one: OuterProducts | TokenRows, other: OuterProducts | TokenRows) -> Sequence[tuple[OuterProducts, TokenRows]]:
+def _records_of(one: Factored, other: Factored) -> Sequence[tuple[Factored, Factored]]:
     """Some records of both at a time."""
     pairs = one.gradients.shape[1] * other.gradients.shape[1]
     size = max(1, (PAIRED if one.gradients.is_cpu else PAIRED_ON_GPU) // max(1, pairs))
-    return [tuple(_slice(part, slice(first, first + size)) for part in (one, other)) for first in range(0, len(one.gradients), size)]  # pyright: ignore
-
-
-def _slice(part: OuterProducts | TokenRows, records: slice) -> OuterProducts | TokenRows:
-    some = copy(part)
-    some.gradients = part.gradients[records]
-    if isinstance(part, OuterProducts) and isinstance(some, OuterProducts):
-        some.inputs = part.inputs[records]
-    if isinstance(part, TokenRows) and isinstance(some, TokenRows):
-        some.tokens = part.tokens[records]
-    return some
+    places = [slice(first, first + size) for first in range(0, len(one.gradients), size)]
+    return [(one.some(records), other.some(records)) for records in places]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lethe.train.clip.in_float64 import looked_up_added, squares_of
 from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.part import Part, norms_of, without
+from lethe.train.clip.parts.part import Part, norms_of
 
 
 class TokenRows(Part):
@@ -18,6 +18,8 @@ class TokenRows(Part):
         gradients: of what was looked up, shape (B, S, d).
         table: rows of the table.
     """
+
+    held = ("tokens", "gradients")
 
     def __init__(self, tokens: Tensor, gradients: Tensor, table: int) -> None:
         self.tokens, self.gradients, self.table, self.dtype = tokens, gradients, table, gradients.dtype
@@ -61,15 +63,6 @@ class TokenRows(Part):
     def added_to(self, formed: Tensor) -> Tensor:
         """The gradients of the whole table, with these added to them, shape (B, table, d)."""
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
-
-    def one(self, record: int) -> Tensor:
-        """See Part."""
-        formed = self.gradients.new_zeros(self.table, self.gradients.shape[2])
-        return formed.index_add_(0, self.tokens[record], self.gradients[record])
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
-        self.gradients = without(self.gradients, records)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""

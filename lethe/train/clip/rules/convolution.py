@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory, forming
 from lethe.train.clip.parts.outer_products import OuterProducts
-from lethe.train.clip.parts.part import Part, Rows, no_longer, without
+from lethe.train.clip.parts.part import Part, Rows, no_longer
 from lethe.train.clip.rules.rule import Call, Parts
 
 # Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.
@@ -28,10 +28,6 @@ class Use(NamedTuple):
     gradient: Tensor
     widths: Sequence[int]
     layer: Any
-
-    def some(self, rows: slice) -> Use:
-        """Some records."""
-        return self._replace(source=self.source[rows], gradient=self.gradient[rows])
 
     @property
     def places(self) -> int:
@@ -77,38 +73,33 @@ class Correlations(Part):
 
     def squares(self) -> Tensor:
         """See Part."""
-        if self.groups == 1:
-            squares = [products.squares() for _, products in self._products()]
-        else:
-            squares = [squares_of(self._formed(rows)) for rows in self._slices()]
-        self._measured = torch.cat(squares)
+        parts = (part for _, part in self._pieces())
+        self._measured = torch.cat([part._products().squares() if self.groups == 1 else squares_of(part._formed()) for part in parts])
         return self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
-        if self.groups == 1:
-            pieces = (products.weighted(weights[rows]) for rows, products in self._products())
-        else:
-            pieces = (no_longer(weights[rows], self._of(rows), self._formed(rows)) for rows in self._slices())
-        total = next(pieces)
-        for piece in pieces:
-            total += piece
+        total: Tensor | None = None
+        for rows, part in self._pieces():
+            if self.groups == 1:
+                added = part._products().weighted(weights[rows])
+            else:
+                added = no_longer(weights[rows], part._measured, part._formed())
+            total = added if total is None else total.add_(added)
+        assert total is not None
         return total
 
     def rows(self) -> Tensor:
         """See Part."""
         formed = self.uses[0].gradient.new_empty(len(self.uses[0].source), *self.shape)
-        for rows in self._slices():
-            formed[rows] = self._formed(rows)
+        for rows, part in self._pieces():
+            formed[rows] = part._formed()
         return formed
 
-    def one(self, record: int) -> Tensor:
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """See Part."""
-        return self._formed(slice(record, record + 1))[0]
-
-    def drop(self, records: Tensor) -> None:
-        """See Part."""
-        self.uses = [use._replace(source=without(use.source, records), gradient=without(use.gradient, records)) for use in self.uses]
+        self.uses = [use._replace(source=replaced(use.source), gradient=replaced(use.gradient)) for use in self.uses]
+        self._measured = None if self._measured is None else replaced(self._measured)
 
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
@@ -129,32 +120,27 @@ class Correlations(Part):
         source, gradient = self.uses[0].source, self.uses[0].gradient
         return gradient.shape[1], source.shape[1] // self.groups * prod(self.uses[0].layer.kernel_size)
 
-    def _slices(self) -> Iterator[slice]:
+    def _pieces(self) -> Iterator[tuple[slice, Correlations]]:
         """Some records at a time."""
         source = self.uses[0].source
         held = sum(use.places for use in self.uses) * source.shape[1] * prod(self.uses[0].layer.kernel_size)
         limit = min(max(_WINDOWS, prod(self.shape)), _WINDOWS_AT_MOST) if source.is_cpu else _WINDOWS_ON_GPU
         size = max(1, limit // max(1, held))
-        return (slice(first, first + size) for first in range(0, max(1, len(source)), size))
+        for first in range(0, max(1, len(source)), size):
+            rows = slice(first, first + size)
+            yield rows, self.some(rows)
 
-    def _products(self) -> Iterator[tuple[slice, OuterProducts]]:
-        """Of some records at a time, channels not told apart by groups."""
-        for rows in self._slices():
-            uses = [use.some(rows) for use in self.uses]
-            inputs, gradients = [use.windows().mT for use in uses], [use.gradient.flatten(2).mT for use in uses]
-            if len(uses) == 1:
-                yield rows, OuterProducts(inputs[0], gradients[0], Memory(0), self._of(rows))
-            else:
-                yield rows, OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0), self._of(rows))
+    def _products(self) -> OuterProducts:
+        """The same, of channels not told apart by groups."""
+        inputs, gradients = [use.windows().mT for use in self.uses], [use.gradient.flatten(2).mT for use in self.uses]
+        if len(inputs) == 1:
+            return OuterProducts(inputs[0], gradients[0], Memory(0), self._measured)
+        return OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0), self._measured)
 
-    def _of(self, rows: slice) -> Tensor | None:
-        return None if self._measured is None else self._measured[rows]
-
-    def _formed(self, rows: slice) -> Tensor:
-        uses, (outputs, width) = [use.some(rows) for use in self.uses], self.shape
-        formed = [use.depthwise() if self.groups == use.source.shape[1] > 1 else self._by_windows(use) for use in uses]
+    def _formed(self) -> Tensor:
+        formed = [use.depthwise() if self.groups == use.source.shape[1] > 1 else self._by_windows(use) for use in self.uses]
         total = formed[0] if len(formed) == 1 else torch.stack(formed).sum(0)
-        return total.view(-1, outputs, width)
+        return total.view(-1, *self.shape)
 
     def _by_windows(self, use: Use) -> Tensor:
         blocks, (outputs, width) = len(use.source) * self.groups, self.shape

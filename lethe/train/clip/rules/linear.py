@@ -13,23 +13,16 @@ from lethe.train.clip.parts.part import Part, Rows
 from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positions, wide
 
 
-def linear(call: Call) -> Parts:
-    """$G = \\sum_t g_tx_t^\\top$ and $\\sum_t g_t$."""
+def linear(call: Call, *, transposed: bool = False) -> Parts:
+    """$G = \\sum_t g_tx_t^\\top$ and $\\sum_t g_t$; or of a weight of shape (inputs, outputs)."""
     gradient, parts = positions(call.gradient), list[tuple[str, Part]]()  # no generator: every step passes here for every layer
     if "weight" in call.names:
-        parts.append(("weight", OuterProducts(positions(call.given), gradient, call.memory)))
+        given = positions(call.given)
+        factors = (gradient, given) if transposed else (given, gradient)
+        parts.append(("weight", OuterProducts(*factors, call.memory)))
     if "bias" in call.names:
         parts.append(("bias", _summed(gradient)))
     return parts
-
-
-def transposed_linear(call: Call) -> Parts:
-    """The same with a weight of shape (inputs, outputs)."""
-    gradient = positions(call.gradient)
-    if "weight" in call.names:
-        yield "weight", OuterProducts(gradient, positions(call.given), call.memory)
-    if "bias" in call.names:
-        yield "bias", _summed(gradient)
 
 
 def watched_linear(

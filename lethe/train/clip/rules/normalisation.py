@@ -2,28 +2,25 @@ r"""Normalising layers $\gamma\odot\hat x+\beta$ whose $\hat x$ depends on one r
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Collection
+
+from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.rule import Call, Parts
 
 
-def layer_norm(call: Call) -> Parts:
-    """nn.LayerNorm: scales lie on the last dimensions."""
-    module = call.module
-    return _scales(call, functional.layer_norm(call.given, module.normalized_shape, eps=module.eps), len(module.normalized_shape))
-
-
-def rms_norm(call: Call) -> Parts:
-    """nn.RMSNorm."""
-    module = call.module
-    return _scales(call, functional.rms_norm(call.given, module.normalized_shape, eps=module.eps), len(module.normalized_shape))
+def over_features(call: Call) -> Parts:
+    """nn.LayerNorm and nn.RMSNorm: scales lie on the last dimensions."""
+    shape, gradient = call.module.normalized_shape, call.gradient
+    normalise = functional.layer_norm if isinstance(call.module, nn.LayerNorm) else functional.rms_norm
+    return _scales(call, normalise(call.given, shape, eps=call.module.eps), range(gradient.dim() - len(shape), gradient.dim()))
 
 
 def group_norm(call: Call) -> Parts:
     """nn.GroupNorm: scales lie on dimension 1."""
-    return _scales_of_channels(call, functional.group_norm(call.given, call.module.num_groups, eps=call.module.eps))
+    return _scales(call, functional.group_norm(call.given, call.module.num_groups, eps=call.module.eps), [1])
 
 
 def instance_norm(call: Call) -> Parts:
@@ -33,7 +30,7 @@ def instance_norm(call: Call) -> Parts:
         raise NotImplementedError("an input without a dimension of records")
     if call.module.track_running_stats and not call.module.training:
         return batch_norm(call)
-    return _scales_of_channels(call, functional.instance_norm(given, eps=call.module.eps))
+    return _scales(call, functional.instance_norm(given, eps=call.module.eps), [1])
 
 
 def batch_norm(call: Call) -> Parts:
@@ -41,23 +38,13 @@ def batch_norm(call: Call) -> Parts:
     module, given = call.module, call.given
     shape = (1, -1, *[1] * (given.dim() - 2))
     mean, scale = module.running_mean.view(shape), (module.running_var + module.eps).rsqrt().view(shape)
-    return _scales_of_channels(call, (given - mean) * scale)
+    return _scales(call, (given - mean) * scale, [1])
 
 
-def _scales(call: Call, normalised: Tensor, trailing: int) -> Parts:
+def _scales(call: Call, normalised: Tensor, dims: Collection[int]) -> Parts:
+    """Of parameters on some dimensions of the output."""
     gradient = call.gradient
-    between = tuple(range(1, gradient.dim() - trailing))
-    if "weight" in call.names:
-        product = normalised * gradient
-        yield "weight", Rows(product.sum(between) if between else product)
-    if "bias" in call.names:
-        yield "bias", Rows(gradient.sum(between) if between else gradient)
-
-
-def _scales_of_channels(call: Call, normalised: Tensor) -> Parts:
-    gradient = call.gradient
-    if "weight" in call.names:
-        product = normalised * gradient
-        yield "weight", Rows(product.flatten(2).sum(2) if product.dim() > 2 else product)
-    if "bias" in call.names:
-        yield "bias", Rows(gradient.flatten(2).sum(2) if gradient.dim() > 2 else gradient)
+    others = [dim for dim in range(1, gradient.dim()) if dim not in dims]
+    for name, product in (("weight", lambda: normalised * gradient), ("bias", lambda: gradient)):
+        if name in call.names:
+            yield name, Rows(product().sum(others) if others else product())

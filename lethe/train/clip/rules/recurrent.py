@@ -156,14 +156,9 @@ def _gru(given: Tensor, own: Tensor, state: Tensor, _memory: Tensor) -> tuple[Te
     return new + torch.sigmoid(keep + own_keep) * (state - new), reset
 
 
-def _tanh(given: Tensor, own: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-    r"""$h' = \tanh(x + h)$, in gates."""
-    return torch.tanh(given + own), memory
-
-
-def _relu(given: Tensor, own: Tensor, _state: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-    r"""$h' = \max(x + h, 0)$, in gates."""
-    return torch.relu(given + own), memory
-
-
-_STEPS: dict[str, Step] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_RELU": _relu}
+_STEPS: dict[str, Step] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "RNN_TANH": lambda given, own, _state, memory: (torch.tanh(given + own), memory),
+    "RNN_RELU": lambda given, own, _state, memory: (torch.relu(given + own), memory),
+}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from lethe.errors import InputError
-from lethe.train.clip.rules.any_layer import any_layer
 from lethe.train.clip.rules.attention import attention
 from lethe.train.clip.rules.convolution import convolution
 from lethe.train.clip.rules.embedding import embedding, embedding_bag
-from lethe.train.clip.rules.linear import linear, transposed_linear
-from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from lethe.train.clip.rules.linear import linear
+from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, over_features
 from lethe.train.clip.rules.recurrent import cell, recurrent
 from lethe.train.clip.rules.rule import Call, Parts, Rule
 
@@ -21,8 +21,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Embedding: Rule(embedding),
     nn.EmbeddingBag: Rule(embedding_bag),
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), Rule(convolution)),
-    nn.LayerNorm: Rule(layer_norm),
-    nn.RMSNorm: Rule(rms_norm),
+    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm), Rule(over_features)),
     nn.GroupNorm: Rule(group_norm),
     **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), Rule(instance_norm)),
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), Rule(batch_norm)),
@@ -32,11 +31,8 @@ RULES: dict[type[nn.Module], Rule] = {
 }
 """Layer type -> rule."""
 
-NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(transposed_linear)}
+NAMED: dict[str, Rule] = {"transformers.pytorch_utils.Conv1D": Rule(partial(linear, transposed=True))}
 """Rules of types in packages that need not be there, by the types' full names."""
-
-ANY = Rule(any_layer)
-"""Of every other layer."""
 
 
 def register_rule(kind: type[nn.Module], parts: Callable[[Call], Parts], *, whole: bool = False) -> None:
@@ -70,10 +66,3 @@ def rule_of(module: nn.Module) -> Rule | None:
         if rule is not None:
             return rule if all(getattr(kind, name, None) is getattr(base, name, None) for name in _COMPUTING) else None
     return None
-
-
-def rule_for(module: nn.Module, names: Collection[str]) -> Rule:
-    """The rule by which these parameters of a layer are followed; a parametrised one is not what its type's rule knows."""
-    rule = rule_of(module)
-    parametrised = any("parametrizations." in name for name in names) or "parametrizations" in module._modules
-    return ANY if rule is None or parametrised or (not rule.whole and any("." in name for name in names)) else rule

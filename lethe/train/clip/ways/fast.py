@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.grouping import Blocks, Grouping, Interleaved
+from lethe.train.clip.parts.grouping import Grouping, several_each
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.part import Part
 from lethe.train.clip.parts.several import together
@@ -99,10 +99,12 @@ class Recording:
             output: rows first, shape (rows, ...).
             inputs: what the rule needs, each of shape (rows, ...).
             rule: see `rule.Watch`.
-            turnable: whether records may be along the second dimension.
+            turnable: whether records may be along the second dimension; not in a step of a forward pass of our own.
         Raises:
             ValueError: its rows are not the records'.
         """
+        if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+            return output
         if output.dtype in (torch.bfloat16, torch.float16):
             self.precision = coarser(self.precision, output.dtype)
         if output.is_nested:
@@ -129,17 +131,6 @@ class Recording:
         output.register_hook(arrived)
         return output
 
-    def step(self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts]) -> Tensor:
-        """`watched`, of a step of a forward pass of our own, which has rows first.
-
-        Args:
-            layer, rule: as of `watched`.
-            output, inputs: as of `watched`, shape (rows, ...).
-        """
-        if self._computing or not torch.is_grad_enabled():
-            return output
-        return self.watched(layer, output, inputs, rule, turnable=False)
-
     def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """A forward hook.
 
@@ -147,7 +138,7 @@ class Recording:
             layer: that was called.
             module, args, kwargs, output: as PyTorch gives them.
         """
-        if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+        if self._computing or not torch.is_grad_enabled():
             return output
         parts_of, names = layer.rule.parts, layer.parameters
         assert parts_of is not None
@@ -277,7 +268,7 @@ class Recording:
         self.ambiguous = True
         if rows % self.records:
             raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
-        return (Interleaved if self.layout == "interleaved" else Blocks)(self.records, rows // self.records)
+        return several_each(self.records, rows // self.records, side_by_side=self.layout == LAYOUTS[1])
 
 
 @contextmanager
@@ -299,7 +290,8 @@ def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.
                 handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
             else:
                 replaced.append(layer.module)
-                layer.module.forward = partial(layer.rule.forward, layer.module, partial(recording.step, layer))
+                watch = partial(recording.watched, layer, turnable=False)
+                layer.module.forward = partial(layer.rule.forward, layer.module, watch)
         for parameter in frozen:
             parameter.requires_grad_(False)
         yield

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
 from lethe.train.clip.parts.part import Part, Rows
-from lethe.train.clip.ways.swapped import swapped
 
 Losses = Callable[[Any], Tensor]
 
@@ -42,6 +42,28 @@ def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], b
     return {parameter: Rows(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
 
 
+@contextmanager
+def swapped(modules: Iterable[nn.Module], tensors: Mapping[nn.Parameter, Tensor]) -> Generator[None]:
+    """Within: wherever one of these modules holds one of these parameters, it holds the tensor.
+
+    `torch.func.functional_call` does not put parameters back that are reached by several names of one module, such as a bank of vectors
+    that all adapters share.
+    """
+    places = [
+        (module._parameters, name, parameter)
+        for module in modules
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter in tensors
+    ]
+    try:
+        for held, name, parameter in places:
+            held[name] = tensors[parameter]  # pyright: ignore[reportArgumentType]
+        yield
+    finally:
+        for held, name, parameter in places:
+            held[name] = parameter
+
+
 def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
@@ -68,10 +90,7 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
 def refuse_other_parameters(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> None:
     """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped.
 
-    Args:
-        losses: of a batch.
-        trained: the parameters of the model.
-        record: a batch.
+    Args: as `gradient_of`.
     Raises:
         InputError: there is such a parameter.
     """

@@ -10,10 +10,12 @@ from torch import nn
 
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, checked_norm
-from lethe.train.clip.rules.registry import rule_for, rule_of
+from lethe.train.clip.rules.any_layer import any_layer
+from lethe.train.clip.rules.registry import rule_of
 from lethe.train.clip.rules.rule import Rule
 
 _NEVER_CALLED = (nn.ParameterList, nn.ParameterDict)
+_ANY = Rule(any_layer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +43,8 @@ def layers_of(model: nn.Module) -> list[Layer]:
             return
         seen.add(module)
         rule = rule_of(module)
-        if rule is not None and rule.whole:
+        whole = rule is not None and rule.whole
+        if whole:
             own = dict(module.named_parameters(remove_duplicate=False))
         else:
             own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
@@ -51,8 +54,10 @@ def layers_of(model: nn.Module) -> list[Layer]:
                 else:
                     walk(child)
         trained = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
-        if trained:
-            layers.append(Layer(module, trained, rule_for(module, trained)))
+        if trained:  # what is parametrised is not what its type's rule knows
+            known = "parametrizations" not in module._modules and all(whole or "." not in name for name in trained)
+            known = known and not any("parametrizations." in name for name in trained)
+            layers.append(Layer(module, trained, rule if rule is not None and known else _ANY))
 
     walk(model)
     return layers
