@@ -186,18 +186,6 @@ def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -
         engine.recorded_run(steps_fixed_in_advance=True)
 
 
-def test_numbers_beside_a_correlated_run_are_compared_with_its_own() -> None:
-    model = network()
-    with pytest.raises(InputError, match=r"noise_multiplier: got 2\.0"):
-        PrivacyEngine(run_of()).make_private(
-            module=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
-            losses=lambda batch: LOSS(model(batch[0]), batch[1]),
-            data=data(),
-            noise_multiplier=2.0,
-        )
-
-
 @pytest.mark.slow
 def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
     """Noise divided by these step sizes differs in its last bits: it is that of the plan, which has one number."""

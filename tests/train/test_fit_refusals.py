@@ -55,7 +55,7 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
         lambda: fit(model, CROSS_ENTROPY, make_data(), make_network_run("full", noise_multiplier=1.0)),
         lambda: Clipper(model, lambda batch: model(batch).sum(1)),
     ):
-        with pytest.raises(InputError, match=r"parameter 0\.weight \(2 in all\) was made in inference mode"):
+        with pytest.raises(InputError, match=r"parameter 0\.weight was made in inference mode"):
             train()
 
 

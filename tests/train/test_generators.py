@@ -31,7 +31,8 @@ def test_every_start_under_a_seed_has_streams_of_its_own() -> None:
 
 
 def test_a_later_start_keeps_the_batches_and_changes_the_noise() -> None:
-    placement, drawn = Placement({"weight": torch.nn.Parameter(torch.zeros(5))}, Workers()), []
+    model, drawn = torch.nn.Linear(5, 1, bias=False), []
+    placement = Placement(model, dict(model.named_parameters()), Workers())
     for start in (0, 1, 2):
         batches, noise = sources_of(make_network_run(), TrainOptions(seed=3), placement, Workers(), start=start)
         tensor = torch.zeros(5)
