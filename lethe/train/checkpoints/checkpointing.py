@@ -120,7 +120,7 @@ class Checkpointing:
         """
         if not self.active:
             return 0
-        self._training, training.also = training, self._checkpoints.also
+        self._training, training.also = training, {**training.also, **self._checkpoints.also}
         if (found := self._found) is None:
             self._start()
             self.save(0)

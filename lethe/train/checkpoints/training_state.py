@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lethe.errors import InputError
-from lethe.run.precision import Precision, parse_precision
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.clip import METHODS, Clipper
 from lethe.train.clip.check.kept_state import digests
@@ -39,16 +38,6 @@ class KeptNoise(Protocol):
         ...
 
 
-class Recursion(Protocol):
-    """What takes the steps; its precision follows from the start, which a training that goes on has no more."""
-
-    precision: Precision | None
-
-    def go_on(self, precision: Precision | None) -> None:
-        """Take that of the checkpoint, for the model as it is now."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Training:
     """The parts of a training that are saved, and restored when it is resumed; made when it begins.
@@ -65,8 +54,7 @@ class Training:
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
         optimizer: None: the plain recursion.
-        recursion: of `fit`; None: of a loop of one's own.
-        also: what else is kept, by name: `Checkpointing` says what.
+        also: what else has a state, by name; `Checkpointing` adds what the user named.
     """
 
     named: Mapping[str, Tensor]
@@ -77,8 +65,7 @@ class Training:
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
-    recursion: Recursion | None = None
-    also: Mapping[str, Any] = field(init=False, default_factory=dict)
+    also: Mapping[str, Any] = field(default_factory=dict)
     _begun: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +89,6 @@ class Training:
         if shards := [name for name, tensor in moved.items() if is_shard(tensor)]:
             raise InputError(f"checkpoints: {shards[0]} is frozen, in shards and was moved; it is not kept.", remedy="leave it whole.")
         state = None if self.optimizer is None else self.optimizer.state_dict()
-        precision = None if self.recursion is None else self.recursion.precision
         found = {
             "untrained": self._untrained_digest(moved),
             "moved": {name: tensor.cpu().clone() for name, tensor in moved.items()},
@@ -113,7 +99,6 @@ class Training:
             "recorder": self.recorder.state_dict(),
             "noise": None if self.noise is None else self.noise.state_dict(),
             "random": _random_state(self._device),
-            "precision": None if precision is None else precision.to_document(),
         }
         self.held.placement.meet()  # what may fail in one process alone is done
         return found | {
@@ -190,8 +175,6 @@ class Training:
         untrained = self._untrained()
         for name, tensor in found["moved"].items():
             untrained[name].copy_(tensor)
-        if self.recursion is not None:
-            self.recursion.go_on(parse_precision(found["precision"]))
         for name, part in self.also.items():
             part.load_state_dict(found["also"][name])
         if root:
