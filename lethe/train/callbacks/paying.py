@@ -84,11 +84,7 @@ class Paying(TrainingCallback):
         self._resumed = self._started = self._settled = False
 
     def reserve(self, run: Run) -> None:
-        """Before a record is read. Processes that train together do it when all are ready, and end together if it fails.
-
-        Raises:
-            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spending.reserve_run` and `Spending.resume_run`.
-        """
+        """Before a record is read. Processes that train together do it when all are ready, and end together if it fails."""
         require_run(run, correlated=True)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             self._number = self._reserved(run)
@@ -130,14 +126,7 @@ class Paying(TrainingCallback):
 
 
 def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[str] | None) -> Paying | None:
-    """The callback that pays: what is given, or else what is in force; None where nothing does.
-
-    Args:
-        ledger: what is given.
-        checkpoints: of the training.
-    Raises:
-        InputError: `ledger` is nothing that pays; something is in force that is not known in this process; `checkpoints` are none.
-    """
+    """The callback that pays: what is given, or else what is in force; None where nothing does."""
     spender = spender_in_force() if ledger is None else ledger
     folder = None if checkpoints is None else Path(Checkpoints.of(checkpoints).folder)
     return None if spender is None else Paying(spender, folder)

@@ -75,13 +75,8 @@ class Training:
         """The state between two steps, as tensors and plain data; no generator of noise is in it. All processes call it together.
 
         Of correlated noise there is what later steps take back, under "noise". What is not trained is saved only if it is other than it
-        was when training began, as an average of the weights that a hook of the optimiser moves.
-
-        Args:
-            root: whether this is process 0; in others what lies in shards has no contents.
-        Raises:
-            InputError: a step is only half done, or what is not trained lies in shards that something moved.
-            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
+        was when training began, as an average of the weights that a hook of the optimiser moves. In other processes than 0, the root, what
+        lies in shards has no contents.
         """
         self.held.refuse_changes("before they were saved")
         now = digests(self.clipper.model)
@@ -107,13 +102,7 @@ class Training:
         }
 
     def refuse_others(self, found: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states.
-
-        Args:
-            found: what `state_dict` returned.
-        Raises:
-            InputError: what differs.
-        """
+        """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states."""
         there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
         here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named.items()}
         if there != here:
@@ -149,12 +138,8 @@ class Training:
 
     @torch.no_grad()
     def load_state_dict(self, found: Mapping[str, Any], *, root: bool) -> None:
-        """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before.
-
-        Args:
-            found: what `refuse_others` let pass. All processes call this together.
-            root: whether this is process 0, which has the contents of the shards, and whose global generators go on where they were: from
-                them dropout draws.
+        """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before. All processes call it
+        together; process 0, the root, has the contents of the shards, and its global generators go on where they were: for dropout.
         """
         self.held.placement.meet()
         mesh = next((parameter.device_mesh for parameter in self.named.values() if is_shard(parameter)), None)  # pyright: ignore[reportAttributeAccessIssue]

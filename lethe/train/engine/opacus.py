@@ -85,11 +85,7 @@ def refuse_name(module: str, name: str) -> NoReturn:
 
 
 def refuse_beside_a_run(**given: Any) -> None:
-    """Refuse what an engine's run says itself.
-
-    Raises:
-        InputError: some of it is given, and not None.
-    """
+    """Refuse what an engine's run says itself."""
     for name, value in given.items():
         if value is not None:
             raise InputError(

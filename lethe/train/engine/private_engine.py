@@ -227,9 +227,8 @@ class PrivacyEngine(LoopState):
                 raise
         self._run, self._model = trainer.asked, module
         self._workers.end()
-        saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
         given, epoch = (data, None) if loader is None else (loader, len(loader))
-        return module, optimizer, PrivateLoader(self, self._run, trainer.source, given, epoch, stepping, saved)
+        return module, optimizer, PrivateLoader(self, trainer, given, steps_per_epoch=epoch)
 
     @property
     def run(self) -> Run:

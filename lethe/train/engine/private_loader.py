@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sized
+from collections.abc import Iterator, Sized
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning
-from lethe.run.run import Run
-from lethe.train.data.sources import Source
 from lethe.train.engine.state import LoopState
+from lethe.train.network.trainer import Trainer
 
 
 class PrivateLoader:
@@ -22,27 +20,16 @@ class PrivateLoader:
     length is the number of logical batches of that; with a physical size there are more micro-batches, how many is left to chance.
 
     Args:
-        state, run, source, optimizer: of the loop.
-        data: that the user gave.
-        steps_per_epoch: of the user's DataLoader; None: there is none.
-        saved: what else is in the checkpoints, such as a scheduler.
-
+        state, trainer: of the loop.
+        data: that the user gave: a data set, or a DataLoader.
+        steps_per_epoch: of that DataLoader, in the place of a run; None: all batches are given at once.
     Attributes:
         dataset: that was given, if its length is the number of records; else, of a pair of arrays for instance, the source that reads it.
     """
 
-    def __init__(
-        self,
-        state: LoopState,
-        run: Run,
-        source: Source,
-        data: Any,
-        steps_per_epoch: int | None,
-        optimizer: torch.optim.Optimizer,
-        saved: Collection[Any],
-    ) -> None:
-        self._state, self._run, self._epoch, self._optimizer, self._saved = state, run, steps_per_epoch, optimizer, saved
-        dataset = data.dataset if isinstance(data, DataLoader) else data
+    def __init__(self, state: LoopState, trainer: Trainer, data: Any, *, steps_per_epoch: int | None) -> None:
+        self._state, self._trainer, self._run, self._epoch = state, trainer, trainer.run, steps_per_epoch
+        dataset, source = data.dataset if isinstance(data, DataLoader) else data, trainer.source
         self.dataset = dataset if isinstance(dataset, Sized) and len(dataset) == len(source) else source
 
     @property
@@ -65,8 +52,9 @@ class PrivateLoader:
                 remedy="plan as many epochs as you need from the beginning. To train on from here is another training, with another "
                 "engine: the two certificates add up.",
             )
-        saved = any(getattr(part, "optimizer", None) is self._optimizer for part in self._saved)
-        scheduled = getattr(self._optimizer.step, "_wrapped_by_lr_sched", False)
+        optimizer = self._trainer.options.optimizer
+        saved = any(getattr(part, "optimizer", None) is optimizer for part in self._trainer.kept.also.values())
+        scheduled = getattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched", False)
         if 0 < state.resumed == state.drawn and scheduled and not saved:
             message = (
                 f"scheduler: training goes on after step {state.resumed}, and the learning rate's scheduler begins again, since it was not "
