@@ -76,12 +76,8 @@ class Telling:
             self._live.append(callback)
 
     def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
-        """Losses of records of the present step, for callbacks that ask for what is private; not of iterates that stay private.
-
-        Args:
-            losses: of the rows of a micro-batch, shape (B,).
-            counted: which rows are records; None: all.
-        """
+        """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), for callbacks that ask for what is private; not
+        of iterates that stay private."""
         if self._run is None or self._run.release != "all" or not any(callback.private for callback in self._live):
             return
         own = losses.detach()

@@ -45,9 +45,8 @@ class LoopState:
         self._device, self._fields = trainer.device, fields_of(trainer.source)
         self._noisy, self._parameters = NoisySums(trainer.run, trainer.noise), list(trainer.named.values())
         trainer.begin("optimizer.step()")
-        self.resumed = trainer.done
-        self._held = trainer.held
-        self._guard = StepGuard(optimizer, trainer.named, trainer.run.total_steps, self._held, self._stepped, done=self.resumed)
+        self.resumed, self._held = trainer.done, trainer.held
+        self._guard = StepGuard(optimizer, trainer, self._stepped)
         self._delivered: Any = None
         self._batch: LoadedBatch | None = None
         self._iteration: object = None
