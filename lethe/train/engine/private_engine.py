@@ -28,8 +28,7 @@ from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES, refuse_beside_a_run, run_of
-from lethe.train.engine.private_loader import PrivateLoader
-from lethe.train.engine.state import LoopState
+from lethe.train.engine.state import LoopState, PrivateLoader
 from lethe.train.engine.step_guard import refuse_another_engine
 from lethe.train.network.trainer import Trainer
 from lethe.train.options import TrainOptions
