@@ -67,8 +67,6 @@ class Paying(TrainingCallback):
     Args:
         spender: what pays.
         folder: of the checkpoints, which keeps the reservation for a training that goes on; None: there are none.
-    Raises:
-        InputError: `spender` is none.
     """
 
     def __init__(self, spender: object, folder: Path | None = None) -> None:
@@ -133,11 +131,8 @@ def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[s
 
 
 def spender_in_force() -> Any:
-    """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole.
-
-    Raises:
-        InputError: this process was started by one in which something pays, and does not know what.
-    """
+    """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole. Refused in a process that
+    was started by one in which something pays, and does not know what."""
     known, name = known_in_force(), os.environ.get(_MARK)
     if known is None and name and not _paid.get():
         raise InputError(
@@ -156,11 +151,7 @@ def known_in_force() -> Any:
 
 @contextmanager
 def in_force(spender: object, name: str) -> Iterator[None]:
-    """Within: this pays for whatever names nothing, in every thread of this process; `name` is that of the data set.
-
-    Raises:
-        InputError: something else is in force already.
-    """
+    """Within: this pays, and nothing else, for whatever names nothing, in every thread of this process; `name` is that of the data set."""
     with _lock:
         if _slot:
             raise InputError(

@@ -26,8 +26,6 @@ class Telling:
     Args:
         callbacks: one, or several.
         payer: one more, that is told of the beginning only where no other objected; None: nothing pays.
-    Raises:
-        InputError: one is no `TrainingCallback`, or its `private` is not True or False.
     """
 
     def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), payer: Paying | None = None) -> None:
@@ -38,10 +36,6 @@ class Telling:
         self._ended: tuple[int, str] | None = None
         self._loss: Tensor | float = 0.0
         self._losses = 0
-
-    def __bool__(self) -> bool:
-        """Whether anybody is told anything from now on."""
-        return bool(self._live)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:

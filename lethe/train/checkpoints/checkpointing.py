@@ -116,7 +116,7 @@ class Checkpointing:
         """
         if not self._active:
             return 0
-        self._training, training.also = training, {**training.also, **self.also}
+        self._training, training.also = training, {**self.also, **training.also}
         if (found := self._found) is None:
             self._start()
             self.save(0)
@@ -156,13 +156,7 @@ class Checkpointing:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Save the training as it is after step number `step`.
-
-        Raises:
-            InputError: there is no folder; the step has no noise, or is only half done.
-            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
-            LetheError: the file cannot be written.
-        """
+        """Save the training as it is after step number `step`, if that has noise, and nothing but a step moved the parameters."""
         if (training := self._training) is None:
             raise InputError("save: there is no folder to save to.", remedy="give checkpoints=folder.")
         if step and not self._noisy[step - 1]:

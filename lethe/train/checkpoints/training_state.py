@@ -47,13 +47,9 @@ class Training:
 
     Args:
         named: the trained parameters, or the iterate that is kept beside them.
-        clipper: of the model.
-        stream: of the batches.
-        recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
-        optimizer: None: the plain recursion.
         also: what else has a state, by name; `Checkpointing` adds what the user named.
     """
 

@@ -235,6 +235,7 @@ class LoopState:
 
         Raises:
             InputError: there are no checkpoints, a step is under way, or the last one had no noise.
+            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
             LetheError: the file cannot be written.
         """
         self._refuse_broken()
