@@ -112,6 +112,7 @@ class Trainer:
     def begin(self, by: str, update: Descent | None = None) -> None:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
+        parts = {AVERAGE: self.average, DESCENT: None if update is None or update.precision is None else update}
         self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
@@ -120,7 +121,7 @@ class Trainer:
                 stream=self.stream,
                 recorder=self.recorder,
                 held=self.held,
-                also={name: part for name, part in ((AVERAGE, self.average), (DESCENT, update)) if part is not None},
+                also={name: part for name, part in parts.items() if part is not None},
                 **self.noise.kept(),
             )
         )
