@@ -67,8 +67,6 @@ class Paying(TrainingCallback):
     Args:
         spender: what pays.
         folder: of the checkpoints, which keeps the reservation for a training that goes on; None: there are none.
-    Raises:
-        InputError: `spender` is none.
     """
 
     def __init__(self, spender: object, folder: Path | None = None) -> None:
@@ -84,11 +82,7 @@ class Paying(TrainingCallback):
         self._resumed = self._started = self._settled = False
 
     def reserve(self, run: Run) -> None:
-        """Before a record is read. Processes that train together do it when all are ready, and end together if it fails.
-
-        Raises:
-            BudgetExceededError, InputError, HypothesisError, LetheError: as `Spending.reserve_run` and `Spending.resume_run`.
-        """
+        """Before a record is read. Processes that train together do it when all are ready, and end together if it fails."""
         require_run(run, correlated=True)
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             self._number = self._reserved(run)
@@ -130,25 +124,15 @@ class Paying(TrainingCallback):
 
 
 def paying(ledger: object | None, checkpoints: Checkpoints | str | os.PathLike[str] | None) -> Paying | None:
-    """The callback that pays: what is given, or else what is in force; None where nothing does.
-
-    Args:
-        ledger: what is given.
-        checkpoints: of the training.
-    Raises:
-        InputError: `ledger` is nothing that pays; something is in force that is not known in this process; `checkpoints` are none.
-    """
+    """The callback that pays: what is given, or else what is in force; None where nothing does."""
     spender = spender_in_force() if ledger is None else ledger
     folder = None if checkpoints is None else Path(Checkpoints.of(checkpoints).folder)
     return None if spender is None else Paying(spender, folder)
 
 
 def spender_in_force() -> Any:
-    """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole.
-
-    Raises:
-        InputError: this process was started by one in which something pays, and does not know what.
-    """
+    """What pays for a training that names nothing; None: nothing does, or what it is part of was paid as a whole. Refused in a process that
+    was started by one in which something pays, and does not know what."""
     known, name = known_in_force(), os.environ.get(_MARK)
     if known is None and name and not _paid.get():
         raise InputError(
@@ -167,11 +151,7 @@ def known_in_force() -> Any:
 
 @contextmanager
 def in_force(spender: object, name: str) -> Iterator[None]:
-    """Within: this pays for whatever names nothing, in every thread of this process; `name` is that of the data set.
-
-    Raises:
-        InputError: something else is in force already.
-    """
+    """Within: this pays, and nothing else, for whatever names nothing, in every thread of this process; `name` is that of the data set."""
     with _lock:
         if _slot:
             raise InputError(

@@ -26,8 +26,6 @@ class Telling:
     Args:
         callbacks: one, or several.
         payer: one more, that is told of the beginning only where no other objected; None: nothing pays.
-    Raises:
-        InputError: one is no `TrainingCallback`, or its `private` is not True or False.
     """
 
     def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), payer: Paying | None = None) -> None:
@@ -38,10 +36,6 @@ class Telling:
         self._ended: tuple[int, str] | None = None
         self._loss: Tensor | float = 0.0
         self._losses = 0
-
-    def __bool__(self) -> bool:
-        """Whether anybody is told anything from now on."""
-        return bool(self._live)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:
@@ -76,12 +70,8 @@ class Telling:
             self._live.append(callback)
 
     def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
-        """Losses of records of the present step, for callbacks that ask for what is private; not of iterates that stay private.
-
-        Args:
-            losses: of the rows of a micro-batch, shape (B,).
-            counted: which rows are records; None: all.
-        """
+        """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), for callbacks that ask for what is private; not
+        of iterates that stay private."""
         if self._run is None or self._run.release != "all" or not any(callback.private for callback in self._live):
             return
         own = losses.detach()

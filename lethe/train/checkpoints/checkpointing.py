@@ -62,7 +62,7 @@ class Checkpointing:
         InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already, or
             a policy chooses it.
     Attributes:
-        active: whether there is a folder.
+        also: what else the user has saved, by name.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Checkpointing:
         seeded: bool,
         policed: bool = False,
     ) -> None:
-        self.active = checkpoints is not None
+        self._active, self.also = checkpoints is not None, dict[str, Any]()
         self._journal: Journal | None = None  # of process 0
         self._asked, self._run, self._noise_generator, self._workers = run, run.uncorrelated, noise_generator, workers
         self._training: Training | None = None
@@ -87,8 +87,8 @@ class Checkpointing:
                 source="noise_policy",
                 remedy="train without checkpoints, or plan the noise in advance: a noise_budget with the run's own noise may be kept.",
             )
-        self._checkpoints = Checkpoints.of(checkpoints)
-        self._folder, self._saved = Path(self._checkpoints.folder), 0
+        given = Checkpoints.of(checkpoints)
+        self._folder, self._every, self._saved, self.also = Path(given.folder), given.every, 0, dict(given.also)
         self._path = self._folder / "checkpoint.pt"
         self._noisy = np.isin(np.arange(run.total_steps), self._run.noisy_steps)
         found: dict[str, Any] | None = None
@@ -111,16 +111,12 @@ class Checkpointing:
         return 0 if self._journal is None else self._journal.starts
 
     def begin(self, training: Training) -> int:
-        """Begin, or go on: the parts of the training are set right, and the journal says that a process trains.
-
-        Returns:
-            How many steps are done.
-        Raises:
-            InputError: the checkpoint is of another model, optimiser or clipping, or of other data; the model is as it was.
+        """Begin, or go on: the parts of the training are set right, and the journal says that a process trains. Returns how many steps are
+        done; a checkpoint of another training is refused, and the model is as it was.
         """
-        if not self.active:
+        if not self._active:
             return 0
-        self._training, training.also = training, self._checkpoints.also
+        self._training, training.also = training, {**self.also, **training.also}
         if (found := self._found) is None:
             self._start()
             self.save(0)
@@ -141,39 +137,26 @@ class Checkpointing:
         self._start()
         training.load_state_dict(found, root=self._workers.root)
         self._saved, self._found = step, None
-        return step + self._skip(training, step, lost)
+        # Released after the checkpoint: recorded as planned, their batches drawn and dropped.
+        for number, batch in enumerate(training.stream.skip(lost), start=step):
+            executed = {"step_size": float(self._run.step_sizes[number]), "noise_std": float(self._run.noise_stds[number])}
+            training.recorder.note(**executed, batch=batch)
+        return step + lost
 
     def before_noise(self, step: int) -> None:
-        """Call before the noise of step number `step` is drawn: from here on it counts as released.
-
-        Raises:
-            LetheError: it was counted before, or cannot be written down; the noise must not be drawn then.
-        """
+        """Call before the noise of step number `step` is drawn, which an error forbids: from here on it counts as released."""
         if self._journal is not None and self._run.release == "all" and self._noisy[step - 1]:
             self._journal.release(step)
 
     def after(self, step: int, *, last: bool = False) -> None:
-        """Call when step number `step` is over: saves, if it is time.
-
-        Args:
-            step: from 1.
-            last: whether no step will follow, although the run has more: its budget ends here.
-        Raises:
-            HypothesisError, InputError, LetheError: as `save`.
-        """
-        if not self.active or step <= self._saved or not self._noisy[step - 1]:
+        """Call when step number `step` is over: saves, if it is time, or if it is the last although the run has more."""
+        if not self._active or step <= self._saved or not self._noisy[step - 1]:
             return
-        if step - self._saved >= self._checkpoints.every or last or step == self._run.total_steps:
+        if step - self._saved >= self._every or last or step == self._run.total_steps:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Save the training as it is after step number `step`.
-
-        Raises:
-            InputError: there is no folder; the step has no noise, or is only half done.
-            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
-            LetheError: the file cannot be written.
-        """
+        """Save the training as it is after step number `step`, if that has noise, and nothing but a step moved the parameters."""
         if (training := self._training) is None:
             raise InputError("save: there is no folder to save to.", remedy="give checkpoints=folder.")
         if step and not self._noisy[step - 1]:
@@ -197,11 +180,7 @@ class Checkpointing:
         self._saved = step
 
     def finish(self) -> None:
-        """Mark the run as finished; its model may be released, and resuming gives the same model again, or an error.
-
-        Raises:
-            LetheError: it cannot be written.
-        """
+        """Mark the run as finished; its model may be released, and resuming gives the same model again, or an error."""
         if self._journal is not None:
             self._journal.finish()
 
@@ -220,16 +199,6 @@ class Checkpointing:
     def _start(self) -> None:
         if self._journal is not None:
             self._journal.start(self._noise_start)
-
-    def _skip(self, training: Training, step: int, lost: int) -> int:
-        """The steps that were released after the checkpoint: recorded as planned, their batches drawn and dropped; returns how many."""
-        for number, batch in enumerate(training.stream.skip(lost), start=step):
-            training.recorder.note(
-                step_size=float(self._run.step_sizes[number]),
-                noise_std=float(self._run.noise_stds[number]),
-                batch=batch,
-            )
-        return lost
 
     def _noise_file(self, name: str) -> Path:
         return self._folder / f"{name}-{self._workers.rank}.pt"
@@ -258,7 +227,7 @@ class Checkpointing:
         given = self._noise_generator
         if not isinstance(given, np.random.Generator | torch.Generator):
             return None
-        if any(same_stream(given, one) for one in (torch.default_generator, *_device_generators())):
+        if any(same_stream(given, one) for one in (torch.default_generator, *torch.cuda.default_generators)):
             raise InputError(
                 "noise_generator: in the same state as PyTorch's global generator, which a checkpoint keeps for dropout.",
                 remedy="leave it out: noise from fresh entropy is not written anywhere.",
@@ -308,7 +277,3 @@ class Checkpointing:
 
 def _text(run: Run) -> str:
     return to_json(run.to_document(), indent=None)
-
-
-def _device_generators() -> tuple[torch.Generator, ...]:
-    return torch.cuda.default_generators if torch.cuda.is_initialized() else ()

@@ -15,7 +15,7 @@ from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import to_disk
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,7 @@ class HeldParameters:
         self._versions = self._now()
 
     def refuse_changes(self, when: str) -> None:
-        """Refuse parameters that something else wrote to.
-
-        Args:
-            when: that is, in words.
-        Raises:
-            HypothesisError: one was written to.
-        """
+        """Refuse parameters that something else wrote to; `when` that is, in words."""
         now, moved = self._now(), self.placement.moved() if self._sharded else []
         if now != self._versions or moved:
             written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + moved

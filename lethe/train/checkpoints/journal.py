@@ -31,6 +31,8 @@ class Journal:
     Args:
         path: of the file; made if there is none.
         steps: the numbers of the steps that are released one by one, in order; none where only the last iterate is.
+    Raises:
+        InputError: another process has it open, the file cannot be opened, or is no journal.
     Attributes:
         name: random, the same in the checkpoint that belongs here; "" before the first start.
         starts: how many processes have trained.
@@ -38,8 +40,6 @@ class Journal:
             as much as is there.
         step: the last step whose noise may have been drawn; 0: none.
         finished: whether the run came to its end.
-    Raises:
-        InputError: another process has it open, the file cannot be opened, or is no journal.
     """
 
     def __init__(self, path: Path, steps: Sequence[int] = ()) -> None:
@@ -55,11 +55,7 @@ class Journal:
             raise
 
     def start(self, noise_start: str | None) -> None:
-        """A process begins to train, with noise from a generator whose state has this digest, "seeded", or from fresh entropy.
-
-        Raises:
-            LetheError: it cannot be written.
-        """
+        """A process begins to train, with noise from a generator whose state has this digest, "seeded", or from fresh entropy."""
         before, self._missing = self._missing, ""
         if not self.name:  # a head that is unfinished stands for nothing: no checkpoint belongs to it
             os.ftruncate(self._descriptor, 0)
@@ -71,22 +67,14 @@ class Journal:
         self.noise_starts |= set() if noise_start is None else {noise_start}
 
     def release(self, step: int) -> None:
-        """The noise of step number `step` is about to be drawn: from here on it counts as released.
-
-        Raises:
-            LetheError: it was counted already, or cannot be written; the noise must not be drawn then.
-        """
+        """The noise of step number `step` is about to be drawn, which an error forbids: from here on it counts as released."""
         if step <= self.step:
             raise LetheError(f"step {step}: it was released before, or may have been; the journal is at step {self.step}.")
         self._append(f"step {step}\n")
         self.step = step
 
     def finish(self) -> None:
-        """The run came to its end, and its model may be released.
-
-        Raises:
-            LetheError: it cannot be written.
-        """
+        """The run came to its end, and its model may be released."""
         if not self.finished:
             self._append("finished\n")
             self.finished = True
@@ -161,11 +149,7 @@ def to_disk(folder: Path) -> None:
 
 
 def read_receipt(folder: Path) -> str | None:
-    """What `write_receipt` wrote there; None: nothing, or beside another journal than the one that is there now.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """What `write_receipt` wrote there; None: nothing, or beside another journal than the one that is there now."""
     try:
         head, _, receipt = (folder / _RECEIPT).read_text(encoding="ascii").rstrip("\n").partition("\n")
         return receipt if head == _first_line(folder) else None
@@ -176,14 +160,8 @@ def read_receipt(folder: Path) -> str | None:
 
 
 def write_receipt(folder: Path, receipt: str) -> None:
-    """Have on disk what pays for a training, so that it is not paid twice, bound to the journal: one that begins anew is paid anew.
-
-    Args:
-        folder: of the checkpoint, which this process has locked; a training has begun there.
-        receipt: a line of ASCII.
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Have on disk what pays for a training, a line of ASCII, bound to the journal that this process has locked: a training that goes on is
+    not paid twice, and one that begins anew is paid anew."""
     write_bytes(folder / _RECEIPT, f"{_first_line(folder)}\n{receipt}\n".encode("ascii"))
     os.chmod(folder / _RECEIPT, 0o600)
     to_disk(folder)

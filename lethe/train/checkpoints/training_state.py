@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lethe.errors import InputError
-from lethe.run.precision import Precision, parse_precision
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.clip import METHODS, Clipper
 from lethe.train.clip.check.kept_state import digests
@@ -39,16 +38,6 @@ class KeptNoise(Protocol):
         ...
 
 
-class Recursion(Protocol):
-    """What takes the steps; its precision follows from the start, which a training that goes on has no more."""
-
-    precision: Precision | None
-
-    def go_on(self, precision: Precision | None) -> None:
-        """Take that of the checkpoint, for the model as it is now."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Training:
     """The parts of a training that are saved, and restored when it is resumed; made when it begins.
@@ -58,15 +47,10 @@ class Training:
 
     Args:
         named: the trained parameters, or the iterate that is kept beside them.
-        clipper: of the model.
-        stream: of the batches.
-        recorder: of the steps.
         held: the trained parameters, as the last step left them: others are not saved.
         noise: correlated over steps; None: independent, of which nothing is saved.
         shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
-        optimizer: None: the plain recursion.
-        recursion: of `fit`; None: of a loop of one's own.
-        also: what else is kept, by name: `Checkpointing` says what.
+        also: what else has a state, by name; `Checkpointing` adds what the user named.
     """
 
     named: Mapping[str, Tensor]
@@ -77,8 +61,7 @@ class Training:
     noise: KeptNoise | None = None
     shard_noise: KeptNoise | None = None
     optimizer: torch.optim.Optimizer | None = None
-    recursion: Recursion | None = None
-    also: Mapping[str, Any] = field(init=False, default_factory=dict)
+    also: Mapping[str, Any] = field(default_factory=dict)
     _begun: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,13 +71,8 @@ class Training:
         """The state between two steps, as tensors and plain data; no generator of noise is in it. All processes call it together.
 
         Of correlated noise there is what later steps take back, under "noise". What is not trained is saved only if it is other than it
-        was when training began, as an average of the weights that a hook of the optimiser moves.
-
-        Args:
-            root: whether this is process 0; in others what lies in shards has no contents.
-        Raises:
-            InputError: a step is only half done, or what is not trained lies in shards that something moved.
-            HypothesisError: something else than a step moved the parameters; a training that goes on from there would not know of it.
+        was when training began, as an average of the weights that a hook of the optimiser moves. In other processes than 0, the root, what
+        lies in shards has no contents.
         """
         self.held.refuse_changes("before they were saved")
         now = digests(self.clipper.model)
@@ -102,7 +80,6 @@ class Training:
         if shards := [name for name, tensor in moved.items() if is_shard(tensor)]:
             raise InputError(f"checkpoints: {shards[0]} is frozen, in shards and was moved; it is not kept.", remedy="leave it whole.")
         state = None if self.optimizer is None else self.optimizer.state_dict()
-        precision = None if self.recursion is None else self.recursion.precision
         found = {
             "untrained": self._untrained_digest(moved),
             "moved": {name: tensor.cpu().clone() for name, tensor in moved.items()},
@@ -113,7 +90,6 @@ class Training:
             "recorder": self.recorder.state_dict(),
             "noise": None if self.noise is None else self.noise.state_dict(),
             "random": _random_state(self._device),
-            "precision": None if precision is None else precision.to_document(),
         }
         self.held.placement.meet()  # what may fail in one process alone is done
         return found | {
@@ -122,13 +98,7 @@ class Training:
         }
 
     def refuse_others(self, found: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states.
-
-        Args:
-            found: what `state_dict` returned.
-        Raises:
-            InputError: what differs.
-        """
+        """Refuse a checkpoint of another model, clipping or optimiser; the stream and the recorder check their own states."""
         there = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found["trained"].items()}
         here = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named.items()}
         if there != here:
@@ -164,12 +134,8 @@ class Training:
 
     @torch.no_grad()
     def load_state_dict(self, found: Mapping[str, Any], *, root: bool) -> None:
-        """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before.
-
-        Args:
-            found: what `refuse_others` let pass. All processes call this together.
-            root: whether this is process 0, which has the contents of the shards, and whose global generators go on where they were: from
-                them dropout draws.
+        """Restore the model, the optimiser and whatever else was saved; stream, recorder and noise are loaded before. All processes call it
+        together; process 0, the root, has the contents of the shards, and its global generators go on where they were: for dropout.
         """
         self.held.placement.meet()
         mesh = next((parameter.device_mesh for parameter in self.named.values() if is_shard(parameter)), None)  # pyright: ignore[reportAttributeAccessIssue]
@@ -190,8 +156,6 @@ class Training:
         untrained = self._untrained()
         for name, tensor in found["moved"].items():
             untrained[name].copy_(tensor)
-        if self.recursion is not None:
-            self.recursion.go_on(parse_precision(found["precision"]))
         for name, part in self.also.items():
             part.load_state_dict(found["also"][name])
         if root:

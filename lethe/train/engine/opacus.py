@@ -85,11 +85,7 @@ def refuse_name(module: str, name: str) -> NoReturn:
 
 
 def refuse_beside_a_run(**given: Any) -> None:
-    """Refuse what an engine's run says itself.
-
-    Raises:
-        InputError: some of it is given, and not None.
-    """
+    """Refuse what an engine's run says itself."""
     for name, value in given.items():
         if value is not None:
             raise InputError(
@@ -119,8 +115,6 @@ def run_of(
         optimizer: whose learning rate is noted as step size; it does not enter the accounting of every iterate.
         noise_multiplier, max_grad_norm, epochs, steps: as of the engine.
         of_runs: arguments for engines with a run; None, or else they are refused.
-    Raises:
-        InputError: a loader that no design stands for, arguments that are missing or out of range.
     """
     if not isinstance(loader, DataLoader) or of_runs.pop("data", None) is not None:
         raise InputError(

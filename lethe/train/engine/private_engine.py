@@ -28,8 +28,7 @@ from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES, refuse_beside_a_run, run_of
-from lethe.train.engine.private_loader import PrivateLoader
-from lethe.train.engine.state import LoopState
+from lethe.train.engine.state import LoopState, PrivateLoader
 from lethe.train.engine.step_guard import refuse_another_engine
 from lethe.train.network.trainer import Trainer
 from lethe.train.options import TrainOptions
@@ -227,9 +226,8 @@ class PrivacyEngine(LoopState):
                 raise
         self._run, self._model = trainer.asked, module
         self._workers.end()
-        saved = () if options.checkpoints is None else Checkpoints.of(options.checkpoints).also.values()
         given, epoch = (data, None) if loader is None else (loader, len(loader))
-        return module, optimizer, PrivateLoader(self, self._run, trainer.source, given, epoch, stepping, saved)
+        return module, optimizer, PrivateLoader(self, trainer, given, steps_per_epoch=epoch)
 
     @property
     def run(self) -> Run:

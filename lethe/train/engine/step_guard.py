@@ -12,8 +12,8 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import TensorWeakRef
 
 from lethe.errors import InputError
-from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.network.plan import refuse_other_gradients
+from lethe.train.network.trainer import Trainer
 
 _INSTEAD = (
     "call engine.backward(batch) once for every micro-batch, and loss.backward() never; in the place of accumulated gradients, "
@@ -26,34 +26,22 @@ class StepGuard:
     but the engine's adds anything to them. What clips or changes them in their places is post-processing.
 
     Args:
-        optimizer, named, total_steps: the user's, the parameters that it trains privately, and for how long.
-        held: the same parameters, as they are between steps.
+        optimizer, trainer: the user's, and what it trains privately; it has begun.
         taken: called when a step was taken.
-        done: steps that were taken before, where training is taken up again.
-
     Attributes:
         step: the last whose gradients were handed over.
         pending: whether gradients were handed over that no step has used.
         partial: whether more micro-batches of a step are to come: until then a step changes nothing, since there are no gradients.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        named: Mapping[str, nn.Parameter],
-        total_steps: int,
-        held: HeldParameters,
-        taken: Callable[[], None],
-        *,
-        done: int = 0,
-    ) -> None:
-        self._optimizer, self._named, self._total, self._held = optimizer, dict(named), total_steps, held
-        self._taken, self.step = taken, done
+    def __init__(self, optimizer: torch.optim.Optimizer, trainer: Trainer, taken: Callable[[], None]) -> None:
+        self._optimizer, self._named, self._total, self._held = optimizer, dict(trainer.named), trainer.run.total_steps, trainer.held
+        self._taken, self.step = taken, trainer.done
         self._handed: dict[str, TensorWeakRef] = {}
         self._moving = self._computing = False
         self.pending = self.partial = False
         optimizer.zero_grad(set_to_none=True)
-        self._on_gradients = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in named.values()]
+        self._on_gradients = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in self._named.values()]
         self._on_steps: list[RemovableHandle] = []
         self._attach()
 

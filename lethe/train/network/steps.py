@@ -10,14 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lethe.run.losses import Holder
-from lethe.run.precision import Precision
+from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.comparison import arithmetic, coarser
@@ -30,6 +30,8 @@ from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
+NAME = "lethe steps"
+"""Of the state of `Descent` in a checkpoint."""
 
 
 class Executed(NamedTuple):
@@ -161,9 +163,13 @@ class Descent:
             shown = [local(parameter) for parameter in self._named.values()]
             torch._foreach_copy_(shown, list(self.iterate.values()))  # pyright: ignore[reportPrivateImportUsage]
 
-    def go_on(self, precision: Precision | None) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """The precision, for a checkpoint: it follows from the start, which a training that goes on has no more."""
+        return {"precision": None if self.precision is None else self.precision.to_document()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the precision of a checkpoint: the ball of its start, and no smaller error than this model's type has in it."""
-        if precision is not None:
+        if (precision := parse_precision(state["precision"])) is not None:
             error = max(precision.gradient_error, self._error(radius_of(precision)))
             precision = precision.model_copy(update={"gradient_error": error})
         self.precision = precision

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +12,6 @@ from lethe.errors import LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing
-from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.core.budgeted_noise import refuse_policy
@@ -32,12 +30,14 @@ from lethe.train.distributed.placement import Placement, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.network.averaging import NAME, MovingAverage
+from lethe.train.network.averaging import NAME as AVERAGE
+from lethe.train.network.averaging import MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
+from lethe.train.network.steps import NAME as DESCENT
 from lethe.train.network.steps import Descent, Executed
 from lethe.train.options import TrainOptions
 
@@ -92,11 +92,8 @@ class Trainer:
         if self.placement.sharded:
             refuse_for_shards(run, options)
         seeded, policed = options.seeded(run), options.noise_policy is not None
-        checkpoints = options.checkpoints
-        if checkpoints is not None and self.average is not None:
-            given = Checkpoints.of(checkpoints)
-            checkpoints = replace(given, also={**given.also, NAME: self.average})
-        self.kept = kept = Checkpointing(checkpoints, self.asked, options.noise_generator, self.workers, seeded=seeded, policed=policed)
+        given = (options.checkpoints, self.asked, options.noise_generator, self.workers)
+        self.kept = kept = Checkpointing(*given, seeded=seeded, policed=policed)
         self.recorder = Recorder(run, seeded=seeded)
         try:
             batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=kept.starts)
@@ -115,6 +112,7 @@ class Trainer:
     def begin(self, by: str, update: Descent | None = None) -> None:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
+        parts = {AVERAGE: self.average, DESCENT: None if update is None or update.precision is None else update}
         self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
@@ -123,7 +121,7 @@ class Trainer:
                 stream=self.stream,
                 recorder=self.recorder,
                 held=self.held,
-                recursion=update,
+                also={name: part for name, part in parts.items() if part is not None},
                 **self.noise.kept(),
             )
         )
