@@ -114,12 +114,12 @@ class Clipper:
     @property
     def measured(self) -> bool | None:
         """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
-        return self._sums.measured
+        return None if self._sums.largest is None else bool(self._sums.largest >= 0)
 
     @property
     def contributed(self) -> bool | None:
         """The same, of gradients that were not 0 either."""
-        return self._sums.contributed
+        return None if self._sums.largest is None else bool(self._sums.largest > 0)
 
     @property
     def last_norms(self) -> Tensor | None:

@@ -82,11 +82,7 @@ def checked_norm(name: str, value: object) -> float:
 
 
 def as_groups(clip_norm: float | Sequence[Group]) -> tuple[Group, ...]:
-    """One group of all parameters for a number; groups as they are.
-
-    Raises:
-        InputError: neither a positive number nor groups.
-    """
+    """One group of all parameters for a number; groups as they are; an InputError for anything else."""
     if isinstance(clip_norm, tuple | list):
         if not clip_norm or not all(isinstance(group, Group) for group in clip_norm):
             raise InputError(f"clip_norm: got {clip_norm!r}; it needs a number > 0, or one Group or more.")
@@ -95,11 +91,7 @@ def as_groups(clip_norm: float | Sequence[Group]) -> tuple[Group, ...]:
 
 
 def group_of(name: str, groups: Sequence[Group]) -> int:
-    """The first group that holds the parameter.
-
-    Raises:
-        InputError: no group does.
-    """
+    """The place of the first group that holds the parameter; an InputError where none does."""
     for place, group in enumerate(groups):
         if group.holds(name):
             return place

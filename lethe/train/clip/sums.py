@@ -19,34 +19,19 @@ _SMALL = 2**14
 
 
 class ClippedSums:
-    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$.
-
-    Args:
-        groups: of parameters, each with its norm.
-        method: how a gradient is brought to it.
-    """
+    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, in each group of parameters by its own norm."""
 
     def __init__(self, groups: Sequence[Group], method: Method) -> None:
         self._groups, self._method = groups, method
         self._places: dict[str, int] = {}
         self._sums: dict[nn.Parameter, Tensor] = {}
-        self._largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none
+        self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
         self._squares: list[list[Tensor]] = []  # of the last batch, in the pieces in which it came
 
     @property
     def begun(self) -> bool:
         """Whether anything was added since the last `take`."""
         return bool(self._sums)
-
-    @property
-    def measured(self) -> bool | None:
-        """Whether any record had a gradient that could be measured; None before there were records."""
-        return None if self._largest is None else bool(self._largest >= 0)
-
-    @property
-    def contributed(self) -> bool | None:
-        """Whether any had one that was not 0 either."""
-        return None if self._largest is None else bool(self._largest > 0)
 
     @property
     def last_norms(self) -> Tensor | None:
@@ -106,7 +91,7 @@ class ClippedSums:
 
     def _note(self, added: dict[nn.Parameter, Tensor], squares: list[Tensor], whole: Tensor) -> None:
         self._sums = _together(self._sums, added)
-        self._largest = whole.max() if self._largest is None else torch.maximum(self._largest, whole.max())
+        self.largest = whole.max() if self.largest is None else torch.maximum(self.largest, whole.max())
         self._squares.append(squares)
 
     @contextmanager
@@ -176,11 +161,7 @@ class Arriving:
 
     @torch.no_grad()
     def add(self, place: int, parts: Mapping[nn.Parameter, Part]) -> None:
-        """Add a group.
-
-        Raises:
-            ReopenedError: it was added before: clipped twice, a record would count twice.
-        """
+        """Add a group; a ReopenedError where it was added before: clipped twice, a record would count twice."""
         if not parts:
             return
         if place in self.squares:
@@ -195,13 +176,7 @@ class Arriving:
 
 
 class _Joined(NamedTuple):
-    """Parameters whose gradients are one part: what takes time is how many operations there are.
-
-    Args:
-        parameters: one, or several small ones.
-        part: their gradients, side by side.
-        numbers: of all of them.
-    """
+    """Parameters, one or several small ones, whose gradients side by side are one part: fewer operations take less time."""
 
     parameters: Sequence[nn.Parameter]
     part: Part

@@ -11,26 +11,8 @@ Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
 
 
-def several_each(records: int, each: int, *, side_by_side: bool) -> Grouping:
-    """The k rows of each record, which lie side by side, or in k blocks of all records.
-
-    Args:
-        records: B.
-        each: k.
-        side_by_side: how they lie.
-    """
-    if side_by_side:
-        return lambda rows: rows.unflatten(0, (records, each))
-    return lambda rows: rows.unflatten(0, (each, records)).transpose(0, 1)
-
-
 class Table:
-    """Units with any rows.
-
-    Args:
-        rows: of each unit.
-        device: of the batch.
-    """
+    """Units with any rows, which are given for each."""
 
     def __init__(self, rows: list[list[int]], device: torch.device) -> None:
         most = max(map(len, rows))

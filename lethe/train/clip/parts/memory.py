@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from lethe.train.core.tensors import has_fast_doubles
-
-# Bytes by default: what a step without privacy holds besides is usually far more.
-_LIMIT, _LIMIT_ON_GPU = 2**23, 2**26
 
 # Multiplications of products of positions over those of forming: from the first on gradients are formed if they can be kept, from the
 # second on in any case. Products are taken in float64, which a GPU may have fast.
@@ -16,11 +12,7 @@ _CPU, _FAST_GPU, _SLOW_GPU = (0.1, 0.5), (2.0, 2.0), (1 / 32, 1 / 32)
 
 
 class Memory:
-    """What is left of a limit.
-
-    Args:
-        limit: bytes; 0: nothing is kept.
-    """
+    """What is left of a limit of bytes; 0: nothing is kept."""
 
     def __init__(self, limit: int) -> None:
         self.limit = self.left = limit
@@ -33,17 +25,8 @@ class Memory:
         return True
 
     def take_for(self, formed: int, factors: int) -> bool:
-        """Whether gradients may be formed, of factors that are then let go: the backward pass has let go of as much again by then.
-
-        Args:
-            formed, factors: bytes of each.
-        """
+        """The same of gradients formed of factors that are then let go: the backward pass has let go of as much again by then."""
         return self.limit > 0 and self.take(formed - 2 * factors)
-
-
-def limit_of(asked: int | None, device: torch.device) -> int:
-    """Bytes, by default 8 MiB, on a GPU 64."""
-    return asked if asked is not None else _LIMIT if device.type == "cpu" else _LIMIT_ON_GPU
 
 
 def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[bool, bool]:

@@ -66,7 +66,7 @@ class Part(ABC):
 
     def drop(self, records: Tensor) -> None:
         """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
-        self.replace(lambda tensor: without(tensor, records))
+        self.replace(lambda tensor: tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0))
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """Put others in the place of the tensors that it is made of."""
@@ -117,11 +117,6 @@ class Rows(Part):
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
         return Rows(grouping(self.gradients).sum(1))
-
-
-def without(tensor: Tensor, records: Tensor) -> Tensor:
-    """Zeros for some records."""
-    return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
 
 def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:

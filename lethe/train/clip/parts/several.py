@@ -13,17 +13,13 @@ from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.outer_products import OuterProducts, products_of
 from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
-from lethe.train.clip.parts.token_rows import TokenRows, where_equal
+from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows
 
 
 class Several(Part):
-    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other.
-
-    Args:
-        parts: outer products and rows of a table, of one parameter.
-    """
+    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other."""
 
     def __init__(self, parts: Sequence[Factored]) -> None:
         self.parts, self.dtype = parts, parts[0].dtype
@@ -100,7 +96,8 @@ def between(one: Factored, other: Factored) -> Tensor:
     if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
         return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
     if isinstance(one, TokenRows) and isinstance(other, TokenRows):
-        return where_equal(one.tokens, other.tokens, one.gradients, other.gradients)
+        products = torch.bmm(one.gradients.double(), other.gradients.double().mT)
+        return products.mul_(one.tokens[:, :, None] == other.tokens[:, None]).sum(2).sum(1)
     product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
     assert isinstance(product, OuterProducts)
     assert isinstance(looked_up, TokenRows)

@@ -67,14 +67,3 @@ class TokenRows(Part):
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
-
-
-def where_equal(tokens: Tensor, others: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
-    """The inner product of each record's rows of a table in two lists of tokens, shape (B,), float64.
-
-    Args:
-        tokens, others: shapes (B, S) and (B, R).
-        gradients, other_gradients: shapes (B, S, d) and (B, R, d).
-    """
-    products = torch.bmm(gradients.double(), other_gradients.double().mT)
-    return products.mul_(tokens[:, :, None] == others[:, None]).sum(2).sum(1)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.grouping import Grouping, several_each
+from lethe.train.clip.parts.grouping import Grouping
 from lethe.train.clip.parts.memory import Memory
 from lethe.train.clip.parts.part import Part
 from lethe.train.clip.parts.several import together
@@ -124,7 +124,8 @@ class Recording:
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
             saved = held.pop().saved_tensors
             if turned:
-                gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
+                gradient = gradient.transpose(0, 1)
+                saved = tuple(one.transpose(0, 1) if one.dim() > 1 and one.shape[1] == self.records else one for one in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)
             self._hand_over(layer)
 
@@ -170,7 +171,8 @@ class Recording:
             raise ValueError("several outputs whose first dimension is not the records'")
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
         self._await(layer)  # until the end
-        anchored = {id(tensor): self._anchored(tensor).view_as(tensor) for tensor in outputs}
+        wanted = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
+        anchored = {id(tensor): given.view_as(tensor) for tensor, given in zip(outputs, wanted, strict=True)}
         held = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
         saved: list[Tensor] = []
@@ -217,11 +219,13 @@ class Recording:
 
     def _hand_over(self, layer: Layer) -> None:
         """One call's gradient came: add the groups that are complete."""
+        if self._arriving is None:
+            return
         for place in self._groups(layer):
             self._awaited[place] -= 1
-            if self._awaited[place] <= 0 and self._arriving is not None:
+            if self._awaited[place] <= 0:
                 self._arriving.add(place, self._taken(place))
-        if self._arriving is not None and not self.parts:
+        if not self.parts:
             self.memory.left = self.memory.limit
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
@@ -234,13 +238,6 @@ class Recording:
                     self.parts[parameter].append(of_records.settled() if self._calls[parameter] == 1 else of_records)
         finally:
             self._computing = False
-
-    def _anchored(self, output: Tensor) -> Tensor:
-        """The output, if need be made one that gradients come to."""
-        return output if output.requires_grad else _Anchored.apply(output, self.anchor)
-
-    def _turned_back(self, tensor: Tensor) -> Tensor:
-        return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor
 
     def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
         """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
@@ -262,13 +259,15 @@ class Recording:
         return output, inputs, False, self._several_each(rows)
 
     def _several_each(self, rows: int) -> Grouping | None:
-        """How k rows of each record lie."""
+        """How the k rows of each record lie: side by side, or in k blocks of all records."""
         if rows == self.records:
             return None
         self.ambiguous = True
         if rows % self.records:
             raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
-        return several_each(self.records, rows // self.records, side_by_side=self.layout == LAYOUTS[1])
+        if self.layout == LAYOUTS[1]:
+            return lambda rows: rows.unflatten(0, (self.records, -1))
+        return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)
 
 
 @contextmanager

@@ -112,11 +112,6 @@ def refuse_other_parameters(losses: Losses, trained: Sequence[nn.Parameter], rec
         waiting.extend(function for function, _ in node.next_functions)
 
 
-def one_by_one(gradient: Mapping[nn.Parameter, Tensor], scale: float) -> dict[nn.Parameter, Part]:
-    """The parts of a record, or of a unit, that was computed alone."""
-    return {parameter: Rows((tensor * scale if scale != 1 else tensor)[None]) for parameter, tensor in gradient.items()}
-
-
 def _dense(parameter: nn.Parameter) -> Tensor:
     if parameter.grad is None:
         return torch.zeros_like(parameter, requires_grad=False)
