@@ -17,7 +17,7 @@ from lethe.train.clip.check.kept_state import Attributes
 from lethe.train.clip.check.look import Look, Schedule
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
-from lethe.train.clip.parts.grouping import Table
+from lethe.train.clip.parts.part import Table
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from lethe.train.clip.parts.grouping import Table
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.outer_products import Memory
+from lethe.train.clip.parts.part import Part, Table
 from lethe.train.clip.ways.fast import Recording, recorded
 from lethe.train.clip.ways.layers import layers_of
 

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import products_added
-from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts, products_of
-from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
+from lethe.train.clip.parts.outer_products import FORMED, PAIRED, PAIRED_ON_GPU, Memory, OuterProducts, products_of
+from lethe.train.clip.parts.part import Grouping, Part, Rows, at_least
 from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows

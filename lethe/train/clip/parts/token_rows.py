@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import looked_up_added, squares_of
-from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.part import Part, norms_of
+from lethe.train.clip.parts.part import Grouping, Part, norms_of
 
 
 class TokenRows(Part):

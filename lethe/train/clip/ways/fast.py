@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.outer_products import Memory
+from lethe.train.clip.parts.part import Grouping, Part
 from lethe.train.clip.parts.several import together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts

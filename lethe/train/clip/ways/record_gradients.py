@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.batch import records_of, rows_of
-from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.refusals import refuse_model
 from lethe.train.clip.sums import Arriving
