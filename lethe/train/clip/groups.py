@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
-from lethe.calculus.rounding import round_up
 from lethe.errors import InputError, require_finite
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
@@ -100,13 +99,6 @@ def group_of(name: str, groups: Sequence[Group]) -> int:
         source="clip_norm",
         remedy=f"name it in a group, or end with Group(parameters=('*',), clip_norm=...), or freeze it: {name}.requires_grad_(False).",
     )
-
-
-def total_bound(groups: Sequence[Group]) -> float:
-    r"""$\sqrt{\sum_k C_k^2}$, rounded up: the largest norm of a record's whole contribution."""
-    if len(groups) == 1:
-        return groups[0].clip_norm
-    return round_up(math.hypot(*(group.clip_norm for group in groups)), 4e-16)
 
 
 def clip_weights(

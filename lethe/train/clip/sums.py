@@ -26,20 +26,11 @@ class ClippedSums:
         self._places: dict[str, int] = {}
         self._sums: dict[nn.Parameter, Tensor] = {}
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
-        self._squares: list[list[Tensor]] = []  # of the last batch, in the pieces in which it came
 
     @property
     def begun(self) -> bool:
         """Whether anything was added since the last `take`."""
         return bool(self._sums)
-
-    @property
-    def last_norms(self) -> Tensor | None:
-        """Of the gradients that were added last, within one `all_or_nothing`, before clipping, shape (B,), or (B, groups)."""
-        if not self._squares:
-            return None
-        norms = torch.cat([torch.stack(squares, dim=1) for squares in self._squares]).sqrt()
-        return norms[:, 0] if norms.shape[1] == 1 else norms
 
     @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
@@ -69,7 +60,7 @@ class ClippedSums:
             for joined in group:
                 joined.give(joined.part.weighted(weights), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
-        self._note(added, squares, whole if every else torch.where(kept, whole, -1.0))
+        self._note(added, whole if every else torch.where(kept, whole, -1.0))
 
     def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving | None:
         """For a batch whose groups are added as their gradients arrive; None: one group, or a method that needs the norm of all."""
@@ -86,18 +77,17 @@ class ClippedSums:
         whole = torch.stack(squares).sum(0)
         if not bool((whole + losses).isfinite().all()):  # the only question to the device
             return False
-        self._note(arrived.sums, squares, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
+        self._note(arrived.sums, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
         return True
 
-    def _note(self, added: dict[nn.Parameter, Tensor], squares: list[Tensor], whole: Tensor) -> None:
+    def _note(self, added: dict[nn.Parameter, Tensor], whole: Tensor) -> None:
         self._sums = _together(self._sums, added)
         self.largest = whole.max() if self.largest is None else torch.maximum(self.largest, whole.max())
-        self._squares.append(squares)
 
     @contextmanager
     def all_or_nothing(self) -> Generator[None]:
         """Within: what is added stays only if nothing fails, so that who tries again counts no record twice."""
-        before, self._sums, self._squares = self._sums, {}, []
+        before, self._sums = self._sums, {}
         try:
             yield
         except BaseException:
