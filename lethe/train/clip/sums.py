@@ -134,12 +134,9 @@ class ReopenedError(RuntimeError):
 class Arriving:
     """One batch whose groups are measured, clipped and added one by one, as they are complete: nothing of their parts is kept.
 
-    Args:
-        groups, method: of the sums.
+    Attributes:
         places: of the parameters, the group of each.
         counted: which records count; None: all.
-
-    Attributes:
         squares: the squared norms in each group that is complete.
         sums: of its parameters.
     """

@@ -47,14 +47,6 @@ class Several(Part):
             total = part.added_to(total) if isinstance(part, TokenRows) else total.add_(part.rows())
         return total
 
-    def fits(self, numbers: int, memory: Memory) -> bool:
-        """Whether forming is faster, and there is memory for what is formed."""
-        factors = [part.inputs for part in self.parts if isinstance(part, OuterProducts)] + [part.gradients for part in self.parts]
-        size = len(factors[0]) * numbers * factors[0].element_size()
-        return any(isinstance(part, OuterProducts) and part.forming[0] for part in self.parts) and memory.take_for(
-            size, sum(factor.nbytes for factor in factors)
-        )
-
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """See Part."""
         self.parts = [copy(part) for part in self.parts]
@@ -82,8 +74,10 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         return OuterProducts(inputs, gradients, memory).settled()
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
-        several = Several(factored)
-        return Rows(several.rows()) if several.fits(numbers, memory) else several
+        several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
+        factors = [part.inputs for part in products] + [part.gradients for part in factored]
+        faster = any(part.forming[0] for part in products)
+        return Rows(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
     return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))

@@ -60,14 +60,9 @@ class _Anchored(torch.autograd.Function):
 
 
 class Recording:
-    """The calls of one batch, and the parts that its backward pass makes of them.
+    """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
 
-    Args:
-        records: B.
-        layout: one of LAYOUTS.
-        memory: for gradients that are kept.
-        device: of the model.
-        arriving: is handed each group of parameters as soon as its gradients are complete; None: all are kept until the end.
+    Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end.
 
     Attributes:
         ambiguous: whether another layout would have made a difference.
@@ -88,19 +83,39 @@ class Recording:
         self._awaited = Counter[int]()  # calls of each group whose gradient has not come yet
         self._backward = False
 
-    def watched(
+    @contextmanager
+    def running(self, layers: Sequence[Layer], trained: Sequence[nn.Parameter]) -> Generator[None]:
+        """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad."""
+        handles: list[Any] = []
+        replaced: list[nn.Module] = []
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
+        try:
+            for layer in layers:
+                if layer.rule.forward is None:
+                    handles.append(layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True))
+                else:
+                    replaced.append(layer.module)
+                    watch = partial(self._watched, layer, turnable=False)
+                    layer.module.forward = partial(layer.rule.forward, layer.module, watch)
+            for parameter in trained:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
+            for module in replaced:
+                del module.forward
+            for handle in handles:
+                handle.remove()
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+
+    def _watched(
         self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
     ) -> Tensor:
-        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
+        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`, see `rule.Watch`.
 
-        Args:
-            layer: whose parameters the rule speaks of.
-            output: rows first, shape (rows, ...).
-            inputs: what the rule needs, each of shape (rows, ...).
-            rule: see `rule.Watch`.
-            turnable: whether records may be along the second dimension; not in a step of a forward pass of our own.
-        Raises:
-            ValueError: its rows are not the records'.
+        Records may be along its second dimension where it is `turnable`: not in a step of a forward pass of our own.
         """
         if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
@@ -131,19 +146,14 @@ class Recording:
         output.register_hook(arrived)
         return output
 
-    def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """A forward hook.
-
-        Args:
-            layer: that was called.
-            module, args, kwargs, output: as PyTorch gives them.
-        """
+    def _called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """A forward hook."""
         if self._computing or not torch.is_grad_enabled():
             return output
         parts_of, names = layer.rule.parts, layer.parameters
         assert parts_of is not None
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            return self.watched(
+            return self._watched(
                 layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
             )
         leaves, spec = tree_flatten((args, kwargs))
@@ -159,7 +169,7 @@ class Recording:
 
         inputs = [leaves[place] for place in places]
         if isinstance(output, Tensor):
-            return self.watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
+            return self._watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
         return self._several(layer, output, inputs, call)
 
     def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
@@ -267,37 +277,3 @@ class Recording:
         if self.layout == LAYOUTS[1]:
             return lambda rows: rows.unflatten(0, (self.records, -1))
         return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)
-
-
-@contextmanager
-def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.Parameter]) -> Generator[None]:
-    """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad.
-
-    Args:
-        layers: of the model.
-        recording: of one batch.
-        frozen: the trained parameters.
-    """
-    handles: list[Any] = []
-    replaced: list[nn.Module] = []
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
-    try:
-        for layer in layers:
-            if layer.rule.forward is None:
-                handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
-            else:
-                replaced.append(layer.module)
-                watch = partial(recording.watched, layer, turnable=False)
-                layer.module.forward = partial(layer.rule.forward, layer.module, watch)
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-        for module in replaced:
-            del module.forward
-        for handle in handles:
-            handle.remove()
-        torch.backends.mha.set_fastpath_enabled(fast_path)

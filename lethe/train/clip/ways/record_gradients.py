@@ -14,7 +14,7 @@ from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.refusals import refuse_model
 from lethe.train.clip.sums import Arriving
-from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording, recorded
+from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording
 from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of
 from lethe.train.clip.ways.layers import Layer, layers_of
 from lethe.train.core.comparison import coarser
@@ -105,7 +105,7 @@ class RecordGradients:
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
         self.ambiguous = True
         try:
-            with recorded(self._layers, recording, list(self.names)):
+            with recording.running(self._layers, list(self.names)):
                 losses = self.losses(batch)
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
