@@ -161,13 +161,7 @@ class Placement:
         return {parameter: named[name] for name, parameter in self.named.items()}
 
     def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:
-        """After a micro-batch that more of its step follow: add up already what is summed of shards, which else would be there whole.
-
-        Args:
-            take: takes the sums so far, which begin anew.
-        Raises:
-            InputError: as `add_up`.
-        """
+        """After a micro-batch that more of its step follow: add up already what it takes of shards, which else would be there whole."""
         if self.sharded:
             named = self._joined(take())
             self._workers.meet(Doing.ADDING_UP_A_PART_OF_A_BATCH)

@@ -21,11 +21,7 @@ Losses = Callable[[Any], Tensor]
 def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
-    Args:
-        model: any.
-        losses: of a batch.
-        trained: the parameters.
-        batch: all records.
+    Args: as `gradient_of`, of a model and a batch of all its records.
     Raises:
         Exception: the model does something that vmap cannot.
     """

@@ -52,7 +52,6 @@ class RecordGradients:
     def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
         self._model, self._losses, self._gradient_memory = model, losses, gradient_memory
         self._modules: list[nn.Module] = []
-        self._known: list[object] = []
         self._layers: list[Layer] = []
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
@@ -65,30 +64,29 @@ class RecordGradients:
         Raises:
             InputError: the model mixes records by what its modules are.
         """
-        if self._known == self._told():
+        if self.state == self._told():
             return False
         refuse_model(self._model)
         self._modules = list(self._model.modules())
-        self._known = self._told()
+        self.state = self._told()
         self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
         self._layers = layers_of(self._model)
         for parameter in self._model.parameters():
             if parameter.is_floating_point():
                 self.precision = coarser(self.precision, parameter.dtype)
-        self.state = (tuple(self.names.values()), tuple(module.training for module in self._modules))
         self._device = next(iter(self.names)).device
         default = _KEPT if self._device.type == "cpu" else _KEPT_ON_GPU
         self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
 
-    def _told(self) -> list[object]:
+    def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
         for module in self._modules:
             training.append(module.training)
             for parameter in module._parameters.values():
                 if parameter is not None and parameter.requires_grad:
                     trained.append(id(parameter))
-        return [trained, training]
+        return tuple(trained), tuple(training)
 
     def together(
         self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None, arriving: Arriving | None = None
