@@ -30,7 +30,7 @@ from lethe.run.batches import Full
 from lethe.run.run import Run
 from lethe.train import fit
 from lethe.train.clip import METHODS, Clipper
-from lethe.train.clip.groups import as_groups, group_of, total_bound
+from lethe.train.clip.groups import as_groups, group_of
 
 SLACK = 1e-5
 """What rounding may add to the bound, relative to it."""
@@ -90,7 +90,7 @@ def _examine_sums(case: Case, outcome: Outcome) -> None:
     if case.seed % 2:
         batches.reverse()  # the first batch is the one that is looked at most closely
     sums = {name: _sum(clipper, case, *batch) for name, batch in batches}
-    bound, dtype = clipper.bound, next(case.model.parameters()).dtype
+    bound, dtype = _bound(case), next(case.model.parameters()).dtype
     for name, other, factor, slack in (
         ("replaced", "replaced", 2.0, SLACK),
         ("zeroed out", "uncounted", 1.0, SLACK),
@@ -103,6 +103,11 @@ def _examine_sums(case: Case, outcome: Outcome) -> None:
     outcome.findings += [f"the sum is not finite ({name})" for name, total in sums.items() if not bool(torch.isfinite(total).all())]
     if case.mixing is None:
         _compare_with_plain(case, sums["ordinary"], outcome)
+
+
+def _bound(case: Case) -> float:
+    """The largest norm of one record's contribution to a sum."""
+    return math.hypot(*(group.clip_norm for group in as_groups(case.clip_norm)))
 
 
 def _sum(clipper: Clipper, case: Case, inputs: Tensor, targets: Tensor, counted: Tensor | None) -> Tensor:
@@ -159,7 +164,7 @@ def _plain(model: nn.Module, case: Case, record: int) -> list[Tensor]:
 
 def _examine_fit(case: Case, outcome: Outcome) -> None:
     """One step of `fit` with the same noise, on both data sets: the parameters may differ by 2 C / b, and by rounding."""
-    records, bound = len(case.inputs), total_bound(as_groups(case.clip_norm))
+    records, bound = len(case.inputs), _bound(case)
     run = Run(
         records=records,
         batches=Full(),

@@ -16,8 +16,8 @@ from lethe.train.clip.batch import records_of
 from lethe.train.clip.check.kept_state import Attributes
 from lethe.train.clip.check.look import Look, Schedule
 from lethe.train.clip.full_precision import full_precision
-from lethe.train.clip.groups import METHODS, Group, as_groups, group_of, total_bound
-from lethe.train.clip.parts.grouping import Table
+from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
+from lethe.train.clip.parts.part import Table
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients
@@ -107,27 +107,14 @@ class Clipper:
         return self._gradients.precision
 
     @property
-    def bound(self) -> float:
-        """C: the largest norm of one record's contribution to a sum."""
-        return total_bound(self.groups)
-
-    @property
     def measured(self) -> bool | None:
-        """Whether any record had a gradient that could be measured; None before there were records. Private, as `last_norms` is."""
-        return self._sums.measured
+        """Whether any record had a gradient that could be measured; None before there were records. Private."""
+        return None if self._sums.largest is None else bool(self._sums.largest >= 0)
 
     @property
     def contributed(self) -> bool | None:
         """The same, of gradients that were not 0 either."""
-        return self._sums.contributed
-
-    @property
-    def last_norms(self) -> Tensor | None:
-        """Of the gradients before clipping, of the last batch: shape (B,), or (B, groups); of units, one each; None before any.
-
-        Where records were computed alone, of those that count.
-        """
-        return self._sums.last_norms
+        return None if self._sums.largest is None else bool(self._sums.largest > 0)
 
     def add(
         self,
@@ -161,8 +148,13 @@ class Clipper:
         torch.clear_autocast_cache()  # of weights as they were before the last step, where one autocast is around all steps
         # What `torch.compile` compiled runs as it was written, so that its layers are called.
         eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-        with eager, full_precision():
-            return self._add(batch, records, counted, units, collated or {})
+        tried = list(self._tried)
+        try:
+            with eager, full_precision():
+                return self._add(batch, records, counted, units, collated or {})
+        except (LetheError, torch.OutOfMemoryError):  # what was refused is looked at once more, whoever tries it again
+            self._tried, self._schedule = tried, Schedule()
+            raise
 
     def _add(
         self,
@@ -175,7 +167,7 @@ class Clipper:
         look = None
         if self.isolation == "checked" and (self._schedule.due(records, self._gradients.state) or collated):
             look = self._look(batch, counted, collated)
-        reason, tried = "", list(self._tried)
+        reason = ""
         while True:
             way = self._tried[0]
             try:
@@ -188,7 +180,6 @@ class Clipper:
                         look.after()
                 break
             except (LetheError, torch.OutOfMemoryError):
-                self._again(tried)
                 raise
             except (*FAILURES, _Differs) as error:
                 if len(self._tried) == 1 or not (isinstance(error, _Differs) or self._recurs(way, batch, records)):
@@ -199,16 +190,13 @@ class Clipper:
                     self._tried.pop(0)
                 if way.name == FAST != self._tried[0].name and self.isolation == "checked":
                     look = look or self._look(batch, counted, collated)
-                    try:
-                        if look is not None:
-                            look.refuse_padded(self._gradients.precision)
-                            look.refuse_mixed(self._gradients.precision)
-                            look.after()
-                    except LetheError:
-                        self._again(tried)
-                        raise
+                    if look is not None:
+                        look.refuse_padded(self._gradients.precision)
+                        look.refuse_mixed(self._gradients.precision)
+                        look.after()
         if reason and way.name != FAST:
-            self._warn(way, reason)
+            how = "under torch.func.vmap" if way.name == VMAP else "record by record"
+            warnings.warn(f"the model is trained {how}, as exact and slower: {reason}", RecordByRecordWarning, stacklevel=3)
         self.ways.add(way.name)
         return losses
 
@@ -241,10 +229,6 @@ class Clipper:
                 remedy="let both take a batch of one record: no batch normalisation, squeeze() of all dimensions, or topk over the batch.",
             ) from error
 
-    def _warn(self, way: Way, reason: str) -> None:
-        how = "under torch.func.vmap" if way.name == VMAP else "record by record"
-        warnings.warn(f"the model is trained {how}, as exact and slower: {reason}", RecordByRecordWarning, stacklevel=4)
-
     def _recurs(self, way: Way, batch: Any, records: int) -> bool:
         """Whether a way fails again: what came and went, such as memory that was short, is no reason to leave it."""
         try:
@@ -253,10 +237,6 @@ class Clipper:
         except FAILURES:
             return True
         return way.name != FAST
-
-    def _again(self, ways: list[Way]) -> None:
-        """What was refused is looked at once more, whoever tries it again."""
-        self._tried, self._schedule = ways, Schedule()
 
     # Three ways.
 

@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
-from lethe.calculus.rounding import round_up
 from lethe.errors import InputError, require_finite
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
@@ -82,11 +81,7 @@ def checked_norm(name: str, value: object) -> float:
 
 
 def as_groups(clip_norm: float | Sequence[Group]) -> tuple[Group, ...]:
-    """One group of all parameters for a number; groups as they are.
-
-    Raises:
-        InputError: neither a positive number nor groups.
-    """
+    """One group of all parameters for a number; groups as they are; an InputError for anything else."""
     if isinstance(clip_norm, tuple | list):
         if not clip_norm or not all(isinstance(group, Group) for group in clip_norm):
             raise InputError(f"clip_norm: got {clip_norm!r}; it needs a number > 0, or one Group or more.")
@@ -95,11 +90,7 @@ def as_groups(clip_norm: float | Sequence[Group]) -> tuple[Group, ...]:
 
 
 def group_of(name: str, groups: Sequence[Group]) -> int:
-    """The first group that holds the parameter.
-
-    Raises:
-        InputError: no group does.
-    """
+    """The place of the first group that holds the parameter; an InputError where none does."""
     for place, group in enumerate(groups):
         if group.holds(name):
             return place
@@ -108,13 +99,6 @@ def group_of(name: str, groups: Sequence[Group]) -> int:
         source="clip_norm",
         remedy=f"name it in a group, or end with Group(parameters=('*',), clip_norm=...), or freeze it: {name}.requires_grad_(False).",
     )
-
-
-def total_bound(groups: Sequence[Group]) -> float:
-    r"""$\sqrt{\sum_k C_k^2}$, rounded up: the largest norm of a record's whole contribution."""
-    if len(groups) == 1:
-        return groups[0].clip_norm
-    return round_up(math.hypot(*(group.clip_norm for group in groups)), 4e-16)
 
 
 def clip_weights(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
@@ -72,15 +72,7 @@ def refuse_model(model: nn.Module) -> None:
     Raises:
         InputError: nothing is trained, what is trained has no shape yet or is complex, or a layer mixes records or keeps what it saw.
     """
-    _refuse_parameters(dict(model.named_parameters()))
-    for name, module in model.named_modules():
-        for holds, what, source, remedy in _REFUSALS:
-            if holds(module):
-                described = f"{name or 'the model itself'} ({type(module).__name__})"
-                raise InputError(f"{described} {what}", source=source, remedy=remedy)
-
-
-def _refuse_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
+    parameters = dict(model.named_parameters())
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise InputError(
             "the model has no parameter that requires grad: there is nothing to train.",
@@ -102,6 +94,11 @@ def _refuse_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
             )
         if parameter.requires_grad and not parameter.is_floating_point():
             raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")
+    for name, module in model.named_modules():
+        for holds, what, source, remedy in _REFUSALS:
+            if holds(module):
+                described = f"{name or 'the model itself'} ({type(module).__name__})"
+                raise InputError(f"{described} {what}", source=source, remedy=remedy)
 
 
 def _iterates(module: nn.Module) -> bool:

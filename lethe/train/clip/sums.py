@@ -19,42 +19,18 @@ _SMALL = 2**14
 
 
 class ClippedSums:
-    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$.
-
-    Args:
-        groups: of parameters, each with its norm.
-        method: how a gradient is brought to it.
-    """
+    r"""$\sum_i w_i \nabla \ell_i$ with $\|w_i \nabla \ell_i\| \le C$, in each group of parameters by its own norm."""
 
     def __init__(self, groups: Sequence[Group], method: Method) -> None:
         self._groups, self._method = groups, method
         self._places: dict[str, int] = {}
         self._sums: dict[nn.Parameter, Tensor] = {}
-        self._largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none
-        self._squares: list[list[Tensor]] = []  # of the last batch, in the pieces in which it came
+        self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
 
     @property
     def begun(self) -> bool:
         """Whether anything was added since the last `take`."""
         return bool(self._sums)
-
-    @property
-    def measured(self) -> bool | None:
-        """Whether any record had a gradient that could be measured; None before there were records."""
-        return None if self._largest is None else bool(self._largest >= 0)
-
-    @property
-    def contributed(self) -> bool | None:
-        """Whether any had one that was not 0 either."""
-        return None if self._largest is None else bool(self._largest > 0)
-
-    @property
-    def last_norms(self) -> Tensor | None:
-        """Of the gradients that were added last, within one `all_or_nothing`, before clipping, shape (B,), or (B, groups)."""
-        if not self._squares:
-            return None
-        norms = torch.cat([torch.stack(squares, dim=1) for squares in self._squares]).sqrt()
-        return norms[:, 0] if norms.shape[1] == 1 else norms
 
     @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
@@ -84,7 +60,7 @@ class ClippedSums:
             for joined in group:
                 joined.give(joined.part.weighted(weights), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
-        self._note(added, squares, whole if every else torch.where(kept, whole, -1.0))
+        self._note(added, whole if every else torch.where(kept, whole, -1.0))
 
     def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving | None:
         """For a batch whose groups are added as their gradients arrive; None: one group, or a method that needs the norm of all."""
@@ -101,18 +77,17 @@ class ClippedSums:
         whole = torch.stack(squares).sum(0)
         if not bool((whole + losses).isfinite().all()):  # the only question to the device
             return False
-        self._note(arrived.sums, squares, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
+        self._note(arrived.sums, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
         return True
 
-    def _note(self, added: dict[nn.Parameter, Tensor], squares: list[Tensor], whole: Tensor) -> None:
+    def _note(self, added: dict[nn.Parameter, Tensor], whole: Tensor) -> None:
         self._sums = _together(self._sums, added)
-        self._largest = whole.max() if self._largest is None else torch.maximum(self._largest, whole.max())
-        self._squares.append(squares)
+        self.largest = whole.max() if self.largest is None else torch.maximum(self.largest, whole.max())
 
     @contextmanager
     def all_or_nothing(self) -> Generator[None]:
         """Within: what is added stays only if nothing fails, so that who tries again counts no record twice."""
-        before, self._sums, self._squares = self._sums, {}, []
+        before, self._sums = self._sums, {}
         try:
             yield
         except BaseException:
@@ -159,12 +134,9 @@ class ReopenedError(RuntimeError):
 class Arriving:
     """One batch whose groups are measured, clipped and added one by one, as they are complete: nothing of their parts is kept.
 
-    Args:
-        groups, method: of the sums.
+    Attributes:
         places: of the parameters, the group of each.
         counted: which records count; None: all.
-
-    Attributes:
         squares: the squared norms in each group that is complete.
         sums: of its parameters.
     """
@@ -176,11 +148,7 @@ class Arriving:
 
     @torch.no_grad()
     def add(self, place: int, parts: Mapping[nn.Parameter, Part]) -> None:
-        """Add a group.
-
-        Raises:
-            ReopenedError: it was added before: clipped twice, a record would count twice.
-        """
+        """Add a group; a ReopenedError where it was added before: clipped twice, a record would count twice."""
         if not parts:
             return
         if place in self.squares:
@@ -195,13 +163,7 @@ class Arriving:
 
 
 class _Joined(NamedTuple):
-    """Parameters whose gradients are one part: what takes time is how many operations there are.
-
-    Args:
-        parameters: one, or several small ones.
-        part: their gradients, side by side.
-        numbers: of all of them.
-    """
+    """Parameters, one or several small ones, whose gradients side by side are one part: fewer operations take less time."""
 
     parameters: Sequence[nn.Parameter]
     part: Part

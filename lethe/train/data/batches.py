@@ -101,10 +101,6 @@ class BatchStream:
         if members is None:
             refuse_users(require_run(run), "a stream of records")
         self._physical_size = None if physical_size is None else require_count("physical_size", physical_size, high=2**31 - 1)
-        if not 0 <= rank < world_size:
-            raise InputError(f"rank: got {rank}, which needs to be from 0 to {world_size - 1}: world_size = {world_size}.")
-        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != "cpu"):
-            raise InputError(f"generator: got {generator!r}; it needs a torch.Generator on the CPU, or None.")
         self._run, self._rank, self._world_size, self._members = run, rank, world_size, members
         self._generator = fresh_generator(torch.device("cpu")) if generator is None else generator
         self.source: Source = as_source(data)
@@ -174,11 +170,7 @@ class BatchStream:
         self.steps_done, self._delivered, self._last = state["steps_done"], 0, None
 
     def skip(self, steps: int) -> list[Batch]:
-        """Draw and return the batches of the next steps and load none: the stream then stands where it would if they had been delivered.
-
-        Raises:
-            InputError: so many are not left.
-        """
+        """Draw and return the batches of the next steps and load none: the stream then stands where it would if they had been delivered."""
         steps = require_count("steps", steps, low=0, high=self._run.total_steps - self.steps_done)
         self.close()
         drawn = list(islice(draw_from(self._run, self._generator, self._anchor, self.steps_done), steps))

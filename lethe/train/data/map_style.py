@@ -179,16 +179,10 @@ class ApartCheck:
         self._batches: Counter[bool] = Counter()  # of records of one size, and of several
 
     def __call__(self, made: Callable[[int], Tensors], records: Sequence[Any], batch: Tensors) -> dict[int, Tensors]:
-        """Refuse rows that depend on other records of the batch.
+        """Some records that were padded, by their place, as `made` makes of that a batch of one record.
 
-        Args:
-            made: from a place in the batch to the batch of its record alone.
-            records: of the batch.
-            batch: what was made of them.
-        Returns:
-            Some records that were padded, made alone, by their place in the batch.
         Raises:
-            InputError: a row depends on the other records, or is random, so that nobody can tell.
+            InputError: a row of the batch depends on other records, or is random, so that nobody can tell.
         """
         sizes = [_size(record) for record in records]
         uneven = len(set(sizes)) > 1

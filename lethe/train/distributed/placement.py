@@ -17,7 +17,6 @@ micro-batch; all that is kept from step to step (parameters, what they are compa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -54,7 +53,7 @@ class Placement:
 
     def __init__(self, model: nn.Module, named: Mapping[str, nn.Parameter], workers: Workers) -> None:
         self.named, self._workers, self._model = dict(named), workers, model
-        self._modules: list[Any] = [module for module in model.modules() if _fsdp_class(module) is not None]
+        self._modules: list[Any] = [module for module in model.modules() if _is_fsdp(module)]
         shards = {name: parameter for name, parameter in model.named_parameters() if is_shard(parameter)}
         divided = {name: _dimension(name, parameter, workers) for name, parameter in shards.items()}
         self.divided = {name: divided[name] for name in named if name in divided}
@@ -62,7 +61,7 @@ class Placement:
         self.computing = dict(named)
         self._casts = {module: _casts(module) for module in self._modules}
         self._stand_ins: list[tuple[nn.Module, dict[tuple[str, int], Any]]] = []  # a module's hooks of FSDP, by kind and number
-        self._classes = [(module, type(module), _class_before(module)) for module in self._modules]
+        self._classes = [(module, type(module), type(module).__mro__[2]) for module in self._modules]  # behind FSDPModule is the user's
         attributes = ((module, *entry) for module in model.modules() for entry in vars(module).items())
         self._states = [(module, name, state) for module, name, state in attributes if name.startswith(_STATE)]
         self._before: dict[str, Any] = {}
@@ -162,13 +161,7 @@ class Placement:
         return {parameter: named[name] for name, parameter in self.named.items()}
 
     def collect(self, take: Callable[[], Mapping[nn.Parameter, Tensor]]) -> None:
-        """After a micro-batch that more of its step follow: add up already what is summed of shards, which else would be there whole.
-
-        Args:
-            take: takes the sums so far, which begin anew.
-        Raises:
-            InputError: as `add_up`.
-        """
+        """After a micro-batch that more of its step follow: add up already what it takes of shards, which else would be there whole."""
         if self.sharded:
             named = self._joined(take())
             self._workers.meet(Doing.ADDING_UP_A_PART_OF_A_BATCH)
@@ -205,7 +198,7 @@ class Placement:
             casts = self._casts.get(module, {})
             for (kind, key), hook in hooks.items():
                 if key in vars(module)[kind]:
-                    vars(module)[kind][key] = casts.get(kind, _nothing) if plain else hook
+                    vars(module)[kind][key] = casts.get(kind, lambda *given, **keywords: None) if plain else hook
         for module, sharding, before in self._classes:
             module.__class__ = before if plain else sharding
         for module, name, state in self._states:
@@ -216,24 +209,15 @@ class Placement:
 
 
 def reshard(model: nn.Module) -> None:
-    """Let go of layers that are whole after a forward pass of the user's own, whose parameters are not those that the optimiser has.
-
-    Args:
-        model: any.
-    """
+    """Let go of layers that are whole after a forward pass of the user's own, whose parameters are not those that the optimiser has."""
     for module in model.modules():
-        if _fsdp_class(module) is not None:
+        if _is_fsdp(module):
             module.reshard()  # pyright: ignore[reportCallIssue]
 
 
-def _fsdp_class(module: nn.Module) -> type | None:
-    kinds = (kind for kind in type(module).__mro__ if kind.__name__ == "FSDPModule" and kind.__module__.startswith(_PACKAGE))
-    return next(kinds, None)
-
-
-def _class_before(module: nn.Module) -> type:
-    kinds = type(module).__mro__
-    return next(after for kind, after in pairwise(kinds) if kind is _fsdp_class(module))
+def _is_fsdp(module: nn.Module) -> bool:
+    """By name: importing the class takes as long as a short training."""
+    return any(kind.__name__ == "FSDPModule" and kind.__module__.startswith(_PACKAGE) for kind in type(module).__mro__)
 
 
 def _dimension(name: str, parameter: Any, workers: Workers) -> int:
@@ -282,7 +266,3 @@ def _casts(module: Any) -> dict[str, Any]:
 
 def _cast(given: Any, dtype: torch.dtype) -> Any:
     return tree_map(lambda one: one.to(dtype) if isinstance(one, Tensor) and one.is_floating_point() else one, given)
-
-
-def _nothing(*given: Any, **keywords: Any) -> None:
-    """Stands in for a hook."""

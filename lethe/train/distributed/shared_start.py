@@ -38,9 +38,7 @@ def refuse_other_start(
 
     Args:
         workers: all processes.
-        model: before training.
-        run: the run.
-        source: the data.
+        model, run, source: before training.
         optimizer: its class and settings are compared.
         options: of training, by their public names; whatever has a repr that says all of it.
         pays: whether this process has a ledger; process 0 is the one that reserves.

@@ -74,10 +74,17 @@ class Workers:
         Raises:
             InputError: this process was started as one of several, and no group is initialised.
         """
-        if not (dist.is_available() and dist.is_initialized()):
-            _refuse_strangers()
-            return cls()
-        return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
+        if dist.is_available() and dist.is_initialized():
+            return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
+        told = os.environ.get("WORLD_SIZE", "")
+        if told.isdecimal() and int(told) > 1:
+            raise InputError(
+                f"torch.distributed: this is one of {told} processes, and no process group is initialised. Each would train by itself, "
+                f"with noise of its own, and release a model of its own: {told} releases, where a certificate counts one.",
+                source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
+                remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE in it.",
+            )
+        return cls()
 
     @property
     def several(self) -> bool:
@@ -90,11 +97,7 @@ class Workers:
         return self.rank == 0
 
     def refuse_another_group(self) -> None:
-        """Refuse to go on with another process group than the one that training was prepared with.
-
-        Raises:
-            InputError: it was initialised, destroyed or replaced since.
-        """
+        """Refuse to go on where the process group was initialised, destroyed or replaced since training was prepared."""
         if (now := Workers.current()) != self:
             raise InputError(
                 f"torch.distributed: process {now.rank} of {now.world_size}; the engine was made in process {self.rank} of "
@@ -104,11 +107,7 @@ class Workers:
             )
 
     def refuse_device(self, device: torch.device) -> None:
-        """Refuse a process group that cannot add up tensors of the model's device.
-
-        Raises:
-            InputError: it has no backend for it, or the processes would talk through another GPU than the model's.
-        """
+        """Refuse a process group that has no backend for tensors of the model's device, or would talk through another GPU than its."""
         if not self.several:
             return
         if device.type not in (known := device_types()):
@@ -251,13 +250,7 @@ class Workers:
         return told
 
     def refuse_disagreement(self, what: Mapping[str, str]) -> None:
-        """Refuse processes that do not begin alike; each is told the same.
-
-        Args:
-            what: names, as they are to be read in an error, with the whole of what must agree, as text; empty where it cannot be told.
-        Raises:
-            InputError: some of it differs, and which.
-        """
+        """Refuse processes that do not begin alike, by names with the whole of what must agree, as text; empty where it cannot be told."""
         told = self.gathered({name: _short(value) for name, value in what.items()})
         for name in dict.fromkeys(name for one in told for name in one):
             values = [one.get(name, "nothing") for one in told]
@@ -301,18 +294,6 @@ def _norm(parameters: Sequence[Tensor]) -> float:
         return 0.0
     # A sum is rounded pairwise, unlike vector_norm, which loses thousands of roundings in a large tensor, or takes ten times as long.
     return float(torch.stack([parameter.detach().square().sum().double() for parameter in parameters]).sum().sqrt())
-
-
-def _refuse_strangers() -> None:
-    """Refuse a process that a launcher started as one of several, and that has not joined the others."""
-    told = os.environ.get("WORLD_SIZE", "")
-    if told.isdecimal() and int(told) > 1:
-        raise InputError(
-            f"torch.distributed: this is one of {told} processes, and no process group is initialised. Each would train by itself, with "
-            f"noise of its own, and release a model of its own: {told} releases, where a certificate counts one.",
-            source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
-            remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE in it.",
-        )
 
 
 def _short(text: str) -> str:

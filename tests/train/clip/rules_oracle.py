@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from lethe.train.clip.parts.grouping import Table
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.part import Part
-from lethe.train.clip.ways.fast import Recording, recorded
+from lethe.train.clip.parts.outer_products import Memory
+from lethe.train.clip.parts.part import Part, Table
+from lethe.train.clip.ways.fast import Recording
 from lethe.train.clip.ways.layers import layers_of
 
 Outputs = Callable[[Any], Tensor | Sequence[Tensor]]
@@ -30,7 +29,7 @@ def fast_parts(
     """What the rules make of one batch, by the parameters' names."""
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     recording = Recording(records, layout, Memory(memory), torch.device("cpu"))
-    with recorded(layers_of(model), recording, list(names)):
+    with recording.running(layers_of(model), list(names)):
         losses().sum().backward()
         parts = recording.gradients()
     assert all(parameter.requires_grad for parameter in names)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from lethe.train.clip import METHODS, Clipper, in_float64
 from lethe.train.clip.parts import outer_products, several
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import CANCELLED, Part, Rows
 from lethe.train.clip.parts.several import Several
 from lethe.train.clip.parts.token_rows import TokenRows

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from lethe.train.clip import Clipper, Group
 from lethe.train.clip.parts import several
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import Part, Rows
 from lethe.train.clip.parts.several import Several, together
 from lethe.train.clip.parts.token_rows import TokenRows

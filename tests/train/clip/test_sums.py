@@ -14,8 +14,7 @@ from lethe.errors import InputError
 from lethe.train.clip import METHODS, Clipper, Group
 from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.parts import outer_products
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import CANCELLED, Rows
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
 from lethe.train.clip.sums import ClippedSums

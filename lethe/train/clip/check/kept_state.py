@@ -33,11 +33,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 class Attributes:
-    """The Python attributes of a model's modules, before it has seen a record.
-
-    Args:
-        model: any.
-    """
+    """The Python attributes of a model's modules, before it has seen a record."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

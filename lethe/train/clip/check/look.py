@@ -51,15 +51,8 @@ class Schedule:
 
 
 class Look:
-    """One batch that is looked at.
+    """One batch that is looked at: a few of its usable records, of those collated alone, as batches of one, where the batch is padded.
 
-    Args:
-        model, losses: of the Clipper.
-        names: of the trained parameters.
-        batch: all of it.
-        usable: the records that count.
-        collated: some records collated alone, as batches of one, where the batch is padded.
-        attributes: of the model before its first batch.
     Raises:
         InputError: the losses are made of parameters of other modules.
         Exception: a record alone fails.
@@ -167,11 +160,7 @@ class Look:
         return None
 
     def refuse_mixed(self, precision: torch.dtype) -> None:
-        """Refuse a model in which a record's loss depends on the others.
-
-        Raises:
-            InputError: see above.
-        """
+        """Refuse a model in which a record's loss depends on the others."""
         records = records_of(self._batch)
 
         def computed() -> Tensor:
@@ -194,11 +183,7 @@ class Look:
         )
 
     def refuse_padded(self, precision: torch.dtype) -> None:
-        """Refuse a model in which a record's gradient depends on how far the others have it padded; of random ones nobody can say.
-
-        Raises:
-            InputError: see above.
-        """
+        """Refuse a model in which a record's gradient depends on how far the others have it padded; of random ones nobody can say."""
         for record in () if self.random else self._padded:
             there, _ = self._alone(rows_of(self._batch, [record]))
             if off := self._off(record, there.__getitem__, precision):
@@ -211,11 +196,7 @@ class Look:
                 )
 
     def after(self) -> None:
-        """Compare what the batch left behind.
-
-        Raises:
-            HypothesisError: the model was written to, or keeps what it saw.
-        """
+        """Refuse, by a HypothesisError, a model that the batch wrote to, or that keeps what it saw."""
         now = digests(self._model)
         if written := [name for name, digest in self._written.items() if now.get(name) != digest]:
             raise HypothesisError(

@@ -22,16 +22,12 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import squares_of, weighed
-from lethe.train.clip.parts.grouping import Grouping
+
+Grouping = Callable[[Tensor], Tensor]
+"""(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
 
 CANCELLED = 2**10
 """The lengths of the terms of a sum in float64 count as at most so many times the length of the sum."""
-
-FORMED, FORMED_ON_GPU = 2**20, 2**24
-"""Numbers that are formed at once where they are not kept: 4 MiB; on a GPU 64."""
-
-PAIRED, PAIRED_ON_GPU = 2**20, 2**25
-"""Numbers of products of positions that are held at once, float64: 8 MiB; on a GPU 256."""
 
 
 class Part(ABC):
@@ -66,7 +62,7 @@ class Part(ABC):
 
     def drop(self, records: Tensor) -> None:
         """Make the gradients of some records 0, whatever they hold; `records` is bool, shape (B,)."""
-        self.replace(lambda tensor: without(tensor, records))
+        self.replace(lambda tensor: tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0))
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """Put others in the place of the tensors that it is made of."""
@@ -119,9 +115,19 @@ class Rows(Part):
         return Rows(grouping(self.gradients).sum(1))
 
 
-def without(tensor: Tensor, records: Tensor) -> Tensor:
-    """Zeros for some records."""
-    return tensor.masked_fill(records.view(-1, *[1] * (tensor.dim() - 1)), 0)
+class Table:
+    """Units with any rows, which are given for each."""
+
+    def __init__(self, rows: list[list[int]], device: torch.device) -> None:
+        most = max(map(len, rows))
+        table = torch.tensor([[*own, *[-1] * (most - len(own))] for own in rows], device=device)
+        self._table, self._empty = table.clamp(min=0), table < 0
+        self._full = all(len(own) == most for own in rows)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """See Grouping."""
+        gathered = rows[self._table]
+        return gathered if self._full else gathered.masked_fill_(self._empty.view(*self._empty.shape, *[1] * (rows.dim() - 1)), 0)
 
 
 def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tensor:

@@ -9,21 +9,15 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import products_added
-from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts, products_of
-from lethe.train.clip.parts.part import FORMED, PAIRED, PAIRED_ON_GPU, Part, Rows, at_least
-from lethe.train.clip.parts.token_rows import TokenRows, where_equal
+from lethe.train.clip.parts.outer_products import FORMED, PAIRED, PAIRED_ON_GPU, Memory, OuterProducts, products_of
+from lethe.train.clip.parts.part import Grouping, Part, Rows, at_least
+from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows
 
 
 class Several(Part):
-    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other.
-
-    Args:
-        parts: outer products and rows of a table, of one parameter.
-    """
+    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other."""
 
     def __init__(self, parts: Sequence[Factored]) -> None:
         self.parts, self.dtype = parts, parts[0].dtype
@@ -53,14 +47,6 @@ class Several(Part):
             total = part.added_to(total) if isinstance(part, TokenRows) else total.add_(part.rows())
         return total
 
-    def fits(self, numbers: int, memory: Memory) -> bool:
-        """Whether forming is faster, and there is memory for what is formed."""
-        factors = [part.inputs for part in self.parts if isinstance(part, OuterProducts)] + [part.gradients for part in self.parts]
-        size = len(factors[0]) * numbers * factors[0].element_size()
-        return any(isinstance(part, OuterProducts) and part.forming[0] for part in self.parts) and memory.take_for(
-            size, sum(factor.nbytes for factor in factors)
-        )
-
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
         """See Part."""
         self.parts = [copy(part) for part in self.parts]
@@ -88,8 +74,10 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         return OuterProducts(inputs, gradients, memory).settled()
     factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
     if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
-        several = Several(factored)
-        return Rows(several.rows()) if several.fits(numbers, memory) else several
+        several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
+        factors = [part.inputs for part in products] + [part.gradients for part in factored]
+        faster = any(part.forming[0] for part in products)
+        return Rows(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
     return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
@@ -100,7 +88,8 @@ def between(one: Factored, other: Factored) -> Tensor:
     if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
         return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
     if isinstance(one, TokenRows) and isinstance(other, TokenRows):
-        return where_equal(one.tokens, other.tokens, one.gradients, other.gradients)
+        products = torch.bmm(one.gradients.double(), other.gradients.double().mT)
+        return products.mul_(one.tokens[:, :, None] == other.tokens[:, None]).sum(2).sum(1)
     product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
     assert isinstance(product, OuterProducts)
     assert isinstance(looked_up, TokenRows)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import looked_up_added, squares_of
-from lethe.train.clip.parts.grouping import Grouping
-from lethe.train.clip.parts.part import Part, norms_of
+from lethe.train.clip.parts.part import Grouping, Part, norms_of
 
 
 class TokenRows(Part):
@@ -67,14 +66,3 @@ class TokenRows(Part):
     def grouped(self, grouping: Grouping) -> Part:
         """See Part."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
-
-
-def where_equal(tokens: Tensor, others: Tensor, gradients: Tensor, other_gradients: Tensor) -> Tensor:
-    """The inner product of each record's rows of a table in two lists of tokens, shape (B,), float64.
-
-    Args:
-        tokens, others: shapes (B, S) and (B, R).
-        gradients, other_gradients: shapes (B, S, d) and (B, R, d).
-    """
-    products = torch.bmm(gradients.double(), other_gradients.double().mT)
-    return products.mul_(tokens[:, :, None] == others[:, None]).sum(2).sum(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.linear import watched_linear
 from lethe.train.clip.rules.rule import Parts, Watch, wide

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional
 
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import Part, Rows
 from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positions, wide
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules.linear import watched_linear
 from lethe.train.clip.rules.rule import Parts, Watch, as_computed, wide

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lethe.train.clip.parts.memory import Memory
+from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import Part
 
 

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.grouping import Grouping, several_each
-from lethe.train.clip.parts.memory import Memory
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.outer_products import Memory
+from lethe.train.clip.parts.part import Grouping, Part
 from lethe.train.clip.parts.several import together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts
@@ -61,14 +60,9 @@ class _Anchored(torch.autograd.Function):
 
 
 class Recording:
-    """The calls of one batch, and the parts that its backward pass makes of them.
+    """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
 
-    Args:
-        records: B.
-        layout: one of LAYOUTS.
-        memory: for gradients that are kept.
-        device: of the model.
-        arriving: is handed each group of parameters as soon as its gradients are complete; None: all are kept until the end.
+    Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end.
 
     Attributes:
         ambiguous: whether another layout would have made a difference.
@@ -89,19 +83,39 @@ class Recording:
         self._awaited = Counter[int]()  # calls of each group whose gradient has not come yet
         self._backward = False
 
-    def watched(
+    @contextmanager
+    def running(self, layers: Sequence[Layer], trained: Sequence[nn.Parameter]) -> Generator[None]:
+        """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad."""
+        handles: list[Any] = []
+        replaced: list[nn.Module] = []
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
+        try:
+            for layer in layers:
+                if layer.rule.forward is None:
+                    handles.append(layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True))
+                else:
+                    replaced.append(layer.module)
+                    watch = partial(self._watched, layer, turnable=False)
+                    layer.module.forward = partial(layer.rule.forward, layer.module, watch)
+            for parameter in trained:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
+            for module in replaced:
+                del module.forward
+            for handle in handles:
+                handle.remove()
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+
+    def _watched(
         self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
     ) -> Tensor:
-        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`.
+        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`, see `rule.Watch`.
 
-        Args:
-            layer: whose parameters the rule speaks of.
-            output: rows first, shape (rows, ...).
-            inputs: what the rule needs, each of shape (rows, ...).
-            rule: see `rule.Watch`.
-            turnable: whether records may be along the second dimension; not in a step of a forward pass of our own.
-        Raises:
-            ValueError: its rows are not the records'.
+        Records may be along its second dimension where it is `turnable`: not in a step of a forward pass of our own.
         """
         if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
             return output
@@ -124,26 +138,22 @@ class Recording:
             # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
             saved = held.pop().saved_tensors
             if turned:
-                gradient, saved = gradient.transpose(0, 1), tuple(self._turned_back(tensor) for tensor in saved)
+                gradient = gradient.transpose(0, 1)
+                saved = tuple(one.transpose(0, 1) if one.dim() > 1 and one.shape[1] == self.records else one for one in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)
             self._hand_over(layer)
 
         output.register_hook(arrived)
         return output
 
-    def called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """A forward hook.
-
-        Args:
-            layer: that was called.
-            module, args, kwargs, output: as PyTorch gives them.
-        """
+    def _called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """A forward hook."""
         if self._computing or not torch.is_grad_enabled():
             return output
         parts_of, names = layer.rule.parts, layer.parameters
         assert parts_of is not None
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
-            return self.watched(
+            return self._watched(
                 layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
             )
         leaves, spec = tree_flatten((args, kwargs))
@@ -159,7 +169,7 @@ class Recording:
 
         inputs = [leaves[place] for place in places]
         if isinstance(output, Tensor):
-            return self.watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
+            return self._watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
         return self._several(layer, output, inputs, call)
 
     def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
@@ -170,7 +180,8 @@ class Recording:
             raise ValueError("several outputs whose first dimension is not the records'")
         # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
         self._await(layer)  # until the end
-        anchored = {id(tensor): self._anchored(tensor).view_as(tensor) for tensor in outputs}
+        wanted = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
+        anchored = {id(tensor): given.view_as(tensor) for tensor, given in zip(outputs, wanted, strict=True)}
         held = _Hold.apply(self.anchor, *inputs).grad_fn
         gradients: list[Tensor | None] = [None] * len(outputs)
         saved: list[Tensor] = []
@@ -217,11 +228,13 @@ class Recording:
 
     def _hand_over(self, layer: Layer) -> None:
         """One call's gradient came: add the groups that are complete."""
+        if self._arriving is None:
+            return
         for place in self._groups(layer):
             self._awaited[place] -= 1
-            if self._awaited[place] <= 0 and self._arriving is not None:
+            if self._awaited[place] <= 0:
                 self._arriving.add(place, self._taken(place))
-        if self._arriving is not None and not self.parts:
+        if not self.parts:
             self.memory.left = self.memory.limit
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
@@ -234,13 +247,6 @@ class Recording:
                     self.parts[parameter].append(of_records.settled() if self._calls[parameter] == 1 else of_records)
         finally:
             self._computing = False
-
-    def _anchored(self, output: Tensor) -> Tensor:
-        """The output, if need be made one that gradients come to."""
-        return output if output.requires_grad else _Anchored.apply(output, self.anchor)
-
-    def _turned_back(self, tensor: Tensor) -> Tensor:
-        return tensor.transpose(0, 1) if tensor.dim() > 1 and tensor.shape[1] == self.records else tensor
 
     def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
         """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
@@ -262,44 +268,12 @@ class Recording:
         return output, inputs, False, self._several_each(rows)
 
     def _several_each(self, rows: int) -> Grouping | None:
-        """How k rows of each record lie."""
+        """How the k rows of each record lie: side by side, or in k blocks of all records."""
         if rows == self.records:
             return None
         self.ambiguous = True
         if rows % self.records:
             raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
-        return several_each(self.records, rows // self.records, side_by_side=self.layout == LAYOUTS[1])
-
-
-@contextmanager
-def recorded(layers: Sequence[Layer], recording: Recording, frozen: Sequence[nn.Parameter]) -> Generator[None]:
-    """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad.
-
-    Args:
-        layers: of the model.
-        recording: of one batch.
-        frozen: the trained parameters.
-    """
-    handles: list[Any] = []
-    replaced: list[nn.Module] = []
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
-    try:
-        for layer in layers:
-            if layer.rule.forward is None:
-                handles.append(layer.module.register_forward_hook(partial(recording.called, layer), with_kwargs=True))
-            else:
-                replaced.append(layer.module)
-                watch = partial(recording.watched, layer, turnable=False)
-                layer.module.forward = partial(layer.rule.forward, layer.module, watch)
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-        for module in replaced:
-            del module.forward
-        for handle in handles:
-            handle.remove()
-        torch.backends.mha.set_fastpath_enabled(fast_path)
+        if self.layout == LAYOUTS[1]:
+            return lambda rows: rows.unflatten(0, (self.records, -1))
+        return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)

@@ -21,11 +21,7 @@ Losses = Callable[[Any], Tensor]
 def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
-    Args:
-        model: any.
-        losses: of a batch.
-        trained: the parameters.
-        batch: all records.
+    Args: as `gradient_of`, of a model and a batch of all its records.
     Raises:
         Exception: the model does something that vmap cannot.
     """
@@ -110,11 +106,6 @@ def refuse_other_parameters(losses: Losses, trained: Sequence[nn.Parameter], rec
                 remedy="make it a part of the model, or freeze it: requires_grad_(False).",
             )
         waiting.extend(function for function, _ in node.next_functions)
-
-
-def one_by_one(gradient: Mapping[nn.Parameter, Tensor], scale: float) -> dict[nn.Parameter, Part]:
-    """The parts of a record, or of a unit, that was computed alone."""
-    return {parameter: Rows((tensor * scale if scale != 1 else tensor)[None]) for parameter, tensor in gradient.items()}
 
 
 def _dense(parameter: nn.Parameter) -> Tensor:

@@ -20,13 +20,7 @@ _ANY = Rule(any_layer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A module whose calls are recorded.
-
-    Args:
-        module: is called in the forward pass.
-        parameters: trained, by their names within the module.
-        rule: makes their parts.
-    """
+    """A module whose calls are recorded, its trained parameters by their names within it, and the rule that makes their parts."""
 
     module: nn.Module
     parameters: Mapping[str, nn.Parameter]

@@ -10,29 +10,26 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.batch import records_of, rows_of
-from lethe.train.clip.parts.grouping import Table
-from lethe.train.clip.parts.memory import Memory, limit_of
+from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.refusals import refuse_model
 from lethe.train.clip.sums import Arriving
-from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording, recorded
-from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of, one_by_one
+from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording
+from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of
 from lethe.train.clip.ways.layers import Layer, layers_of
 from lethe.train.core.comparison import coarser
 
 FAST, VMAP, ALONE = "fast", "vmap", "alone"
+
+# Bytes of gradients that are kept, by default: what a step without privacy holds besides is usually far more.
+_KEPT, _KEPT_ON_GPU = 2**23, 2**26
 
 # Numbers of gradients that vmap forms at a time: 64 MiB of float32; on a GPU 1 GiB.
 _FORMED, _FORMED_ON_GPU = 2**24, 2**28
 
 
 class Way(NamedTuple):
-    """How the gradients of a batch's records are computed.
-
-    Args:
-        name: "fast", "vmap" or "alone".
-        layout: of the fast way, see `fast.LAYOUTS`.
-    """
+    """How the gradients of a batch's records are computed: "fast", with one of `fast.LAYOUTS`, "vmap" or "alone"."""
 
     name: str
     layout: str = LAYOUTS[0]
@@ -55,7 +52,6 @@ class RecordGradients:
     def __init__(self, model: nn.Module, losses: Losses, gradient_memory: int | None) -> None:
         self._model, self._losses, self._gradient_memory = model, losses, gradient_memory
         self._modules: list[nn.Module] = []
-        self._known: list[object] = []
         self._layers: list[Layer] = []
         self.names: dict[nn.Parameter, str] = {}
         self.state: tuple[object, ...] = ()
@@ -68,29 +64,29 @@ class RecordGradients:
         Raises:
             InputError: the model mixes records by what its modules are.
         """
-        if self._known == self._told():
+        if self.state == self._told():
             return False
         refuse_model(self._model)
         self._modules = list(self._model.modules())
-        self._known = self._told()
+        self.state = self._told()
         self.names = {parameter: name for name, parameter in self._model.named_parameters() if parameter.requires_grad}
         self._layers = layers_of(self._model)
         for parameter in self._model.parameters():
             if parameter.is_floating_point():
                 self.precision = coarser(self.precision, parameter.dtype)
-        self.state = (tuple(self.names.values()), tuple(module.training for module in self._modules))
         self._device = next(iter(self.names)).device
-        self._limit = limit_of(self._gradient_memory, self._device)
+        default = _KEPT if self._device.type == "cpu" else _KEPT_ON_GPU
+        self._limit = default if self._gradient_memory is None else self._gradient_memory
         return True
 
-    def _told(self) -> list[object]:
+    def _told(self) -> tuple[object, ...]:
         trained, training = list[int](), list[bool]()
         for module in self._modules:
             training.append(module.training)
             for parameter in module._parameters.values():
                 if parameter is not None and parameter.requires_grad:
                     trained.append(id(parameter))
-        return [trained, training]
+        return tuple(trained), tuple(training)
 
     def together(
         self, way: Way, batch: Any, records: int, units: Sequence[Sequence[int]] | None, arriving: Arriving | None = None
@@ -107,7 +103,7 @@ class RecordGradients:
         recording = Recording(records, way.layout, Memory(self._limit), self._device, arriving)
         self.ambiguous = True
         try:
-            with recorded(self._layers, recording, list(self.names)):
+            with recording.running(self._layers, list(self.names)):
                 losses = self.losses(batch)
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
@@ -136,17 +132,8 @@ class RecordGradients:
                 rows = [row for unit in units for row in unit]
                 parts, values = by_vmap(self._model, self.losses, trained, rows_of(batch, rows))
                 values = values.detach()
-                if len(rows) == len(units):
-                    yield rows, parts, (values, values)
-                    continue
-                ends = torch.tensor([len(unit) for unit in units]).cumsum(0).tolist()
-                table = Table([list(range(end - len(unit), end)) for unit, end in zip(units, ends, strict=True)], values.device)
-                counts = torch.tensor([len(unit) for unit in units], device=values.device)
-                means: Gradients = {
-                    parameter: Rows(part.grouped(table).rows() / counts.view(-1, *[1] * parameter.dim()))
-                    for parameter, part in parts.items()
-                }
-                yield rows, means, (table(values).sum(1) / counts, values)
+                means: Gradients = {parameter: Rows(_means(part.rows(), units)) for parameter, part in parts.items()}
+                yield rows, means, (_means(values, units), values)
             return
         for unit in groups:
             summed, values = None, []
@@ -156,7 +143,8 @@ class RecordGradients:
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
             losses = torch.cat(values)
-            yield unit, one_by_one(summed, 1 / len(unit)), (losses.mean(0, keepdim=True), losses)
+            alone: Gradients = {parameter: Rows(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
+            yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
     def losses(self, batch: Any) -> Tensor:
         """The losses of a batch.
@@ -184,6 +172,11 @@ def _shares(units: Sequence[Sequence[int]], like: Tensor) -> Tensor:
     for rows in units:
         shares[list(rows)] = 1 / len(rows)
     return shares.to(like)
+
+
+def _means(rows: Tensor, units: Sequence[Sequence[int]]) -> Tensor:
+    """Of the rows of each unit, which follow one another."""
+    return rows if len(rows) == len(units) else torch.stack([own.mean(0) for own in rows.split([len(unit) for unit in units])])
 
 
 def _chunks(groups: list[list[int]], size: int) -> Iterator[list[list[int]]]:
