@@ -132,7 +132,7 @@ def _compare_with_plain(case: Case, told: Tensor, outcome: Outcome) -> None:
 def _expected(model: nn.Module, case: Case) -> tuple[Tensor, float] | None:
     """The clipped sum of the ordinary records, in float64 or as coarse as the model, and the sum of the norms that were added; None where
     rounding decides it."""
-    factor, groups = METHODS[case.method].factor, as_groups(case.clip_norm)
+    method, groups = METHODS[case.method], as_groups(case.clip_norm)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     members = [[place for place, name in enumerate(names) if group_of(name, groups) == number] for number in range(len(groups))]
     total, sizes = torch.zeros(sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)).double(), 0.0
@@ -143,7 +143,8 @@ def _expected(model: nn.Module, case: Case) -> tuple[Tensor, float] | None:
             length = torch.stack([torch.zeros(()).double(), *(gradients[place].norm() for place in places)]).norm()
             if not float(length) <= 1e15 or (0 < float(length) < 1e-12 and case.method != "clip"):
                 return None  # a direction of numbers that vanish, or that float32 has no room for
-            weight = factor(group.clip_norm, length) if float(length) > 0 else 1.0
+            weight = group.clip_norm / (length + method.stability) if float(length) > 0 else 1.0
+            weight = min(weight, 1.0) if method.projection else weight
             for place in places:
                 parts[place] = gradients[place] * weight
         added = _flat(parts)

@@ -95,7 +95,7 @@ class Clipper:
         self._sums = ClippedSums(shorter(self.groups, margin), self.method)
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
-        self._keeps = False  # all gradients until the end of a batch
+        self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
         self._schedule = Schedule()
         self._attributes: Attributes | None = None
         self._gradients = RecordGradients(model, losses, gradient_memory)
@@ -202,7 +202,7 @@ class Clipper:
 
     def take(self) -> dict[nn.Parameter, Tensor]:
         """The sums since the last `take`, float64, for every trained parameter, 0 where nothing came; starts anew."""
-        if not self._sums.begun and self._gradients.survey():
+        if not self._sums.sums and self._gradients.survey():
             self._refuse_ungrouped()
         return self._sums.take(list(self._gradients.names))
 
@@ -284,8 +284,6 @@ class Clipper:
     def _arrived(self, way: Way, batch: Any, records: int, counted: Tensor | None) -> Tensor | None:
         """The losses of a batch whose groups are added as their gradients arrive; None: it cannot be, and nothing was added."""
         arriving = self._sums.arriving(self._gradients.names, counted)
-        if arriving is None:
-            return None
         try:
             _, losses = self._gradients.together(way, batch, records, None, arriving)
         except ReopenedError:  # its layers are computed again one after another, in several checkpoints

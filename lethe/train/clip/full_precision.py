@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ T = TypeVar("T")
 
 # What a newer switch says where nobody asked for less.
 _FULL = frozenset(("ieee", "none"))
+_SAID = attrgetter("fp32_precision")
 
 # The switches of torch 2.9 and later, in the order in which they are set back.
 _BACKENDS: Any = torch.backends
@@ -27,10 +29,10 @@ def full_precision() -> Generator[None]:
     """Within: products of float32 numbers are float32 products, on every device; TF32 and bfloat16 are off."""
     product = _older(torch.get_float32_matmul_precision)
     # On a machine whose GPU was not used: the switch of its convolutions is on by default.
-    if product == "highest" and not torch.cuda.is_initialized() and all(owner.fp32_precision in _FULL for owner in _NEWER[3:]):
+    if product == "highest" and not torch.cuda.is_initialized() and _FULL.issuperset(map(_SAID, _NEWER[3:])):
         yield
         return
-    convolutions, before = tf32_in_convolutions(), [owner.fp32_precision for owner in _NEWER]
+    convolutions, before = tf32_in_convolutions(), list(map(_SAID, _NEWER))
     try:
         # The older switches first: torch refuses to answer where they disagree with the newer ones.
         torch.set_float32_matmul_precision("highest")
@@ -50,7 +52,7 @@ def full_precision() -> Generator[None]:
 def tf32_in_products() -> bool:
     """Whether a GPU may round the factors of matrix products of float32 numbers to ten bits, or so it may be."""
     older = _older(torch.get_float32_matmul_precision)
-    return older not in ("highest", None) or not _FULL.issuperset(owner.fp32_precision for owner in _NEWER[:1])
+    return older not in ("highest", None) or not _FULL.issuperset(map(_SAID, _NEWER[:1]))
 
 
 def tf32_in_convolutions() -> bool | None:

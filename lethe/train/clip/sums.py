@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import math
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clip.groups import Group, Method, clip_weights, group_of
+from lethe.train.clip.groups import Group, Method, group_of
 from lethe.train.clip.parts.part import Part, Rows
+
+# How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
+# (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
+# products with it; and a third as much again. Squares of float64 are summed in float64: one more for each number.
+_ROUNDINGS = 64
+
+# A gradient that is 0, such as of a bias before a normalisation, comes out as a few units of rounding of the others.
+_ROUNDED_SHARE = 1e3
 
 # Parameters whose rows are measured and added as one: of so many numbers at most.
 _SMALL = 2**14
@@ -24,13 +32,8 @@ class ClippedSums:
     def __init__(self, groups: Sequence[Group], method: Method) -> None:
         self._groups, self._method = groups, method
         self._places: dict[str, int] = {}
-        self._sums: dict[nn.Parameter, Tensor] = {}
+        self.sums: dict[nn.Parameter, Tensor] = {}  # since the last `take`
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was added since the last `take`."""
-        return bool(self._sums)
 
     @torch.no_grad()
     def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
@@ -43,29 +46,31 @@ class ClippedSums:
             counted: which records count, shape (B,), bool; None: all.
         """
         zeros = torch.zeros_like(losses, dtype=torch.float64)
-        groups = [_joined(members) for members in self._members(parts, names)]
-        squares = [_measured(group, [zeros]) for group in groups]
-        whole = squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
+        if len(self._groups) == 1:
+            groups = [_measured(parts, zeros)]
+            whole = groups[0].squared
+        else:
+            members: list[dict[nn.Parameter, Part]] = [{} for _ in self._groups]
+            for parameter, part in parts.items():
+                members[self._place(names[parameter])][parameter] = part
+            groups = [_measured(of_group, zeros) for of_group in members]
+            whole = torch.stack([group.squared for group in groups]).sum(0)
         kept = (whole + losses).isfinite()
         kept = kept if counted is None else kept & counted
         every = bool(kept.all())  # the only question to the device
         if not every:
             for group in groups:
-                for joined in group:
-                    joined.part.drop(~kept)
+                for _, part in group.parts:
+                    part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
-        for limit, group, squared in zip(self._groups, groups, squares, strict=True):
-            factors = _weights(limit, self._method, group)(squared, whole=whole)
-            weights = factors if every else torch.where(kept, factors, 0.0)
-            for joined in group:
-                joined.give(joined.part.weighted(weights), added)
+        for limit, group in zip(self._groups, groups, strict=True):
+            factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole)
+            group.give(factors if every else torch.where(kept, factors, 0.0), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
         self._note(added, whole if every else torch.where(kept, whole, -1.0))
 
-    def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving | None:
-        """For a batch whose groups are added as their gradients arrive; None: one group, or a method that needs the norm of all."""
-        if len(self._groups) == 1 or self._method.enlarges:
-            return None
+    def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving:
+        """For a batch whose groups are added as their gradients arrive."""
         places = {parameter: self._place(name) for parameter, name in names.items()}
         return Arriving(self._groups, self._method, places, counted)
 
@@ -81,19 +86,20 @@ class ClippedSums:
         return True
 
     def _note(self, added: dict[nn.Parameter, Tensor], whole: Tensor) -> None:
-        self._sums = _together(self._sums, added)
+        self.sums = _together(self.sums, added) if self.sums else added
         self.largest = whole.max() if self.largest is None else torch.maximum(self.largest, whole.max())
 
     @contextmanager
     def all_or_nothing(self) -> Generator[None]:
         """Within: what is added stays only if nothing fails, so that who tries again counts no record twice."""
-        before, self._sums = self._sums, {}
+        before, self.sums = self.sums, {}
         try:
             yield
         except BaseException:
-            self._sums = before
+            self.sums = before
             raise
-        self._sums = _together(before, self._sums)
+        if before:
+            self.sums = _together(before, self.sums)
 
     def take(self, trained: Sequence[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
         """The sums for every trained parameter, float64, 0 where nothing came; starts anew.
@@ -101,25 +107,17 @@ class ClippedSums:
         Raises:
             InputError: a parameter with a sum is not among them.
         """
-        if lost := len(self._sums.keys() - set(trained)):
+        if lost := len(self.sums.keys() - set(trained)):
             raise InputError(
                 f"take: {lost} parameters have a sum and are no longer trained parameters of the model.",
                 source="requires_grad, or the parameters themselves, changed since the last batch",
                 remedy="freeze, unfreeze or replace parameters between two steps only.",
             )
-        sums, self._sums = self._sums, {}
+        sums, self.sums = self.sums, {}
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
             ordered[parameter] = sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
         return ordered
-
-    def _members(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str]) -> list[list[tuple[nn.Parameter, Part]]]:
-        if len(self._groups) == 1:
-            return [list(parts.items())]
-        members: list[list[tuple[nn.Parameter, Part]]] = [[] for _ in self._groups]
-        for parameter, part in parts.items():
-            members[self._place(names[parameter])].append((parameter, part))
-        return members
 
     def _place(self, name: str) -> int:
         if name not in self._places:
@@ -153,66 +151,97 @@ class Arriving:
             return
         if place in self.squares:
             raise ReopenedError
-        group = _joined(parts.items())
-        squared = _measured(group)
-        weights = _weights(self._groups[place], self._method, group)(squared)
-        weights = weights if self.counted is None else torch.where(self.counted, weights, 0.0)
-        for joined in group:
-            joined.give(joined.part.weighted(weights), self.sums)
-        self.squares[place] = squared
+        group = _measured(parts)
+        weights = clip_weights(group.squared, self._groups[place], self._method, numbers=group.numbers, dtype=group.dtype)
+        group.give(weights if self.counted is None else torch.where(self.counted, weights, 0.0), self.sums)
+        self.squares[place] = group.squared
 
 
-class _Joined(NamedTuple):
-    """Parameters, one or several small ones, whose gradients side by side are one part: fewer operations take less time."""
+class _Measured(NamedTuple):
+    """The gradients in a group of parameters, and their squared norms, shape (B,).
 
-    parameters: Sequence[nn.Parameter]
-    part: Part
+    Args:
+        parts: of its parameters; of small ones side by side, since fewer operations take less time.
+        squared: of all of them.
+        numbers: how many one record's gradient has.
+        dtype: the coarsest in which any is formed.
+    """
+
+    parts: list[tuple[list[nn.Parameter], Part]]
+    squared: Tensor
     numbers: int
+    dtype: torch.dtype
 
-    def give(self, total: Tensor, sums: dict[nn.Parameter, Tensor]) -> None:
-        """Note the sum of each parameter."""
-        if len(self.parameters) == 1:
-            sums[self.parameters[0]] = total.view(self.parameters[0].shape)
-            return
-        first = 0
-        for parameter in self.parameters:
-            sums[parameter] = total[first : first + parameter.numel()].view(parameter.shape)
-            first += parameter.numel()
-
-
-def _measured(group: Sequence[_Joined], zeros: Sequence[Tensor] = ()) -> Tensor:
-    """The squared norms in a group, shape (B,)."""
-    squares = [*zeros, *(joined.part.squares() for joined in group)]
-    return squares[0] if len(squares) == 1 else torch.stack(squares).sum(0)
+    def give(self, weights: Tensor, sums: dict[nn.Parameter, Tensor]) -> None:
+        """Note the weighted sum of each parameter."""
+        for parameters, part in self.parts:
+            total = part.weighted(weights)
+            if len(parameters) == 1:
+                sums[parameters[0]] = total.view(parameters[0].shape)
+                continue
+            first = 0
+            for parameter in parameters:
+                sums[parameter] = total[first : first + parameter.numel()].view(parameter.shape)
+                first += parameter.numel()
 
 
-def _weights(limit: Group, method: Method, group: Sequence[_Joined]) -> Callable[..., Tensor]:
-    """The weights of records, of their squared norms in a group."""
-    coarse = next((joined.part.dtype for joined in group if joined.part.dtype != torch.float64), torch.float64)
-    return partial(clip_weights, group=limit, method=method, numbers=sum(joined.numbers for joined in group), dtype=coarse)
-
-
-def _joined(parts: Iterable[tuple[nn.Parameter, Part]]) -> list[_Joined]:
-    joined: list[_Joined] = []
+def _measured(parts: Mapping[nn.Parameter, Part], zeros: Tensor | None = None) -> _Measured:
+    """A group; of no parameters it measures `zeros`."""
+    joined: list[tuple[list[nn.Parameter], Part]] = []
     small: dict[torch.dtype, tuple[list[nn.Parameter], list[Tensor]]] = {}
-    for parameter, part in parts:
-        numbers = parameter.numel()
-        if isinstance(part, Rows) and numbers <= _SMALL:
-            members, rows = small.setdefault(part.gradients.dtype, ([], []))
+    squares, numbers, dtype = [] if zeros is None else [zeros], 0, torch.float64
+    for parameter, part in parts.items():
+        numbers += parameter.numel()
+        dtype = dtype if part.dtype == torch.float64 else part.dtype
+        if isinstance(part, Rows) and parameter.numel() <= _SMALL:
+            members, rows = small.setdefault(part.dtype, ([], []))
             members.append(parameter)
             rows.append(part.gradients if part.gradients.dim() == 2 else part.gradients.flatten(1))
         else:
-            joined.append(_Joined([parameter], part, numbers))
+            joined.append(([parameter], part))
     for members, rows in small.values():
-        together = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
-        joined.append(_Joined(members, Rows(together), together.shape[1]))
-    return joined
+        joined.append((members, Rows(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1))))
+    for _, part in joined:
+        squares.append(part.squares())
+    return _Measured(joined, squares[0] if len(squares) == 1 else torch.stack(squares).sum(0), numbers, dtype)
+
+
+def clip_weights(
+    squared: Tensor,
+    group: Group,
+    method: Method,
+    *,
+    numbers: int,
+    dtype: torch.dtype,
+    whole: Tensor | None = None,
+) -> Tensor:
+    r"""$w_i$ such that $w_i v_i$ has norm at most $C_k$, rounding errors included.
+
+    The norm enters as an upper bound of the true norm: enlarged by what rounding may have taken from it, and by what may have vanished
+    below the smallest number of the arithmetic. Where the norm is not finite the weight has no meaning.
+
+    Args:
+        squared: $\|v_i\|^2$ as computed, shape (B,), float64.
+        group: C_k.
+        method: how it is brought there.
+        numbers: how many numbers v has.
+        dtype: of the arithmetic the gradients are summed in.
+        whole: the squared norm of each record's gradient in all groups, shape (B,). Where a method enlarges, a group's share of it that
+            rounding could have made counts as longer than it is: rounding changes with the size of the batch, so with other records.
+    """
+    limits = torch.finfo(dtype)
+    roundings = _ROUNDINGS + numbers if dtype == torch.float64 else _ROUNDINGS
+    lengths = (squared * (1 + roundings * limits.eps)).add_(4 * numbers * limits.tiny).sqrt_()
+    if method.enlarges and whole is not None:
+        lengths = torch.maximum(lengths, _ROUNDED_SHARE * limits.eps * whole.nan_to_num(nan=math.inf).sqrt())
+    weights = group.clip_norm / (lengths + method.stability if method.stability else lengths)
+    if method.projection:
+        return weights.clamp_(max=1.0)
+    return torch.where(squared > 0, weights, weights.clamp(max=1.0)) if method.enlarges else weights
 
 
 def _together(one: dict[nn.Parameter, Tensor], other: dict[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
     """The sums of both; those of the first may be written to."""
-    if not one or not other:
-        return one or other
     if both := [parameter for parameter in other if parameter in one]:
         torch._foreach_add_([one[parameter] for parameter in both], [other[parameter] for parameter in both])  # pyright: ignore[reportPrivateImportUsage]
     return other | one

@@ -30,8 +30,7 @@ def fast_parts(
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     recording = Recording(records, layout, Memory(memory), torch.device("cpu"))
     with recording.running(layers_of(model), list(names)):
-        losses().sum().backward()
-        parts = recording.gradients()
+        parts = recording.gradients(losses().sum())
     assert all(parameter.requires_grad for parameter in names)
     return {names[parameter]: part for parameter, part in parts.items()}
 

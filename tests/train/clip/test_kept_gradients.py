@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -84,13 +86,13 @@ class Twice(nn.Module):
 def test_a_layer_that_is_called_twice_is_formed_of_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Twice().double()
     came: dict[nn.Parameter, list[type[Part]]] = {}
-    taken = Recording.gradients
+    taken = Recording._taken
 
-    def seen(self: Recording) -> dict[nn.Parameter, Part]:
+    def seen(self: Recording, parameters: Sequence[nn.Parameter]) -> dict[nn.Parameter, Part]:
         came.update({parameter: [type(part) for part in parts] for parameter, parts in self.parts.items()})
-        return taken(self)
+        return taken(self, parameters)
 
-    monkeypatch.setattr(Recording, "gradients", seen)
+    monkeypatch.setattr(Recording, "_taken", seen)
     given = torch.randn(RECORDS, POSITIONS, WIDTH, dtype=torch.float64)
     clipper = Clipper(model, lambda batch: model(batch).square().sum((1, 2)), (Group(parameters=("*",), clip_norm=1e9),))
     clipper.add(given)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from lethe.train.clip import METHODS, groups, in_float64
+from lethe.train.clip import METHODS, groups, in_float64, sums
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.part import Rows
 
@@ -48,8 +48,8 @@ def test_gradients_of_half_precision_are_measured_in_float32(kind: torch.dtype) 
 
 def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32() -> None:
     """Of the type that norms are rounded in."""
-    coarse = groups.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float32)
-    fine = groups.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float64)
+    coarse = sums.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float32)
+    fine = sums.clip_weights(torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=1, dtype=torch.float64)
     assert 1 - float(coarse) == pytest.approx(32 * 2.0**-23, rel=1e-3)
     assert 0 < 1 - float(fine) < 1e-14
 
@@ -73,13 +73,13 @@ def test_what_may_have_vanished_counts_as_there() -> None:
     """Each of n numbers below the smallest normal one may be missing from what was measured."""
     group, tiny = groups.as_groups(1.0)[0], torch.finfo(torch.float32).tiny
     for squared in (0.0, 1e-70):
-        weights = groups.clip_weights(torch.tensor([squared]).double(), group, METHODS["normalise"], numbers=9, dtype=torch.float32)
+        weights = sums.clip_weights(torch.tensor([squared]).double(), group, METHODS["normalise"], numbers=9, dtype=torch.float32)
         assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
 
 
 def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
     group = groups.as_groups(1.0)[0]
     squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
-    weights = groups.clip_weights(squared, group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
+    weights = sums.clip_weights(squared, group, METHODS["normalise"], numbers=9, dtype=torch.float32, whole=whole)
     assert float(weights[0]) * 1e-7 < 1e-3
     assert float(weights[1]) * 0.1 == pytest.approx(1.0, rel=1e-5)

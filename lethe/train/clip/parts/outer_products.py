@@ -81,18 +81,18 @@ class OuterProducts(Part):
 
     def squares(self) -> Tensor:
         """See Part."""
-        self._measured = self._squares() if self._measured is None else self._measured
-        return self._measured
-
-    def _squares(self) -> Tensor:
+        if self._measured is not None:
+            return self._measured
         x, g = self.inputs, self.gradients
         if x.shape[1] == 1:
-            return (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
-        if self.forming[1]:
-            return torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(x.shape[2] * g.shape[2])])
-        if self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
-            return self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
-        return at_least(self.products(), self.lengths(), self.terms)
+            self._measured = (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
+        elif self.forming[1]:
+            self._measured = torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(x.shape[2] * g.shape[2])])
+        elif self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
+            self._measured = self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
+        else:
+            self._measured = at_least(self.products(), self.lengths(), self.terms)
+        return self._measured
 
     def settled(self) -> Part:
         """See Part."""

@@ -62,12 +62,10 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
     """One part for all calls in which a parameter took part.
 
     Args:
-        parts: one or more, of the same records.
+        parts: two or more, of the same records.
         numbers: of the parameter.
         memory: for gradients that are kept.
     """
-    if len(parts) == 1:
-        return parts[0]
     products = [part for part in parts if isinstance(part, OuterProducts)]
     if len(products) > 1 and len(products) == len(parts):
         inputs, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.inputs, part.gradients) for part in products), strict=True))

@@ -7,7 +7,7 @@ offloading find it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -79,8 +79,8 @@ class Recording:
         self._late: list[Callable[[], None]] = []
         self._computing = False  # a rule, which may call the layer again
         self._arriving = arriving
-        self._calls = Counter[nn.Parameter]()  # of layers in the forward pass
-        self._awaited = Counter[int]()  # calls of each group whose gradient has not come yet
+        self._calls: dict[nn.Parameter, int] = defaultdict(int)  # in the forward pass
+        self._awaited: dict[int, int] = defaultdict(int)  # calls of each group whose gradient has not come yet
         self._backward = False
 
     @contextmanager
@@ -141,7 +141,8 @@ class Recording:
                 gradient = gradient.transpose(0, 1)
                 saved = tuple(one.transpose(0, 1) if one.dim() > 1 and one.shape[1] == self.records else one for one in saved)
             self._add(layer, rule(gradient, saved, self.memory), grouping)
-            self._hand_over(layer)
+            if self._arriving is not None:
+                self._hand_over(layer, self._arriving)
 
         output.register_hook(arrived)
         return output
@@ -196,46 +197,49 @@ class Recording:
             anchored[id(tensor)].register_hook(partial(arrived, place))
         return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
 
-    def backward(self, total: Tensor) -> None:
-        """The backward pass: what is called from now on is computed again, by activation checkpointing."""
-        self._backward = True
-        total.backward()
-
-    @torch.no_grad()
-    def gradients(self) -> Gradients:
-        """The parts of each parameter, all calls together, but for those that were handed over."""
-        for late in self._late:
-            late()
-        self._late = []
-        if self._arriving is not None:
+    def gradients(self, total: Tensor) -> Gradients:
+        """The backward pass, and the parts of each parameter, all calls together, but for those that were handed over."""
+        self._backward = True  # what is called from now on is computed again, by activation checkpointing
+        if total.requires_grad:
+            total.backward()
+        with torch.no_grad():
+            for late in self._late:
+                late()
+            self._late = []
+            if self._arriving is None:
+                return self._taken(list(self.parts))
             for place in {self._arriving.places[parameter] for parameter in self.parts}:
-                self._arriving.add(place, self._taken(place))
-        return self._taken(None)
+                self._arrive(place, self._arriving)
+            return {}
 
-    def _taken(self, place: int | None) -> Gradients:
-        """The parts of one group, or of all, which are kept no longer."""
-        places = {} if self._arriving is None else self._arriving.places
-        taken = [parameter for parameter in self.parts if place is None or places[parameter] == place]
-        return {parameter: together(self.parts.pop(parameter), parameter.numel(), self.memory) for parameter in taken}
-
-    def _groups(self, layer: Layer) -> set[int]:
-        return set() if self._arriving is None else {self._arriving.places[parameter] for parameter in layer.parameters.values()}
+    def _taken(self, parameters: Sequence[nn.Parameter]) -> Gradients:
+        """The parts of some parameters, which are kept no longer."""
+        taken: Gradients = {}
+        for parameter in parameters:
+            parts = self.parts.pop(parameter)
+            taken[parameter] = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+        return taken
 
     def _await(self, layer: Layer) -> None:
-        if not self._backward:
-            self._calls.update(layer.parameters.values())
-            self._awaited.update(self._groups(layer))
-
-    def _hand_over(self, layer: Layer) -> None:
-        """One call's gradient came: add the groups that are complete."""
-        if self._arriving is None:
+        if self._backward:
             return
-        for place in self._groups(layer):
+        for parameter in layer.parameters.values():
+            self._calls[parameter] += 1
+        if self._arriving is not None:
+            for place in {self._arriving.places[parameter] for parameter in layer.parameters.values()}:
+                self._awaited[place] += 1
+
+    def _hand_over(self, layer: Layer, arriving: Arriving) -> None:
+        """One call's gradient came: add the groups that are complete."""
+        for place in {arriving.places[parameter] for parameter in layer.parameters.values()}:
             self._awaited[place] -= 1
             if self._awaited[place] <= 0:
-                self._arriving.add(place, self._taken(place))
+                self._arrive(place, arriving)
         if not self.parts:
             self.memory.left = self.memory.limit
+
+    def _arrive(self, place: int, arriving: Arriving) -> None:
+        arriving.add(place, self._taken([parameter for parameter in self.parts if arriving.places[parameter] == place]))
 
     def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
         self._computing = True

@@ -104,12 +104,10 @@ class RecordGradients:
         self.ambiguous = True
         try:
             with recording.running(self._layers, list(self.names)):
-                losses = self.losses(batch)
+                losses = self.losses(batch, records)
                 weighted = losses if units is None else losses * _shares(units, losses)
                 with torch.autocast(losses.device.type, enabled=False):
-                    if losses.requires_grad:
-                        recording.backward(weighted.sum())
-                    parts = recording.gradients()
+                    parts = recording.gradients(weighted.sum())
         finally:
             self.ambiguous = recording.ambiguous
         if recording.precision != torch.float64:
@@ -146,13 +144,13 @@ class RecordGradients:
             alone: Gradients = {parameter: Rows(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
             yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
-    def losses(self, batch: Any) -> Tensor:
-        """The losses of a batch.
+    def losses(self, batch: Any, records: int | None = None) -> Tensor:
+        """The losses of a batch, of so many records where that is known.
 
         Raises:
             InputError: they are not one a record.
         """
-        losses, records = self._losses(batch), records_of(batch)
+        losses, records = self._losses(batch), records_of(batch) if records is None else records
         if isinstance(losses, Tensor) and losses.dim() == 2 and losses.shape[1] == 1:
             losses = losses[:, 0]
         if not isinstance(losses, Tensor) or losses.shape != (records,) or not losses.is_floating_point():
