@@ -14,26 +14,28 @@ from lethe.run.run import Run
 _ROUNDINGS = 1024  # units that noise must span to count as a Gaussian
 
 
-def least_noise_in(largest: float) -> float:
-    """The smallest standard deviation of noise that is not lost to rounding, added in float64 to numbers of at most this size."""
-    return _ROUNDINGS * torch.finfo(torch.float64).eps * largest
+def refuse_drowned(noise_std: float, largest: float, *, fresh: float) -> None:
+    """Raise LetheError for noise that is lost to rounding, added in float64 to numbers of at most the size `largest`.
 
-
-def drowned(noise_std: float, least: float) -> LetheError:
-    """The error of noise that is lost to rounding, where it would need the standard deviation `least`."""
-    return LetheError(
-        f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
-        source="noise_multiplier, and the records of a batch",
-        remedy="plan more noise, or none at all at the steps where it is this small.",
-    )
+    Args:
+        noise_std: the standard deviation of the noise; 0 is none, and none is lost.
+        largest: in the units of the noise.
+        fresh: the share of it that is drawn anew.
+    """
+    least = _ROUNDINGS * torch.finfo(torch.float64).eps * largest
+    if 0 < noise_std * fresh < least:
+        raise LetheError(
+            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
+            source="noise_multiplier, and the records of a batch",
+            remedy="plan more noise, or none at all at the steps where it is this small.",
+        )
 
 
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
     """Raise LetheError for a last iterate that is not finite.
 
     Args:
-        last: its tensors.
-        run: that was carried out.
+        last, run: its tensors, and the run that was carried out.
         remedy: what to do about it.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
