@@ -122,11 +122,11 @@ def network_record(
 def linear_record(
     run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any], declared: tuple[HypothesisClaim, ...] = ()
 ) -> TrainingRecord:
-    """The training record of a linear model: its weights, shape (d, k), and its intercept, shape (k,).
+    """The training record of a linear model.
 
     Args:
         run: as recorded, of a loss whose features were projected.
-        weights, intercept: of the model.
+        weights, intercept: of the model, shapes (d, k) and (k,).
         declared: what no code saw.
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]

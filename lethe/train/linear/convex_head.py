@@ -85,11 +85,9 @@ class Head(ModelDescription[nn.Sequential]):
 
 
 def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> Fitted[nn.Sequential]:
-    """Train a head on the features of its backbone by `train_linear`, as `lethe.train.fit` says.
+    """Train a head on the features of its backbone by `train_linear`.
 
-    Args:
-        described, data, run: as given to `fit`.
-        options: the rest.
+    Args: as `lethe.train.fit`.
     """
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss, require_linear_loss
@@ -31,7 +32,7 @@ from lethe.train.core.training_records import WORKERS, linear_record
 from lethe.train.data import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
+from lethe.train.linear.blocks import BlockLinearModel, Rows
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
@@ -67,8 +68,8 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     refuse_other_clipping(run)
     loss = require_linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
-    twin, declared = None if backbone is None else backbone.copied(), ()
-    if (blocks := given_in_blocks(data)) is not None:
+    pair, declared = isinstance(data, tuple | list) and len(data) == 2, ()
+    if (blocks := table_in_blocks(*data) if pair else table_in_blocks(data)) is not None:
         if device.type != "cpu":
             raise InputError(
                 f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
@@ -79,12 +80,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         model = BlockLinearModel(blocks, rows, run)
         projected, columns, declared = model.projected, model.width, (WORKERS,) if run.batches.secret else ()
     else:
-        if backbone is not None and twin is not None:
+        if backbone is not None:
             source = refuse_fields(as_source(data), "a Head")
             refuse_other_records(run.records, len(source))
-            data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
+            data = tuple(map(torch.cat, zip(*backbone.checked(source, device), strict=True)))
             declared = tuple(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
-        if not isinstance(data, tuple | list) or len(data) != 2:
+        elif not pair:
             raise InputError(
                 f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
                 remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
@@ -94,16 +95,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
         model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
         projected, columns = table.projected, table.rows.shape[1]
-    start = starting_point(described.initial, (columns, loss.outputs), device)
+    start = _starting_point(described.initial, (columns, loss.outputs), device)
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
-    """A generator of batches, on the CPU, and one of noise, on `device`: of a seed, as they are given, or of fresh entropy.
-
-    Raises:
-        InputError: a seed together with generators, one generator for both, or one on another device.
-    """
+def _generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
+    """A generator of batches, on the CPU, and one of noise, on `device`: of a seed, as they are given, or of fresh entropy."""
     given = {"batch_generator": (options.batch_generator, _CPU), "noise_generator": (options.noise_generator, device)}
     refuse_predictable(options.seed, options.batch_generator, options.noise_generator)
     for name, (generator, place) in given.items():
@@ -114,15 +111,8 @@ def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Ge
     return tuple(one if isinstance(one, torch.Generator) else fresh_generator(place) for one, place in given.values())
 
 
-def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """$x_0$ in float64: zeros, or what is given.
-
-    Args:
-        initial: as of `Linear`.
-        shape, device: of the result.
-    Raises:
-        InputError: another shape, or an entry that is not finite.
-    """
+def _starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+    """$x_0$ in float64: zeros, or what is given, of this shape and finite."""
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
     start = numbers("initial", initial)
@@ -230,7 +220,7 @@ def train_linear(
     refuse_policy(run, options.noise_policy)
     prox = proximal_step(run.regularisers)
     budgeted = None if run.noise_budget is None else BudgetedNoise(run, options.noise_policy)
-    batch_generator, noise_generator = generators_of(options, ready.start.device)
+    batch_generator, noise_generator = _generators_of(options, ready.start.device)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     recorder, noise = Recorder(drawn, seeded=options.seeded(run)), GaussianNoise(ready.start.shape, noise_generator, run)
     precision = linear_precision(run, ready.loss, ready.start)
