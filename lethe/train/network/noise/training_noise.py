@@ -127,7 +127,7 @@ def sources_of(
     """
     parameters = list(placement.named.values())
     seed, device = options.seed, parameters[0].device
-    batches, own = _own_sources(run, device, options, start)
+    batches, own = own_sources(run, device, options, start=start)
     coarsest = max((parameter.dtype for parameter in parameters), key=lambda dtype: torch.finfo(dtype).eps)
 
     def correlating(noise: NetworkNoise | SecureNoise, part: int) -> OfOneProcess:
@@ -155,8 +155,13 @@ def sources_of(
     return batches, TrainingNoise(whole, workers, shards=shards, parts=placement.parts(), dimension=placement.dimension)
 
 
-def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: int) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
-    """Of this process alone, where noise is drawn anew at each step."""
+def own_sources(
+    run: Run, device: torch.device, options: TrainOptions, *, start: int = 0
+) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
+    """A CPU generator for the batches, and what makes the noise, of this process alone, where it is drawn anew at each step.
+
+    Args, Raises: as `sources_of`.
+    """
     seed, secure, generator = options.seed, options.secure, options.noise_generator
     if secure and (run.release != "all" or run.pass_weights is not None):
         raise HypothesisError(
@@ -170,6 +175,8 @@ def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: i
         batches, _ = seeded_generators(seed, (_CPU, device))  # the same at every start
         return batches, NetworkNoise(seeded_generators(seed, (_CPU, device), start=start)[1])
     batches = fresh_generator(_CPU) if options.batch_generator is None else options.batch_generator
+    if not isinstance(batches, torch.Generator) or batches.device.type != "cpu":
+        raise InputError(f"batch_generator: got {batches!r}; it needs a torch.Generator on the CPU, or None.")
     if secure:
         return batches, SecureNoise()
     if generator is None:
