@@ -83,26 +83,6 @@ def same_stream(first: object, second: object) -> bool:
     return first is second or torch.equal(first.get_state(), second.get_state())
 
 
-def refuse_predictable(seed: object, batch_generator: object, noise_generator: object, *, secure: bool = False) -> None:
-    """Raise InputError for two sources of noise, and for noise that could be told from batches.
-
-    Args:
-        seed, batch_generator, noise_generator: as training was given them; None where it was not.
-        secure: whether noise comes from a cryptographic source of its own.
-    """
-    if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
-        raise InputError(
-            "seed: given together with a generator or secure noise; a seed makes both generators.", remedy="give the seed or the others."
-        )
-    if secure and noise_generator is not None:
-        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
-    if same_stream(batch_generator, noise_generator):
-        raise InputError(
-            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
-            remedy="give two generators.",
-        )
-
-
 def state_digest(generator: np.random.Generator | torch.Generator) -> str:
     """A hash of the generator's state, by which the same state is known again."""
     if isinstance(generator, torch.Generator):

@@ -56,15 +56,12 @@ def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
 
     It is added up pairwise, so that it is known to some thirty roundings, however many numbers it is of.
     """
-    devices = dict.fromkeys(tensor.device for tensor in tensors)
-    sums = [_sum_of_squares([tensor for tensor in tensors if tensor.device == device]).to(tensors[0].device) for device in devices]
+    sums = []
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors if tensor.device == device]).square_()
+        pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
+        sums.append(squares[0].to(tensors[0].device))
     return pairwise_sum(torch.stack(sums)).sqrt()
-
-
-def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors]).square_()
-    pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
-    return squares[0]
 
 
 def onto_ball(rows: Tensor, radius: float, *, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
@@ -209,11 +206,10 @@ class PassAverage:
     def __call__(self, moved: Tensor) -> Tensor:
         """The iterate itself, or the pass's average when it is the pass's last."""
         weight = self._weights[self._place]
+        self._place = (self._place + 1) % len(self._weights)
         if weight > 0:
             self._sum = weight * moved if self._sum is None else self._sum + weight * moved
-        self._place += 1
-        if self._place < len(self._weights):
+        if self._place or self._sum is None:  # some weight is positive
             return moved
-        averaged, self._sum, self._place = self._sum, None, 0
-        assert averaged is not None  # some weight is positive
+        averaged, self._sum = self._sum, None
         return averaged

@@ -46,18 +46,13 @@ def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "ta
         )
 
 
-def fresh_share(run: Run) -> float:
-    r"""How much of a step's own draw is in its noise, at the least: 1, or of correlated noise $1/\max_t C_{tt}$."""
-    if run.noise is None:
-        return 1.0
-    strategy = run.noise.strategy(run.total_steps)
-    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())
+def fresh_share(run: Run, dtype: torch.dtype) -> float:
+    r"""How much of a step's own draw is in its correlated noise, at the least: $1/\max_t C_{tt}$.
 
-
-def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
-    """Raise LetheError for correlated noise, added in `dtype`, that grows so far above its fresh draws that rounding it hides them."""
-    if run.noise is None:
-        return
+    Raises:
+        LetheError: added in `dtype`, the noise grows so far above its fresh draws that rounding it hides them.
+    """
+    assert run.noise is not None
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
     # C w = z + e, with e at most the rounding of the products in a row.
     lost = (run.noise.stream().held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
@@ -67,3 +62,4 @@ def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
             source=f"noise.kind = {run.noise.kind}",
             remedy="take coefficients that fall off, as lethe.correlate finds them, fewer steps, or float64.",
         )
+    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())

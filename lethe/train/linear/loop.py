@@ -111,7 +111,7 @@ def _starting_point(initial: Any, shape: tuple[int, int], device: torch.device) 
 
 
 def linear_noise(run: Run, fresh: NetworkNoise | SecureNoise) -> TrainingNoise:
-    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError as `refuse_unstable`."""
+    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError as `fresh_share`."""
     return TrainingNoise(fresh if run.noise is None else CorrelatedNetworkNoise(run, fresh, torch.float64))
 
 
@@ -221,12 +221,10 @@ def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bo
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
-        run: to be carried out.
-        loss: of the run, with the number of its classes.
+        run, loss, in_blocks: as `gradient_rounding`.
         start: shape (D, k), float64.
-        in_blocks: as `gradient_rounding`.
     Raises:
-        InputError: the run says less than this training needs.
+        InputError: as `precision_of`.
     """
     if run.release == "all" or run.noise is not None:
         return None

@@ -11,7 +11,7 @@ from torch import Tensor
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators, shard_generator
+from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators, shard_generator
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
@@ -170,7 +170,17 @@ def own_sources(
             source="run.release, run.pass_weights",
             remedy="set release: all, or secure to False.",
         )
-    refuse_predictable(seed, options.batch_generator, generator, secure=secure)
+    if seed is not None and (options.batch_generator is not None or generator is not None or secure):
+        raise InputError(
+            "seed: given together with a generator or secure noise; a seed makes both generators.", remedy="give the seed or the others."
+        )
+    if secure and generator is not None:
+        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
+    if same_stream(options.batch_generator, generator):
+        raise InputError(
+            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
+            remedy="give two generators.",
+        )
     if seed is not None:
         batches, _ = seeded_generators(seed, (_CPU, device))  # the same at every start
         return batches, NetworkNoise(seeded_generators(seed, (_CPU, device), start=start)[1])
