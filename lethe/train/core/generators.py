@@ -15,8 +15,8 @@ from lethe.errors import InputError
 _WORDS = 624
 _OFFSET = 24
 
-# The first words of the spawn keys of shards, and of the steps of correlated noise; those of `seeded_generators` begin with less.
-_SHARDS, _STEPS = 2**16, 2**17
+# The first words of the keys of `stream_generator`; those of `seeded_generators` begin with less.
+OF_SHARDS, OF_STEPS = 2**16, 2**17
 
 
 def fresh_generator(device: torch.device) -> torch.Generator:
@@ -55,25 +55,14 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     return tuple(map(_repeatable, parent.spawn(len(devices)), devices))
 
 
-def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -> torch.Generator:
-    """The generator of the noise of one process's shards, under a seed.
+def stream_generator(seed: int, device: torch.device, *key: int) -> torch.Generator:
+    """A generator with a stream of its own under a seed, by a key: the same one in whatever process asks for it.
 
-    Args:
-        seed, device, start: as for `seeded_generators`.
-        rank: of the process.
+    The key is OF_SHARDS, a start as of `seeded_generators` and a rank, for the noise of one process's shards. Or it is OF_STEPS, a part and
+    a step from 0, for the draws of one step of correlated noise: part 0 of what all processes hold whole, rank + 1 of a process's shards. A
+    step is never taken twice, so no number is used for two things.
     """
-    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank)), device)
-
-
-def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> torch.Generator:
-    """The generator of the draws of one step of correlated noise, under a seed: the same one in whatever process takes that step.
-
-    Args:
-        seed, device: as for `seeded_generators`.
-        part: 0: of what all processes hold whole; rank + 1: of the shards of a process.
-        step: from 0; a step is never taken twice, so no number is used for two things.
-    """
-    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_STEPS, part, step)), device)
+    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=key), device)
 
 
 def same_stream(first: object, second: object) -> bool:

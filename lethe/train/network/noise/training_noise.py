@@ -11,7 +11,7 @@ from torch import Tensor
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator, same_stream, seeded_generators, shard_generator
+from lethe.train.core.generators import OF_SHARDS, fresh_generator, same_stream, seeded_generators, stream_generator
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
@@ -142,7 +142,7 @@ def sources_of(
         return batches, TrainingNoise(whole, workers, dimension=placement.dimension)
     start = workers.told_by_root("count of starts", start)
     if seed is not None:
-        own = NetworkNoise(shard_generator(seed, device, rank=workers.rank, start=start))
+        own = NetworkNoise(stream_generator(seed, device, OF_SHARDS, start, workers.rank))
     stream = own.stream if isinstance(own, NetworkNoise) else ""
     same = [rank for rank, told in enumerate(workers.gathered({"stream": stream})) if stream and told["stream"] == stream]
     if len(same) > 1:
