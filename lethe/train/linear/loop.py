@@ -96,12 +96,17 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         column = prepare_targets(data[1], classes=loss.target_classes, records=run.records, device=device)
         model = LinearModel(loss, table.rows, column, clip_norm=run.clip_norm, method=gradients_by(run))
         projected, columns = table.projected, table.rows.shape[1]
-    start = _starting_point(described.initial, (columns, loss.outputs), device)
+    start = starting_point(described.initial, (columns, loss.outputs), device)
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def _starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """$x_0$ in float64: zeros, or what is given, of this shape and finite."""
+def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+    """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite.
+
+    Args:
+        initial: as of `Linear`.
+        shape, device: of the result.
+    """
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
     start = numbers("initial", initial)
