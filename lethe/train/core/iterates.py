@@ -152,25 +152,17 @@ def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
         InputError: another regulariser.
     Reference: order of the parts: Yu 2013, "On decomposing the proximal map", NeurIPS, Theorem 4.
     """
-    threshold = ridge = 0.0
-    radius = math.inf
     for part in regularisers:
-        match part:
-            case L1():
-                threshold += part.strength
-            case Ridge():
-                ridge += part.strength
-            case ElasticNet():
-                threshold += part.l1_strength
-                ridge += part.ridge_strength
-            case Ball():
-                radius = min(radius, part.radius)
-            case _:
-                raise InputError(
-                    f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
-                    source="regulariser",
-                    remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
-                )
+        if not isinstance(part, L1 | Ridge | ElasticNet | Ball):
+            raise InputError(
+                f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
+                source="regulariser",
+                remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
+            )
+    threshold = sum(part.strength for part in regularisers if isinstance(part, L1))
+    threshold += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
+    ridge = sum(part.strong_convexity for part in regularisers)
+    radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
 
     # Soft threshold, then shrink, then ball is the prox of the sum, not only a sequence of three: let u = soft(y), so y - u lies in
     # the subdifferential of lambda k |.|_1 at u. That subdifferential is the same at c u for every c > 0 (|.|_1 is positively
