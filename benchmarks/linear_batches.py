@@ -22,8 +22,9 @@ from lethe.estimators.randomness import randomness
 from lethe.run.losses import Softmax
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.linear.loop import GaussianNoise, descend, prepared
+from lethe.train.linear.loop import descend, prepared
 from lethe.train.linear.models import Linear
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 COLUMNS, CLASSES, BOUND = 784, 10, 0.25
 METHODS = ("none", "clip", "envelope")
@@ -54,7 +55,7 @@ def by_fit_linear(rows: np.ndarray, labels: np.ndarray) -> Callable[[lethe.Run],
             start,
             model.clipped_gradient_sum,
             draw_batches(run, generators[0]),
-            GaussianNoise(start.shape, generators[1]),
+            NetworkNoise(generators[1]).add_to,
             recorder=Recorder(run, seeded=True),
         )
         return time.process_time() - begun

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from lethe.train.core.iterates import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
-from lethe.train.linear.loop import GaussianNoise, descend
+from lethe.train.linear.loop import descend
 
 _CPU = torch.device("cpu")
 
@@ -43,7 +44,7 @@ class LinearProblem:
     """A run, the linear model that its loss names, and data to train it on.
 
     The loop is `fit_linear`'s own; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
-    so they depend on the seed and the step alone, and a negative noise_std mirrors them.
+    so they depend on the seed and the step alone, not on which other steps are noisy, and a negative noise_std mirrors them.
 
     Args:
         run: what to do; only its noise may differ from training to training.
@@ -99,10 +100,15 @@ class LinearProblem:
         run = self.run
         model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
         start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
-        noise = _AlignedNoise(start.shape, seeded_generators(seed, (_CPU, _CPU))[1])
-        return descend(
-            run, start, model.clipped_gradient_sum, batches, noise, noise_of_step=lambda step, _: float(noise_stds[step - 1]), prox=prox
-        )
+        generator = seeded_generators(seed, (_CPU, _CPU))[1]
+
+        def add_noise(tensors: Sequence[torch.Tensor], noise_std: float) -> None:
+            tensors[0].add_(noise_std * torch.randn(start.shape, generator=generator, dtype=torch.float64))
+
+        def of_step(step: int, _: torch.Tensor) -> float:
+            return float(noise_stds[step - 1])
+
+        return descend(run, start, model.clipped_gradient_sum, batches, add_noise, noise_of_step=of_step, prox=prox)
 
     def _finite(self, values: torch.Tensor) -> torch.Tensor:
         if not bool(torch.isfinite(values).all()):
@@ -112,13 +118,6 @@ class LinearProblem:
                 remedy="take smaller steps or less noise.",
             )
         return values
-
-
-class _AlignedNoise(GaussianNoise):
-    """Draws at every step, at those without noise too: a step's normal numbers must not depend on which other steps are noisy."""
-
-    def draw(self, noise_std: float) -> torch.Tensor | float:
-        return noise_std * super().draw(1.0)
 
 
 def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:

@@ -107,8 +107,8 @@ def fit(
         seed: makes batches and noise repeatable, for tests: whoever knows the seed knows the noise, and two fits under one seed share it.
             The recorded run is then `seeded`, and its certificate: no release. None: fresh entropy.
         batch_generator, noise_generator: instead of a seed, and as seeded: nobody can tell who could make their numbers again. The batches'
-            is on the CPU, the noise's on the model's device, and of PyTorch but for modules. One for the batches alone is no harm where the
-            design keeps nothing secret.
+            is on the CPU, the noise's on the model's device, or NumPy's where that is the CPU. One for the batches alone is no harm where
+            the design keeps nothing secret.
         progress: True: a bar on standard error if that is a terminal; or a function of (step, steps), which must leave the parameters as
             they are.
         callbacks: are told of the training: public facts of each step, and the training record at its end. See `TrainingCallback`, and

@@ -46,17 +46,11 @@ class Report:
     gradients: str | None = None
 
     @classmethod
-    def of(cls, run: Run, *, steps: int, projected: int = 0, contributed: bool | None = None, gradients: str | None = None) -> Report:
-        """The report of a training by `run`.
-
-        Args:
-            run: that was carried out.
-            steps, projected, contributed, gradients: the fields.
-        """
+    def of(cls, run: Run, **said: Any) -> Report:
+        """The report of a training by `run`, with the other fields as they are given."""
         used = run.steps_per_pass * run.batch_size
         left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
-        said = {"projected": projected, "contributed": contributed, "gradients": gradients}
-        return cls(records=run.records, steps=steps, left_over=left_over, **said)
+        return cls(records=run.records, left_over=left_over, **said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -110,12 +104,7 @@ class Fitted(Generic[Model]):
 
 
 def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:
-    """The fields of `Fitted` that say what a budget has spent.
-
-    Args:
-        budget: None where there is none.
-        seeded: whether somebody can make the noise again: then nothing is bounded.
-    """
+    """The fields of `Fitted` that say what a budget, if there is one, has spent; of noise that can be made again nothing is bounded."""
     if budget is None:
         return {}
     return {"spent": budget.spent(), "odometer": None if seeded else Odometer.up_to(budget.rho)}

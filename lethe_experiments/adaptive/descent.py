@@ -14,9 +14,9 @@ from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.losses import Loss, require_linear_loss
 from lethe.train import LinearPredictor
 from lethe.train.callbacks.paying import spender_in_force
+from lethe.train.core.generators import fresh_generator, seeded_generators
 from lethe.train.linear.features import prepare_features, prepare_targets
-from lethe.train.linear.loop import generators_of, starting_point
-from lethe.train.options import TrainOptions
+from lethe.train.linear.loop import starting_point
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries
 
@@ -94,8 +94,7 @@ def train_adaptively(
     table = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)
     column = prepare_targets(targets, classes=known.target_classes, records=len(table.rows), device=_CPU)
     start = starting_point(initial, (table.rows.shape[1], known.outputs), _CPU)
-    options = TrainOptions(seed=seed, noise_generator=noise_generator)
-    queries = PaidQueries(plan, known, table.rows, column, generators_of(options, _CPU)[1])
+    queries = PaidQueries(plan, known, table.rows, column, _generator_of(seed, noise_generator))
     last, history = descend_adaptively(start, plan, queries)
     if not bool(torch.isfinite(last).all()):
         raise LetheError("training overflowed: the last iterate is not finite.", remedy="pay more for the gradients.")
@@ -105,6 +104,18 @@ def train_adaptively(
         history=history,
         spent=queries.budget.spent(),
     )
+
+
+def _generator_of(seed: int | None, given: object) -> torch.Generator:
+    if seed is not None and given is not None:
+        raise InputError("seed: given together with a generator.", remedy="give one of the two.")
+    if seed is not None:
+        return seeded_generators(seed, (_CPU, _CPU))[1]
+    if given is None:
+        return fresh_generator(_CPU)
+    if not isinstance(given, torch.Generator) or given.device.type != "cpu":
+        raise InputError(f"noise_generator: got {given!r}; it needs a torch.Generator on the CPU.")
+    return given
 
 
 def descend_adaptively(parameters: Tensor, plan: AdaptiveDescent, queries: PaidQueries) -> tuple[Tensor, tuple[AdaptiveStep, ...]]:

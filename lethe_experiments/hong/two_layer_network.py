@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from lethe.train.core.generators import seeded_generators
-from lethe.train.linear.loop import GaussianNoise
 
 _CPU = torch.device("cpu")
 
@@ -136,10 +135,11 @@ def descend(
     """
     start, drawn = seeded_generators(seed, (_CPU, _CPU))
     parameters = network.initial(start, records.features.dtype)
-    noise = GaussianNoise(parameters.shape, drawn)
     for noise_multiplier in np.sqrt(variances).tolist():
-        fresh = torch.as_tensor(noise.draw(clip_norm * noise_multiplier), dtype=parameters.dtype)
-        total = network.clipped_gradient_sum(parameters, records, clip_norm) + fresh
+        total = network.clipped_gradient_sum(parameters, records, clip_norm)
+        if noise_multiplier > 0.0:
+            fresh = torch.randn(parameters.shape, generator=drawn, dtype=torch.float64)
+            total = total + (clip_norm * noise_multiplier * fresh).to(parameters.dtype)
         parameters -= total * (step_size / len(records.features))
     return parameters
 

@@ -15,7 +15,8 @@ from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.noise import LowerTriangular
 from lethe.train import fit_linear
-from lethe.train.linear.loop import GaussianNoise
+from lethe.train.linear.loop import linear_noise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
@@ -35,9 +36,12 @@ def test_the_noise_of_all_steps_has_the_strategy_s_covariance(tmp_path: Path) ->
     """40 000 coordinates of 6 steps: the empirical covariance of noise / tau is C^{-1} C^{-T}, within 5 standard errors."""
     for noise in noises(tmp_path):
         run = make_run(noise=noise, steps=6, step_size=[0.5, 0.1, 0.2, 0.5, 0.5, 0.3])
-        drawing = GaussianNoise(torch.Size((40_000,)), torch.Generator().manual_seed(1), run)
+        drawing = linear_noise(run, NetworkNoise(torch.Generator().manual_seed(1)))
         stds = run.uncorrelated.noise_stds
-        drawn = np.stack([drawing.draw(float(std)).numpy() / std for std in stds])  # pyright: ignore[reportAttributeAccessIssue]
+        drawn = np.zeros((6, 40_000))
+        for row, std in zip(drawn, stds, strict=True):
+            drawing.add_to([torch.from_numpy(row)], float(std))
+            row /= std
         assert run.noise is not None
         inverse = np.linalg.inv(as_matrix(run.noise.strategy(6)))
         wanted, found = inverse @ inverse.T, drawn @ drawn.T / 40_000
@@ -115,14 +119,14 @@ def test_noise_that_outgrows_its_draws_is_refused() -> None:
 
 def test_noise_that_was_drawn_elsewhere_too_has_no_run() -> None:
     run = make_run(noise=BANDED, steps=6)
-    drawing = GaussianNoise(torch.Size((2,)), torch.Generator().manual_seed(1), run)
+    drawing, noisy = linear_noise(run, NetworkNoise(torch.Generator().manual_seed(1))), [torch.zeros(2, dtype=torch.float64)]
     for _ in range(5):
-        drawing.draw(1.0)
+        drawing.add_to(noisy, 1.0)
     with pytest.raises(HypothesisError, match="5 times in 6 steps"):
         drawing.executed(run.uncorrelated)
-    drawing.draw(1.0)
+    drawing.add_to(noisy, 1.0)
     assert drawing.executed(run.uncorrelated) == run
-    drawing.draw(1.0)
+    drawing.add_to(noisy, 1.0)
     with pytest.raises(HypothesisError, match="7 times"):
         drawing.executed(run.uncorrelated)
 

@@ -14,7 +14,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import HypothesisError, InputError
 from lethe.run.noise import LowerTriangular
-from lethe.train.core.generators import step_generator
+from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
@@ -51,7 +51,7 @@ def drawn(noise: CorrelatedNetworkNoise, steps: int) -> list[torch.Tensor]:
 def fresh(step: int, part: int = 0) -> torch.Tensor:
     """What is drawn anew for a step, under the seed."""
     zeros = [torch.zeros(4, dtype=torch.float64), torch.zeros(SIZE - 4, dtype=torch.float64)]
-    NetworkNoise(step_generator(SEED, CPU, part=part, step=step)).add_to(zeros, 1.0)
+    NetworkNoise(stream_generator(SEED, CPU, OF_STEPS, part, step)).add_to(zeros, 1.0)
     return torch.cat(zeros)
 
 

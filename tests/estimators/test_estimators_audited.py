@@ -23,7 +23,7 @@ from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import Randomness
 from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
-from lethe.train.linear.loop import GaussianNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 FITS, EPSILON, DELTA = 200, 3.0, 1e-3  # 16 times 200 fits with the least noise below, of other seeds, showed 5.3 or more
 MANY = FITS if by_night() else 120
@@ -43,13 +43,13 @@ class Scaled(np.random.Generator):
         return self.factor * super().standard_normal(*args, **kwargs)
 
 
-class ScaledTorch(GaussianNoise):
+class ScaledTorch(NetworkNoise):
     """The same for runs."""
 
     factor = 1.0
 
-    def draw(self, noise_std: float) -> Any:
-        return super().draw(self.factor * noise_std)
+    def add_to(self, tensors: Any, noise_std: float, **options: Any) -> None:
+        super().add_to(tensors, self.factor * noise_std, **options)
 
 
 def audit(without: Worlds, present: Worlds, factor: float, neighbours: Any, fits: int = FITS) -> AuditResult:
@@ -74,7 +74,7 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
-            patch.setattr(lethe.estimators.choice.descent, "GaussianNoise", ScaledTorch)
+            patch.setattr(lethe.estimators.choice.descent, "NetworkNoise", ScaledTorch)
             outcome = plan.train(records, draws, Penalties(facts.ridge, facts.l1))
         assert bound is None or (outcome.run is not None and (outcome.run.clip_method, outcome.run.clip_norm) == ("envelope", bound))
         assert outcome.statement.planned.epsilon(DELTA) <= EPSILON

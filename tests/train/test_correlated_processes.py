@@ -23,7 +23,7 @@ from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular
 from lethe.run.run import Run
 from lethe.train import Checkpoints, fit
-from lethe.train.core.generators import step_generator
+from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.core.tensors import local
 from lethe.train.network import NetworkNoise
 
@@ -156,7 +156,7 @@ def test_the_noise_of_shards_that_a_kill_lost_is_in_no_later_step(processes: Pro
         drawn = []
         for step in range(run.total_steps):
             fresh = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
-            NetworkNoise(step_generator(5, torch.device("cpu"), part=part, step=step)).add_to(fresh, 1.0)
+            NetworkNoise(stream_generator(5, torch.device("cpu"), OF_STEPS, part, step)).add_to(fresh, 1.0)
             drawn.append(torch.cat([one.reshape(-1) for one in fresh]).numpy())
         assert fewer @ (-np.array(moves) / scale) == pytest.approx(np.array(drawn), abs=1e-9)
 

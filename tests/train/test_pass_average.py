@@ -19,6 +19,7 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 BOTH = [{"kind": "ridge", "strength": 0.3}, {"kind": "ball", "radius": 0.4}]
@@ -45,7 +46,7 @@ def written_out(run: Run) -> np.ndarray:
     ).rows
     targets = torch.tensor(problem.targets).reshape(-1, 1)
     model = LinearModel(loss, rows, targets, clip_norm=run.clip_norm)
-    prox = proximal_step(run.regularisers)
+    prox, noise = proximal_step(run.regularisers), NetworkNoise(noise_generator)
     batches, weights = list(draw_batches(run, batch_generator)), run.pass_averages
     assert weights is not None
     x = torch.zeros(rows.shape[1], loss.outputs, dtype=torch.float64)
@@ -56,8 +57,9 @@ def written_out(run: Run) -> np.ndarray:
             u = prox(ys[-1], float(run.step_sizes[step]))
         mean = sum(weight * y for weight, y in zip(weights.tolist(), ys, strict=True) if weight > 0)
         last = first + run.steps_per_pass - 1
-        noise = float(run.noise_stds[last]) * torch.randn(x.shape, generator=noise_generator, dtype=torch.float64)
-        x = prox(mean + noise, float(run.step_sizes[last]))
+        assert isinstance(mean, torch.Tensor)
+        noise.add_to([mean], float(run.noise_stds[last]))
+        x = prox(mean, float(run.step_sizes[last]))
     return x.numpy()
 
 

@@ -132,4 +132,4 @@ def test_what_is_not_the_beginning_of_the_plan_is_not_covered_by_it() -> None:
             noted = {"step_size": 0.5, "noise_std": float(run.noise_stds[0]), **changed}
             recorder.note(batch=batch, **noted)
         with pytest.raises(HypothesisError, match="are not the first of the plan's 12"):
-            recorder.beginning_of(run, enforced=False)
+            recorder.run(run, enforced=False, whole=True)

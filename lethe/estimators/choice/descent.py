@@ -16,7 +16,8 @@ from lethe.run.run import Run
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.loop import GaussianNoise, descend, linear_precision
+from lethe.train.linear.loop import descend, linear_noise, linear_precision
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 
 def _gradient_sums(records: AnyRecords, run: Run) -> Callable[[torch.Tensor, Batch], torch.Tensor]:
@@ -60,11 +61,11 @@ def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1)
     shape = (records.columns + (1 if records.intercept else 0), records.loss.outputs)
     start = torch.zeros(shape, dtype=torch.float64)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    recorder, noise = Recorder(drawn, seeded=draws.seeded), GaussianNoise(start.shape, draws.noise, run)
+    recorder, noise = Recorder(drawn, seeded=draws.seeded), linear_noise(run, NetworkNoise(draws.noise))
     precision = zero_start_precision(run, records.loss, shape[0])
     batches = draw_batches(drawn, draws.batches)
     gradient_sum = _gradient_sums(records, run)
-    last = descend(drawn, start, gradient_sum, batches, noise, recorder=recorder, finished=iterates.add, precision=precision)
+    last = descend(drawn, start, gradient_sum, batches, noise.add_to, recorder=recorder, finished=iterates.add, precision=precision)
     refuse_overflow([last], drawn, remedy="take fewer passes or a larger epsilon.")
     recorded = noise.executed(recorder.run(drawn, enforced=True).replace(precision=precision))
     return iterates.mean().numpy().copy(), recorded

@@ -15,8 +15,8 @@ from lethe.errors import InputError
 _WORDS = 624
 _OFFSET = 24
 
-# The first words of the spawn keys of shards, and of the steps of correlated noise; those of `seeded_generators` begin with less.
-_SHARDS, _STEPS = 2**16, 2**17
+# The first words of the keys of `stream_generator`; those of `seeded_generators` begin with less.
+OF_SHARDS, OF_STEPS = 2**16, 2**17
 
 
 def fresh_generator(device: torch.device) -> torch.Generator:
@@ -55,25 +55,14 @@ def seeded_generators(seed: int, devices: tuple[torch.device, ...], *, start: in
     return tuple(map(_repeatable, parent.spawn(len(devices)), devices))
 
 
-def shard_generator(seed: int, device: torch.device, *, rank: int, start: int) -> torch.Generator:
-    """The generator of the noise of one process's shards, under a seed.
+def stream_generator(seed: int, device: torch.device, *key: int) -> torch.Generator:
+    """A generator with a stream of its own under a seed, by a key: the same one in whatever process asks for it.
 
-    Args:
-        seed, device, start: as for `seeded_generators`.
-        rank: of the process.
+    The key is OF_SHARDS, a start as of `seeded_generators` and a rank, for the noise of one process's shards. Or it is OF_STEPS, a part and
+    a step from 0, for the draws of one step of correlated noise: part 0 of what all processes hold whole, rank + 1 of a process's shards. A
+    step is never taken twice, so no number is used for two things.
     """
-    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_SHARDS, start, rank)), device)
-
-
-def step_generator(seed: int, device: torch.device, *, part: int, step: int) -> torch.Generator:
-    """The generator of the draws of one step of correlated noise, under a seed: the same one in whatever process takes that step.
-
-    Args:
-        seed, device: as for `seeded_generators`.
-        part: 0: of what all processes hold whole; rank + 1: of the shards of a process.
-        step: from 0; a step is never taken twice, so no number is used for two things.
-    """
-    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=(_STEPS, part, step)), device)
+    return _repeatable(np.random.SeedSequence(int(seed), spawn_key=key), device)
 
 
 def same_stream(first: object, second: object) -> bool:
@@ -81,26 +70,6 @@ def same_stream(first: object, second: object) -> bool:
     if not (isinstance(first, torch.Generator) and isinstance(second, torch.Generator)) or first.device.type != second.device.type:
         return False
     return first is second or torch.equal(first.get_state(), second.get_state())
-
-
-def refuse_predictable(seed: object, batch_generator: object, noise_generator: object, *, secure: bool = False) -> None:
-    """Raise InputError for two sources of noise, and for noise that could be told from batches.
-
-    Args:
-        seed, batch_generator, noise_generator: as training was given them; None where it was not.
-        secure: whether noise comes from a cryptographic source of its own.
-    """
-    if seed is not None and (batch_generator is not None or noise_generator is not None or secure):
-        raise InputError(
-            "seed: given together with a generator or secure noise; a seed makes both generators.", remedy="give the seed or the others."
-        )
-    if secure and noise_generator is not None:
-        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
-    if same_stream(batch_generator, noise_generator):
-        raise InputError(
-            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
-            remedy="give two generators.",
-        )
 
 
 def state_digest(generator: np.random.Generator | torch.Generator) -> str:

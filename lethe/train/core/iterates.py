@@ -56,15 +56,12 @@ def joint_norm(tensors: Sequence[Tensor]) -> Tensor:
 
     It is added up pairwise, so that it is known to some thirty roundings, however many numbers it is of.
     """
-    devices = dict.fromkeys(tensor.device for tensor in tensors)
-    sums = [_sum_of_squares([tensor for tensor in tensors if tensor.device == device]).to(tensors[0].device) for device in devices]
+    sums = []
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors if tensor.device == device]).square_()
+        pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
+        sums.append(squares[0].to(tensors[0].device))
     return pairwise_sum(torch.stack(sums)).sqrt()
-
-
-def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    squares = torch.cat([tensor.reshape(-1).double() for tensor in tensors]).square_()
-    pairwise_sum(squares.numpy() if squares.is_cpu else squares)  # NumPy takes a fifth of the time for few numbers
-    return squares[0]
 
 
 def onto_ball(rows: Tensor, radius: float, *, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
@@ -155,25 +152,17 @@ def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
         InputError: another regulariser.
     Reference: order of the parts: Yu 2013, "On decomposing the proximal map", NeurIPS, Theorem 4.
     """
-    threshold = ridge = 0.0
-    radius = math.inf
     for part in regularisers:
-        match part:
-            case L1():
-                threshold += part.strength
-            case Ridge():
-                ridge += part.strength
-            case ElasticNet():
-                threshold += part.l1_strength
-                ridge += part.ridge_strength
-            case Ball():
-                radius = min(radius, part.radius)
-            case _:
-                raise InputError(
-                    f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
-                    source="regulariser",
-                    remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
-                )
+        if not isinstance(part, L1 | Ridge | ElasticNet | Ball):
+            raise InputError(
+                f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
+                source="regulariser",
+                remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
+            )
+    threshold = sum(part.strength for part in regularisers if isinstance(part, L1))
+    threshold += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
+    ridge = sum(part.strong_convexity for part in regularisers)
+    radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
 
     # Soft threshold, then shrink, then ball is the prox of the sum, not only a sequence of three: let u = soft(y), so y - u lies in
     # the subdifferential of lambda k |.|_1 at u. That subdifferential is the same at c u for every c > 0 (|.|_1 is positively
@@ -209,11 +198,10 @@ class PassAverage:
     def __call__(self, moved: Tensor) -> Tensor:
         """The iterate itself, or the pass's average when it is the pass's last."""
         weight = self._weights[self._place]
+        self._place = (self._place + 1) % len(self._weights)
         if weight > 0:
             self._sum = weight * moved if self._sum is None else self._sum + weight * moved
-        self._place += 1
-        if self._place < len(self._weights):
+        if self._place or self._sum is None:  # some weight is positive
             return moved
-        averaged, self._sum, self._place = self._sum, None, 0
-        assert averaged is not None  # some weight is positive
+        averaged, self._sum = self._sum, None
         return averaged

@@ -14,26 +14,28 @@ from lethe.run.run import Run
 _ROUNDINGS = 1024  # units that noise must span to count as a Gaussian
 
 
-def least_noise_in(largest: float) -> float:
-    """The smallest standard deviation of noise that is not lost to rounding, added in float64 to numbers of at most this size."""
-    return _ROUNDINGS * torch.finfo(torch.float64).eps * largest
+def refuse_drowned(noise_std: float, largest: float, *, fresh: float) -> None:
+    """Raise LetheError for noise that is lost to rounding, added in float64 to numbers of at most the size `largest`.
 
-
-def drowned(noise_std: float, least: float) -> LetheError:
-    """The error of noise that is lost to rounding, where it would need the standard deviation `least`."""
-    return LetheError(
-        f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
-        source="noise_multiplier, and the records of a batch",
-        remedy="plan more noise, or none at all at the steps where it is this small.",
-    )
+    Args:
+        noise_std: the standard deviation of the noise; 0 is none, and none is lost.
+        largest: in the units of the noise.
+        fresh: the share of it that is drawn anew.
+    """
+    least = _ROUNDINGS * torch.finfo(torch.float64).eps * largest
+    if 0 < noise_std * fresh < least:
+        raise LetheError(
+            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
+            source="noise_multiplier, and the records of a batch",
+            remedy="plan more noise, or none at all at the steps where it is this small.",
+        )
 
 
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
     """Raise LetheError for a last iterate that is not finite.
 
     Args:
-        last: its tensors.
-        run: that was carried out.
+        last, run: its tensors, and the run that was carried out.
         remedy: what to do about it.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
@@ -44,18 +46,13 @@ def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "ta
         )
 
 
-def fresh_share(run: Run) -> float:
-    r"""How much of a step's own draw is in its noise, at the least: 1, or of correlated noise $1/\max_t C_{tt}$."""
-    if run.noise is None:
-        return 1.0
-    strategy = run.noise.strategy(run.total_steps)
-    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())
+def fresh_share(run: Run, dtype: torch.dtype) -> float:
+    r"""How much of a step's own draw is in its correlated noise, at the least: $1/\max_t C_{tt}$.
 
-
-def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
-    """Raise LetheError for correlated noise, added in `dtype`, that grows so far above its fresh draws that rounding it hides them."""
-    if run.noise is None:
-        return
+    Raises:
+        LetheError: added in `dtype`, the noise grows so far above its fresh draws that rounding it hides them.
+    """
+    assert run.noise is not None
     strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
     # C w = z + e, with e at most the rounding of the products in a row.
     lost = (run.noise.stream().held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
@@ -65,3 +62,4 @@ def refuse_unstable(run: Run, dtype: torch.dtype) -> None:
             source=f"noise.kind = {run.noise.kind}",
             remedy="take coefficients that fall off, as lethe.correlate finds them, fewer steps, or float64.",
         )
+    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())

@@ -68,7 +68,7 @@ class Recorder:
         self._step_sizes.append(step_size)
         self._noise_stds.append(noise_std)
 
-    def run(self, plan: Run, *, enforced: bool) -> Run:
+    def run(self, plan: Run, *, enforced: bool, whole: bool = False) -> Run:
         """The executed run: the plan's own fields where every noted number equals the plan's bit for bit, explicit lists elsewhere.
 
         Numbers that a list cannot hold exactly are rounded so that less noise is recorded than was added. `seeded` says whether somebody
@@ -78,12 +78,30 @@ class Recorder:
             plan: the run that was to be executed.
             enforced: whether the pipeline made what the plan says of the loss true, by projecting the features, which is then its evidence;
                 of a network it is "declared". Plan with the same word to get `recorded == planned`.
+            whole: the whole plan, of which the executed steps must be the beginning: it covers a run that was stopped at a time chosen on
+                the way. A certificate of all its iterates is about their beginning as well, wherever it ends and for whatever was seen in
+                it; one of the executed steps alone supposes that their number did not depend on what was seen.
         Raises:
             HypothesisError: nothing was executed, or what no Run describes: batches that are not of the design, an unfinished pass or noise
-                inside a pass where passes are averaged.
+                inside a pass where passes are averaged; or what was executed is not the beginning of a whole plan, number for number.
         """
-        said = self._said(plan, enforced=enforced)
-        if self._begins(plan) and self.steps == plan.total_steps:
+        if not self.steps:
+            raise HypothesisError("no step was executed: there is no run to record.", remedy=_REMEDY)
+        if self._irregular is not None:
+            raise HypothesisError(f"the batch of step {self._irregular} is not of the design {plan.batches.design}.", remedy=_REMEDY)
+        if plan.pass_weights is not None:
+            inside = np.arange(1, self.steps + 1) % plan.steps_per_pass != 0
+            if inside[-1] or np.asarray(self._noise_stds)[inside].any():
+                raise HypothesisError("a pass that ends at an average was left unfinished, or had noise inside.", remedy=_REMEDY)
+        loss = plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})
+        said = {"loss": loss, "seeded": self.seeded or plan.seeded}
+        begins = self._begins(plan)
+        if whole and not begins:
+            raise HypothesisError(
+                f"the {self.steps} executed steps are not the first of the plan's {plan.total_steps}: a step size or noise differs.",
+                remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
+            )
+        if begins and (whole or self.steps == plan.total_steps):
             return plan.replace(**said)
         if self.steps != plan.total_steps:
             said["steps"] = self.steps
@@ -91,25 +109,8 @@ class Recorder:
             said["step_size"] = list(self._step_sizes)
         noise_at = "every_step" if plan.pass_weights is None else "pass_ends"
         unplanned = plan.replace(**said, noise_multiplier=None, noise_at=noise_at)
-        multipliers = plan.noise_multipliers if self._begins(plan) else _multipliers(np.asarray(self._noise_stds), unplanned)
+        multipliers = plan.noise_multipliers if begins else _multipliers(np.asarray(self._noise_stds), unplanned)
         return unplanned.replace(noise_multiplier=multipliers[: self.steps][unplanned.noisy_steps].tolist())
-
-    def beginning_of(self, plan: Run, *, enforced: bool) -> Run:
-        """The whole plan, if the executed steps are its beginning: it covers a run that was stopped at a time chosen on the way.
-
-        A certificate of all iterates of the plan is about their beginning as well, wherever it ends and for whatever was seen in it: what
-        is left of them is a function of them. One of the executed steps alone supposes that their number did not depend on what was seen.
-
-        Raises:
-            HypothesisError: as `run`, or what was executed is not the beginning of the plan, number for number.
-        """
-        said = self._said(plan, enforced=enforced)
-        if not self._begins(plan):
-            raise HypothesisError(
-                f"the {self.steps} executed steps are not the first of the plan's {plan.total_steps}: a step size or noise differs.",
-                remedy="take the steps of the plan, or fix their number in advance and certify the steps that were taken.",
-            )
-        return plan.replace(**said)
 
     def _begins(self, plan: Run) -> bool:
         """Whether the noted steps are the first of the plan, in step sizes and noise, number for number."""
@@ -164,19 +165,6 @@ class Recorder:
         self._seen[here] = True
         self._slots[slot] = batch
         return not again
-
-    def _said(self, plan: Run, *, enforced: bool) -> dict[str, Any]:
-        """What every recorded run says of its own, where there is one."""
-        if not self.steps:
-            raise HypothesisError("no step was executed: there is no run to record.", remedy=_REMEDY)
-        if self._irregular is not None:
-            raise HypothesisError(f"the batch of step {self._irregular} is not of the design {plan.batches.design}.", remedy=_REMEDY)
-        if plan.pass_weights is not None:
-            inside = np.arange(1, self.steps + 1) % plan.steps_per_pass != 0
-            if inside[-1] or np.asarray(self._noise_stds)[inside].any():
-                raise HypothesisError("a pass that ends at an average was left unfinished, or had noise inside.", remedy=_REMEDY)
-        loss = plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})
-        return {"loss": loss, "seeded": self.seeded or plan.seeded}
 
 
 def _multipliers(noise_stds: Array, run: Run) -> Array:

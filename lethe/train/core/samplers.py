@@ -26,8 +26,7 @@ def refuse_other_records(records: int, found: int, words: str = "the data have {
     """Raise InputError for data of another number of records than the run's.
 
     Args:
-        records: of the run.
-        found: of the data.
+        records, found: of the run, and of the data.
         words: what to say of the data, with {} for the number.
     """
     if found != records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import torch
@@ -47,22 +47,8 @@ def sharing_memory(named: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def is_shard(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, of which this process holds a part. By name: importing the class takes as long as a short training."""
-    return _is_shard_class(type(tensor))
-
-
-@functools.cache
-def _is_shard_class(given: type) -> bool:
-    return any(kind.__name__ == "DTensor" and kind.__module__.startswith("torch.") for kind in given.__mro__)
-
-
-def inner_tensors(tensor: Tensor) -> list[Tensor] | None:
-    """The plain tensors in which a wrapper (a quantised weight of torchao) keeps its numbers; None: it is no wrapper, or a shard."""
-    if is_shard(tensor) or not is_traceable_wrapper_subclass(tensor):
-        return None
-    names, _ = tensor.__tensor_flatten__()
-    held = [getattr(tensor, name) for name in names]
-    return [part for one in held for part in (inner_tensors(one) or [one])]
+    """Whether it is a DTensor, of which this process holds a part. Importing the class takes as long as a short training."""
+    return hasattr(tensor, "full_tensor")
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -89,14 +75,10 @@ def as_part_of(parameter: Tensor, part: Tensor) -> Tensor:
     return DTensor.from_local(part, mesh, placements, run_check=False, shape=parameter.shape, stride=parameter.stride())
 
 
-def pieces(tensor: Tensor, size: int) -> Sequence[Tensor]:
-    """Detached flat views of at most `size` entries that make up the tensor, or the tensor itself if it is not contiguous."""
-    return tensor.detach().view(-1).split(size) if tensor.is_contiguous() else (tensor.detach(),)
-
-
 def contents(tensor: Tensor) -> bytes:
     """The bytes of its numbers, in the order of its indices, for a hash; of a wrapper those of its inner tensors, and what these are."""
-    if (inner := inner_tensors(tensor)) is not None:
+    if is_traceable_wrapper_subclass(tensor):  # a quantised weight of torchao
+        inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
         return b"".join(repr((tuple(part.shape), part.dtype)).encode() + contents(part) for part in inner)
     if tensor.is_quantized:
         return contents(tensor.int_repr()) + contents(tensor.dequantize())  # the latter for its scales

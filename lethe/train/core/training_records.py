@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from lethe.certificates.findings import TRAIN
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
@@ -114,18 +115,18 @@ def network_record(
         averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
-    released = (*released_states({"model": model}), *(() if averaged is None else _released("moving average", averaged)))
-    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released)
+    states = {"model": model.state_dict()} if averaged is None else {"model": model.state_dict(), "moving average": averaged}
+    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states(states))
 
 
 def linear_record(
     run: Run, weights: np.ndarray[Any, Any], intercept: np.ndarray[Any, Any], declared: tuple[HypothesisClaim, ...] = ()
 ) -> TrainingRecord:
-    """The training record of a linear model: its weights, shape (d, k), and its intercept, shape (k,).
+    """The training record of a linear model.
 
     Args:
         run: as recorded, of a loss whose features were projected.
-        weights, intercept: of the model.
+        weights, intercept: of the model, shapes (d, k) and (k,).
         declared: what no code saw.
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
@@ -140,18 +141,13 @@ def _of_every_run(run: Run, arithmetic: str) -> tuple[HypothesisClaim, ...]:
     return filtered if run.precision is None else (*filtered, HypothesisClaim("arithmetic", arithmetic))
 
 
-def released_states(models: Mapping[str, nn.Module]) -> tuple[Released, ...]:
-    """The digests of models' state dicts, by what they are; none where a tensor is of a kind that has no digest.
+def released_states(states: Mapping[str, Mapping[str, Any]]) -> tuple[Released, ...]:
+    """The digests of state dicts, by what they are; none where a tensor is of a kind that has no digest.
 
     Hours of training are not thrown away for that: the record then cannot be sealed, and says so when it is asked to be.
     """
-    found = [_released(name, model.state_dict()) for name, model in models.items()]
-    return tuple(one for state in found for one in state) if all(found) else ()
-
-
-def _released(name: str, state: Mapping[str, Tensor]) -> tuple[Released, ...]:
+    gathered = {name: tree_map_only(Tensor, whole, dict(state)) for name, state in states.items()}
     try:
-        gathered = {name: whole(entry) if isinstance(entry, Tensor) else entry for name, entry in state.items()}
-        return (Released(name, tensors_digest(raw_state(gathered))),)
+        return tuple(Released(name, tensors_digest(raw_state(state))) for name, state in gathered.items())
     except InputError:
         return ()

@@ -227,7 +227,7 @@ class LoopState:
 
     def _executed(self, *, whole: bool) -> Run:
         """The run that was recorded, or the whole plan that it begins."""
-        recorded = (self._recorder.beginning_of if whole else self._recorder.run)(self._planned, enforced=False)
+        recorded = self._recorder.run(self._planned, enforced=False, whole=whole)
         return self._noise.executed(recorded, steps=self._recorder.steps)
 
     def save(self) -> None:

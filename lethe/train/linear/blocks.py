@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from lethe.calculus.domains import FloatArray
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions.block import Block
-from lethe.partitions.given_tables import looked_at_numbers, table_in_blocks, targets_of
+from lethe.partitions.given_tables import looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.clip_fields import ClipMethod
@@ -30,11 +29,6 @@ MOST_DRAWN = 2**28
 _CARRIED_OUT = (Full, Cyclic, ShuffledOnce, Poisson)
 _CHUNK = 2**17  # entries that are held at 8 bytes at once: a MiB
 _CPU = torch.device("cpu")
-
-
-def given_in_blocks(data: Any) -> PartitionedTable | None:
-    """The table in blocks that a linear model is to be trained on, given as of `table_in_blocks`; None: the data are in memory."""
-    return table_in_blocks(*data) if isinstance(data, tuple | list) and len(data) == 2 else table_in_blocks(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +50,7 @@ class Rows:
         if len(block) and self.backbone is not None:
             source = TensorSource(np.array(block.features, order="C"), targets)
             own = self.backbone.copied()
-            parts = own.checked(source, _CPU, own.copied()) if checked else own.batches(source, _CPU)
+            parts = own.checked(source, _CPU) if checked else own.batches(source, _CPU)
         else:
             size = max(1, _CHUNK // block.features.shape[1])
             places = [slice(start, start + size) for start in range(0, len(block), size)]
@@ -111,12 +105,13 @@ class BlockLinearModel:
                 source="run.batches, and a table in blocks",
                 remedy="take full or cyclic batches.",
             )
+        if rows.backbone is not None:
+            rows.backbone.copied()  # refused here, before it is sent to workers
         self._rows = rows
         self._table, projected = table.examined(_look, rows)
         records, columns = self._table.shape
         refuse_other_records(run.records, records, "the table in blocks has {}")
-        columns = columns if rows.backbone is None else rows.backbone.columns
-        self.width = columns + (1 if rows.loss.intercept else 0)
+        self.width = (columns if rows.backbone is None else rows.backbone.columns) + int(rows.loss.intercept)
         self.projected = sum(projected)
 
     def clipped_gradient_sum(self, parameters: Tensor, batch: Batch) -> Tensor:

@@ -85,11 +85,9 @@ class Head(ModelDescription[nn.Sequential]):
 
 
 def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> Fitted[nn.Sequential]:
-    """Train a head on the features of its backbone by `train_linear`, as `lethe.train.fit` says.
+    """Train a head on the features of its backbone by `train_linear`.
 
-    Args:
-        described, data, run: as given to `fit`.
-        options: the rest.
+    Args: as `lethe.train.fit`.
     """
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)
@@ -106,7 +104,7 @@ def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> F
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
             head.bias.copy_(torch.from_numpy(trained.model.intercept))
     model = nn.Sequential(backbone, FeatureProjection(loss.feature_norm, start.dtype), head).eval()
-    released = (*released_states({"model": model, "head": head}), *trained.record.released)
+    released = (*released_states({"model": model.state_dict(), "head": head.state_dict()}), *trained.record.released)
     record = replace(trained.record, declared=(*_DECLARED, *trained.record.declared), released=released)
     return replace(cast("Fitted[Any]", trained), model=model, record=record, checked="checked")
 

@@ -59,7 +59,7 @@ class Backbone:
         """Features, in the backbone's type, and targets of a source's records, a physical batch at a time; InputError for others."""
         return ((self(inputs), targets) for inputs, targets, _ in self._read(source, device))
 
-    def checked(self, source: Source, device: torch.device, twin: Backbone) -> Iterator[tuple[Tensor, Tensor]]:
+    def checked(self, source: Source, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         r"""As `batches`, with a look whether each record's features are a function of that record alone.
 
         The first physical batch is looked at, and the last where it is shorter: for each binary digit of the records' numbers in it, the
@@ -73,11 +73,11 @@ class Backbone:
         Args:
             source: at least one record, each an input and a target.
             device: of the backbone.
-            twin: a copy that has seen nothing.
         Raises:
             HypothesisError: records meet, the features are random or depend on what was seen before, or buffers or parameters change.
+            InputError: it cannot be copied, or as `batches`.
         """
-        numbers = digests(self.module)
+        twin, numbers = self.copied(), digests(self.module)
         seen: tuple[Tensor, Tensor] | None = None
         for inputs, targets, padded in self._read(source, device):
             if seen is None or len(inputs) < self.size:

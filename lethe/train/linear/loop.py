@@ -1,11 +1,11 @@
-"""Training of a linear model: what is prepared of it and its data, its noise, and the loop.
+"""Training of a linear model: what is prepared of it and its data, and the loop.
 
 `descend` is the whole algorithm on one screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,17 +13,16 @@ from torch import Tensor
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
+from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss, require_linear_loss
-from lethe.run.noise.draws import Draws
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
-from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators
 from lethe.train.core.iterates import PassAverage, Proximal, keep_within, precision_of, proximal_step, radius_of
-from lethe.train.core.noise_resolution import refuse_overflow, refuse_unstable
+from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
@@ -31,15 +30,18 @@ from lethe.train.core.training_records import WORKERS, linear_record
 from lethe.train.data import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
-from lethe.train.linear.blocks import BlockLinearModel, Rows, given_in_blocks
+from lethe.train.linear.blocks import BlockLinearModel, Rows
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
 from lethe.train.linear.models import Linear, LinearPredictor
+from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
+from lethe.train.network.noise.training_noise import TrainingNoise, own_sources
 from lethe.train.options import TrainOptions
 
 _CLOSED_FORM = "nothing was left to check: every record's gradient is computed by itself, in closed form"
-_CPU = torch.device("cpu")
 
 
 class Prepared(NamedTuple):
@@ -67,8 +69,8 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     refuse_other_clipping(run)
     loss = require_linear_loss(run.loss).for_classes(described.classes)
     dtype, device = described.arithmetic()
-    twin, declared = None if backbone is None else backbone.copied(), ()
-    if (blocks := given_in_blocks(data)) is not None:
+    pair, declared = isinstance(data, tuple | list) and len(data) == 2, ()
+    if (blocks := table_in_blocks(*data) if pair else table_in_blocks(data)) is not None:
         if device.type != "cpu":
             raise InputError(
                 f"device: got {device}; a table in blocks is computed where its blocks are read, on the CPU.",
@@ -79,12 +81,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
         model = BlockLinearModel(blocks, rows, run)
         projected, columns, declared = model.projected, model.width, (WORKERS,) if run.batches.secret else ()
     else:
-        if backbone is not None and twin is not None:
+        if backbone is not None:
             source = refuse_fields(as_source(data), "a Head")
             refuse_other_records(run.records, len(source))
-            data = tuple(map(torch.cat, zip(*backbone.checked(source, device, twin), strict=True)))
+            data = tuple(map(torch.cat, zip(*backbone.checked(source, device), strict=True)))
             declared = tuple(HypothesisClaim("data", detail) for detail in getattr(source, "declared", ()))
-        if not isinstance(data, tuple | list) or len(data) != 2:
+        elif not pair:
             raise InputError(
                 f"data: got {type(data).__name__}; a linear model needs the pair (features, targets).",
                 remedy="give arrays of shapes (records, features) and (records,); to stream other data train nn.Linear(...) as a module.",
@@ -98,30 +100,12 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     return Prepared(loss, model, start, projected, dtype, declared)
 
 
-def generators_of(options: TrainOptions, device: torch.device) -> tuple[torch.Generator, ...]:
-    """A generator of batches, on the CPU, and one of noise, on `device`: of a seed, as they are given, or of fresh entropy.
-
-    Raises:
-        InputError: a seed together with generators, one generator for both, or one on another device.
-    """
-    given = {"batch_generator": (options.batch_generator, _CPU), "noise_generator": (options.noise_generator, device)}
-    refuse_predictable(options.seed, options.batch_generator, options.noise_generator)
-    for name, (generator, place) in given.items():
-        if generator is not None and (not isinstance(generator, torch.Generator) or generator.device.type != place.type):
-            raise InputError(f"{name}: got {generator!r}; it needs a torch.Generator on {place.type}.")
-    if options.seed is not None:
-        return seeded_generators(options.seed, (_CPU, device))
-    return tuple(one if isinstance(one, torch.Generator) else fresh_generator(place) for one, place in given.values())
-
-
 def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    """$x_0$ in float64: zeros, or what is given.
+    """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite.
 
     Args:
         initial: as of `Linear`.
         shape, device: of the result.
-    Raises:
-        InputError: another shape, or an entry that is not finite.
     """
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
@@ -131,42 +115,9 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
     return torch.tensor(start, dtype=torch.float64, device=device)
 
 
-class GaussianNoise:
-    r"""Draws $N(0, \tau^2 I)$ in parameter units; of correlated noise $\tau_t u_t$ with $u = C^{-1}z$, $z_t \sim N(0, I)$.
-
-    $\tau_t = \lambda_t z C_\mathrm{clip}/b$ changes with the step size alone, so that the noise on the sums of gradients is $C^{-1}z$
-    whatever the step sizes are. What is kept between steps is what the strategy's stream keeps.
-
-    Drawn in float64: PyTorch's float32 normals never exceed 5.77 standard deviations, so that a large enough output would have one
-    possible cause. The generator decides how secret the noise is: PyTorch's are statistical generators, not cryptographic ones, and their
-    samples are floating-point numbers, not exact Gaussians. Both are outside of what a certificate says.
-
-    Args:
-        shape: of the parameters.
-        generator: used for noise only, never for batches.
-        run: whose noise may be correlated; None: it is independent.
-    Raises:
-        LetheError: correlated noise would outgrow its draws.
-    """
-
-    def __init__(self, shape: torch.Size, generator: torch.Generator, run: Run | None = None) -> None:
-        self._shape, self._generator = shape, generator
-        self._draws = None if run is None or run.noise is None else Draws(run.noise)
-        if run is not None:
-            refuse_unstable(run, torch.float64)
-
-    def draw(self, noise_std: float) -> Tensor | float:
-        """The noise of the next step, of standard deviation `noise_std` >= 0; 0.0, and nothing drawn, when it is 0."""
-        if noise_std == 0.0:
-            if self._draws is not None:
-                self._draws.none()
-            return 0.0
-        drawn = torch.randn(self._shape, generator=self._generator, dtype=torch.float64, device=self._generator.device)
-        return noise_std * (drawn if self._draws is None else self._draws.next(drawn))
-
-    def executed(self, recorded: Run) -> Run:
-        """What was recorded of each step as a run with this noise; HypothesisError as `Draws.executed`."""
-        return recorded if self._draws is None else self._draws.executed(recorded)
+def linear_noise(run: Run, fresh: NetworkNoise | SecureNoise) -> TrainingNoise:
+    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError as `fresh_share`."""
+    return TrainingNoise(fresh if run.noise is None else CorrelatedNetworkNoise(run, fresh, torch.float64))
 
 
 def descend(
@@ -174,7 +125,7 @@ def descend(
     parameters: Tensor,
     gradient_sum: Callable[[Tensor, Batch], Tensor],
     batches: Iterable[Batch],
-    noise: GaussianNoise,
+    add_noise: Callable[[Sequence[Tensor], float], None],
     *,
     noise_of_step: Callable[[int, Tensor], float | None] | None = None,
     prox: Proximal | None = None,
@@ -191,7 +142,7 @@ def descend(
         parameters: $x_0$, shape (d, k).
         gradient_sum: of clipped gradients over a batch, in loss per parameter unit: as `LinearModel.clipped_gradient_sum`.
         batches: of each step.
-        noise: draws $\nu_t$.
+        add_noise: adds $\nu_t$ to tensors, in place, given $\tau_t$: as `TrainingNoise.add_to`.
         noise_of_step: $\tau_t$ from t and $x_{t-1}$, or None, which ends the run before that step; None: the run's.
         prox: None: of the run's regularisers.
         recorder: notes each step.
@@ -206,9 +157,12 @@ def descend(
         if noise_std is None:
             break
         move = gradient_sum(parameters, batch) * (-step_size / run.batch_size)
-        drawn = noise.draw(noise_std)
-        # The noise is added before anything is rounded at the size of the parameters: what a record changes is hidden by then.
-        moved = parameters + (move + drawn) if average is None else average(parameters + move) + drawn
+        if average is None:  # noise comes before anything is rounded at the size of the parameters: what a record changes is hidden by then
+            add_noise([move], noise_std)
+            moved = parameters + move
+        else:
+            moved = average(parameters + move)
+            add_noise([moved], noise_std)
         if precision is not None:
             keep_within([moved], radius_of(precision))
         parameters = prox(moved, step_size)
@@ -230,9 +184,9 @@ def train_linear(
     refuse_policy(run, options.noise_policy)
     prox = proximal_step(run.regularisers)
     budgeted = None if run.noise_budget is None else BudgetedNoise(run, options.noise_policy)
-    batch_generator, noise_generator = generators_of(options, ready.start.device)
+    batch_generator, fresh = own_sources(run, ready.start.device, options)
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
-    recorder, noise = Recorder(drawn, seeded=options.seeded(run)), GaussianNoise(ready.start.shape, noise_generator, run)
+    recorder, noise = Recorder(drawn, seeded=options.seeded(run)), linear_noise(run, fresh)
     precision = linear_precision(run, ready.loss, ready.start)
     told, budget = options.callbacks, None if budgeted is None else budgeted.filter
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
@@ -247,7 +201,7 @@ def train_linear(
             ready.start,
             ready.model.clipped_gradient_sum,
             draw_batches(drawn, batch_generator),
-            noise,
+            noise.add_to,
             noise_of_step=budgeted,
             prox=prox,
             recorder=recorder,
@@ -272,12 +226,10 @@ def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bo
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
-        run: to be carried out.
-        loss: of the run, with the number of its classes.
+        run, loss, in_blocks: as `gradient_rounding`.
         start: shape (D, k), float64.
-        in_blocks: as `gradient_rounding`.
     Raises:
-        InputError: the run says less than this training needs.
+        InputError: as `precision_of`.
     """
     if run.release == "all" or run.noise is not None:
         return None

@@ -36,10 +36,9 @@ class LinearPredictor:
     @classmethod
     def of(cls, parameters: torch.Tensor, loss: LinearLoss) -> LinearPredictor:
         """The model of what the loop returns: shape (d, k), or (d + 1, k) with the intercept's row last."""
-        rows = parameters.to(device="cpu", dtype=torch.float64).numpy()
-        if loss.intercept:
-            return cls(weights=rows[:-1].copy(), intercept=rows[-1].copy(), loss=loss)
-        return cls(weights=rows.copy(), intercept=np.zeros(rows.shape[1]), loss=loss)
+        rows = parameters.to(device="cpu", dtype=torch.float64, copy=True).numpy()
+        weights, intercept = (rows[:-1], rows[-1]) if loss.intercept else (rows, np.zeros(rows.shape[1]))
+        return cls(weights=weights, intercept=intercept, loss=loss)
 
     @property
     def classes(self) -> int | None:

@@ -22,7 +22,7 @@ from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
-from lethe.train.core.noise_resolution import drowned, least_noise_in
+from lethe.train.core.noise_resolution import refuse_drowned
 from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
@@ -55,7 +55,7 @@ class NoisySums:
         self._step_sizes = run.step_sizes
         self._chosen = budget.of if budget is not None else planned_noise(run)
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
-        self._least = least_noise_in(largest_batch(run) * run.clip_bound)
+        self._largest = largest_batch(run) * run.clip_bound
         self._fresh_share = 1.0 if noise.correlated is None else noise.correlated.fresh_share
 
     @torch.no_grad()
@@ -69,8 +69,8 @@ class NoisySums:
         noise_std = wider = multiplier * self._clip_bound
         if self._noise.secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
-        elif 0 < noise_std * self._fresh_share < self._least:
-            raise drowned(noise_std, self._least)
+        else:
+            refuse_drowned(noise_std, self._largest, fresh=self._fresh_share)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return Executed(float(self._step_sizes[step - 1]), of_parameters)

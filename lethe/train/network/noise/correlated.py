@@ -14,8 +14,8 @@ from lethe.errors import InputError
 from lethe.run.noise.draws import Draws
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.train.core.generators import step_generator
-from lethe.train.core.noise_resolution import fresh_share, refuse_unstable
+from lethe.train.core.generators import OF_STEPS, stream_generator
+from lethe.train.core.noise_resolution import fresh_share
 from lethe.train.core.tensors import checked_tensors
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, least_move
@@ -45,7 +45,7 @@ class CorrelatedNetworkNoise:
         dtype: the coarsest of the parameters.
         dimension: how many numbers are trained, over all processes; of secure noise.
         seed: the draws of each step come from a generator of that step's own; None: all from `noise`.
-        part: see `step_generator`.
+        part: see `stream_generator`.
     Raises:
         LetheError: the noise would outgrow its draws.
     """
@@ -54,12 +54,12 @@ class CorrelatedNetworkNoise:
         self, run: Run, noise: NetworkNoise | SecureNoise, dtype: torch.dtype, *, dimension: int = 1, seed: int | None = None, part: int = 0
     ) -> None:
         assert run.noise is not None
-        refuse_unstable(run, dtype)
+        fresh = fresh_share(run, dtype)
         self._run, self._noise, self._dimension, self._seed, self._part = run, noise, dimension, seed, part
         self._device = noise.device if isinstance(noise, NetworkNoise) else None
         secure = isinstance(noise, SecureNoise)
         self._draws = (*([Draws(run.noise, product=True)] if secure else []), Draws(run.noise))
-        self.fresh_share = float("inf") if secure else fresh_share(run)  # no rounding can hide noise that is on a grid
+        self.fresh_share = float("inf") if secure else fresh  # no rounding can hide noise that is on a grid
 
     @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
@@ -84,7 +84,7 @@ class CorrelatedNetworkNoise:
         if noise.device.type == "cpu":  # from NumPy, which asks for large pages, as PyTorch does not: a fifth faster to read
             draws.reserve(lambda rows: torch.from_numpy(np.zeros((rows, size))))
         if self._seed is not None:
-            noise = NetworkNoise(step_generator(self._seed, noise.device, part=self._part, step=draws.steps))
+            noise = NetworkNoise(stream_generator(self._seed, noise.device, OF_STEPS, self._part, draws.steps))
         noise.add_to(checked, noise_std, through=lambda drawn, first: draws.part(drawn, first, size))
         draws.over()
 

@@ -32,7 +32,8 @@ class NetworkNoise:
     $8\cdot10^{-5}$ for 11 million parameters at $s = \tau$. float64 normals reach 8.5 standard deviations or more, where it is below
     $10^{-12}$.
 
-    What `GaussianNoise` says of generators holds here: neither kind is cryptographic, and the noise is a floating-point number.
+    The generator decides how secret the noise is: neither kind is cryptographic, and the noise is a floating-point number, no exact
+    Gaussian. Both are outside of what a certificate says.
 
     Args:
         generator: a NumPy generator (tensors on the CPU, several times as fast there), or a PyTorch generator on the tensors' device; used

@@ -38,7 +38,7 @@ from torch import Tensor
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
-from lethe.train.core.tensors import checked_tensors, pieces
+from lethe.train.core.tensors import checked_tensors
 
 Words = Callable[[int], bytes]
 """A source of random bytes: given a number, that many uniform independent ones."""
@@ -139,7 +139,8 @@ class SecureNoise:
                 remedy="check that training has not diverged, or use more noise.",
             )
         for tensor in checked:
-            for piece in pieces(tensor, _PIECE):
+            flat = tensor.detach()
+            for piece in flat.view(-1).split(_PIECE) if flat.is_contiguous() else (flat,):
                 # All in doubles that hold these integers exactly; the spacing is a power of two, so both products are exact too. In NumPy,
                 # because PyTorch would wake its threads for every piece's rounding.
                 steps = np.rint(piece.to(device="cpu", dtype=torch.float64).numpy() / spacing)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.core.generators import fresh_generator, refuse_predictable, seeded_generators, shard_generator
+from lethe.train.core.generators import OF_SHARDS, fresh_generator, same_stream, seeded_generators, stream_generator
 from lethe.train.core.tensors import dimension
 from lethe.train.distributed.placement import Placement
 from lethe.train.distributed.workers import Workers
@@ -127,7 +127,7 @@ def sources_of(
     """
     parameters = list(placement.named.values())
     seed, device = options.seed, parameters[0].device
-    batches, own = _own_sources(run, device, options, start)
+    batches, own = own_sources(run, device, options, start=start)
     coarsest = max((parameter.dtype for parameter in parameters), key=lambda dtype: torch.finfo(dtype).eps)
 
     def correlating(noise: NetworkNoise | SecureNoise, part: int) -> OfOneProcess:
@@ -142,7 +142,7 @@ def sources_of(
         return batches, TrainingNoise(whole, workers, dimension=placement.dimension)
     start = workers.told_by_root("count of starts", start)
     if seed is not None:
-        own = NetworkNoise(shard_generator(seed, device, rank=workers.rank, start=start))
+        own = NetworkNoise(stream_generator(seed, device, OF_SHARDS, start, workers.rank))
     stream = own.stream if isinstance(own, NetworkNoise) else ""
     same = [rank for rank, told in enumerate(workers.gathered({"stream": stream})) if stream and told["stream"] == stream]
     if len(same) > 1:
@@ -155,8 +155,13 @@ def sources_of(
     return batches, TrainingNoise(whole, workers, shards=shards, parts=placement.parts(), dimension=placement.dimension)
 
 
-def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: int) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
-    """Of this process alone, where noise is drawn anew at each step."""
+def own_sources(
+    run: Run, device: torch.device, options: TrainOptions, *, start: int = 0
+) -> tuple[torch.Generator, NetworkNoise | SecureNoise]:
+    """A CPU generator for the batches, and what makes the noise, of this process alone, where it is drawn anew at each step.
+
+    Args, Raises: as `sources_of`.
+    """
     seed, secure, generator = options.seed, options.secure, options.noise_generator
     if secure and (run.release != "all" or run.pass_weights is not None):
         raise HypothesisError(
@@ -165,11 +170,23 @@ def _own_sources(run: Run, device: torch.device, options: TrainOptions, start: i
             source="run.release, run.pass_weights",
             remedy="set release: all, or secure to False.",
         )
-    refuse_predictable(seed, options.batch_generator, generator, secure=secure)
+    if seed is not None and (options.batch_generator is not None or generator is not None or secure):
+        raise InputError(
+            "seed: given together with a generator or secure noise; a seed makes both generators.", remedy="give the seed or the others."
+        )
+    if secure and generator is not None:
+        raise InputError("noise_generator: given together with secure noise, which has a source of its own.", remedy="leave it out.")
+    if same_stream(options.batch_generator, generator):
+        raise InputError(
+            "noise_generator: in the same state as batch_generator; noise must not be predictable from batches.",
+            remedy="give two generators.",
+        )
     if seed is not None:
         batches, _ = seeded_generators(seed, (_CPU, device))  # the same at every start
         return batches, NetworkNoise(seeded_generators(seed, (_CPU, device), start=start)[1])
     batches = fresh_generator(_CPU) if options.batch_generator is None else options.batch_generator
+    if not isinstance(batches, torch.Generator) or batches.device.type != "cpu":
+        raise InputError(f"batch_generator: got {batches!r}; it needs a torch.Generator on the CPU, or None.")
     if secure:
         return batches, SecureNoise()
     if generator is None:
