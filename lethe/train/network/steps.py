@@ -20,11 +20,11 @@ from lethe.run.losses import Holder
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
+from lethe.train.core.budgeted_noise import BudgetedNoise, planned_noise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import drowned, least_noise_in
 from lethe.train.core.tensors import as_part_of, dimension, local
-from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
@@ -48,7 +48,7 @@ class NoisySums:
         budget: pays for each step, and then says its noise; None: the run's own.
     """
 
-    def __init__(self, run: Run, noise: TrainingNoise, budget: NetworkBudget | None = None) -> None:
+    def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
         self._run, self._noise = run, noise
         self._step_sizes = run.step_sizes
         self._chosen = budget.of if budget is not None else planned_noise(run)
@@ -110,7 +110,7 @@ class Descent:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         groups: Sequence[ProximalGroup] = (),
-        budget: NetworkBudget | None = None,
+        budget: BudgetedNoise | None = None,
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
         self._noisy = NoisySums(run, noise, budget)

@@ -16,7 +16,7 @@ from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.training_state import Training
-from lethe.train.core.budgeted_noise import refuse_policy
+from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.comparison import FAILURES
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
@@ -34,7 +34,6 @@ from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.network.averaging import NAME, MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
-from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
@@ -85,7 +84,7 @@ class Trainer:
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)
         refuse_policy(run, options.noise_policy)
-        self.budget = None if run.noise_budget is None else NetworkBudget(run, parameters, options.noise_policy)
+        self.budget = None if run.noise_budget is None else BudgetedNoise(run, options.noise_policy)
         self.device, self.workers = parameters[0].device, Workers.current()
         self.workers.refuse_device(self.device)
         self.placement = Placement(model, named, self.workers)
@@ -156,11 +155,11 @@ class Trainer:
 
     def take_steps(self, update: Descent, finished: Callback) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
-        begun, told, budget = 0, self.options.callbacks, self.budget
+        begun, told, budget, parameters = 0, self.options.callbacks, self.budget, list(self.named.values())
         for batch in self.stream:
             if batch.step != begun:
                 begun = batch.step
-                if budget is not None and not budget.pays(begun):
+                if budget is not None and not budget.pays(begun, parameters):
                     return
                 self.held.refuse_changes(f"before step {begun}")
                 self.placement.gather()
