@@ -22,12 +22,12 @@ from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
+from lethe.train.core.proximal import ProximalGroup
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
-from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.trainer import train_network
 from lethe.train.options import TrainOptions
 

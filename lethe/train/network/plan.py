@@ -14,9 +14,9 @@ from lethe.train.clip import METHODS, Clipper, per_layer
 from lethe.train.clip.groups import as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
+from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.options import TrainOptions
 
 # By name: importing the sharded ones takes as long as a short training, and they are absent where torch is built without them.

@@ -24,10 +24,10 @@ from lethe.train.core.budgeted_noise import BudgetedNoise, planned_noise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import drowned, least_noise_in
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 from lethe.train.core.tensors import as_part_of, dimension, local
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
-from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
 
