@@ -29,6 +29,10 @@ _OF_CLASSES = (
     "classes are whole numbers from 0 (targets.long()), one a record, fewer than the model has outputs; numbers to come close to have "
     "the outputs' type and shape: (B, 1), as of targets[:, None], where the model has one output."
 )
+_OF_FIELDS = (
+    "the loss is given the batch, and takes what it needs out of it, by the name of a field: lambda outputs, batch: "
+    "loss(outputs, batch[name])."
+)
 
 
 class BatchLosses:
@@ -94,7 +98,7 @@ class BatchLosses:
     def __call__(self, batch: Any) -> Tensor:
         """The losses, shape (B,) or (B, 1)."""
         outputs = self._outputs(batch)
-        targets = batch[-1] if self._fields is None else dict(batch)
+        targets = self._targets(batch)
         losses = self._loss(outputs, targets)
         if self._mean_taken and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
             # Over each record's own numbers; not over classes of many positions, some of which may not count, nor over what PyTorch's
@@ -102,6 +106,9 @@ class BatchLosses:
             return losses.flatten(1).mean(1)
         _refuse_table(losses, outputs, targets)
         return losses
+
+    def _targets(self, batch: Any) -> Any:
+        return batch[-1] if self._fields is None else dict(batch)
 
     def _outputs(self, batch: Any) -> Any:
         if self._fields is None:
@@ -117,7 +124,7 @@ class BatchLosses:
                 return self._of_inputs(error, batch)
             except Exception as again:
                 return again
-            targets = batch if self._fields is not None else batch[-1]
+            targets = self._targets(batch)
             try:
                 self._loss(outputs, targets)
             except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
@@ -127,7 +134,7 @@ class BatchLosses:
                     f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
                     f"{first_line(error)}",
                     source="the loss function, on a batch's outputs and targets",
-                    remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
+                    remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _OF_CLASSES if isinstance(targets, Tensor) else _OF_FIELDS,
                 )
         return None
 
@@ -181,10 +188,8 @@ def _refuse_table(losses: Any, outputs: Any, targets: Any) -> None:
 
 def units_of(places: Tensor) -> list[list[int]]:
     """The rows of each unit that has any, of the unit of each row, shape (rows,)."""
-    rows: dict[int, list[int]] = {}
-    for row, place in enumerate(places.tolist()):
-        rows.setdefault(place, []).append(row)
-    return [rows[place] for place in sorted(rows)]
+    counts = places.unique(return_counts=True)[1]
+    return [rows.tolist() for rows in places.argsort(stable=True).split(counts.tolist())]
 
 
 def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -226,15 +231,6 @@ def _said(given: Any) -> str:
     if isinstance(given, Tensor):
         return f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
     return f"a mapping of {', '.join(map(str, given))}" if type(given) is dict else f"a {type(given).__name__}"
-
-
-def _of_targets(targets: Any) -> str:
-    if isinstance(targets, Mapping):
-        return (
-            "the loss is given the batch, and takes what it needs out of it: lambda outputs, batch: loss(outputs, batch[name]), where name "
-            f"is one of {', '.join(map(str, targets))}."
-        )
-    return _OF_CLASSES
 
 
 def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: bool) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
-from lethe.train.network.steps import Descent, Executed
+from lethe.train.network.steps import Descent
 from lethe.train.options import TrainOptions
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -76,6 +76,7 @@ class Trainer:
         losses = loss if own_loop else BatchLosses(model, loss, source, column)
         self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
+        self._step_sizes = run.step_sizes
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
         if own_loop or options.optimizer is not None:
@@ -135,9 +136,9 @@ class Trainer:
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
-    def note(self, executed: Executed, batch: Batch) -> None:
-        """Record a step that was taken."""
-        self.recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch)
+    def note(self, step: int, noise_std: float, batch: Batch) -> None:
+        """Record a step that was taken, with its noise in parameter units."""
+        self.recorder.note(step_size=float(self._step_sizes[step - 1]), noise_std=noise_std, batch=batch)
 
     def warn_early(self, step: int) -> None:
         """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
@@ -173,12 +174,12 @@ class Trainer:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
             self.kept.before_noise(begun)
-            executed = update(begun, sums)
+            noise_std = update(begun, sums)
             del sums  # they would be there beside those of the next step
             self.held.keep()
             if self.average is not None:
                 self.average.add()
-            self.note(executed, batch.whole)
+            self.note(begun, noise_std, batch.whole)
             finished(begun, self.run.total_steps)
             self.warn_early(begun)
             self.kept.after(begun, last=budget is not None and budget.ends_after(begun))

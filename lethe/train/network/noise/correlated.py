@@ -114,11 +114,6 @@ class CorrelatedNetworkNoise:
         """
         return self._draws[-1].executed(recorded, steps=steps)
 
-    @property
-    def any_length(self) -> bool:
-        """See `CorrelatedNoise`."""
-        return self._draws[-1].any_length
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, as private as the data: whoever has seen the iterates learns the last gradients from it."""
         states = [draws.state_dict() for draws in self._draws]

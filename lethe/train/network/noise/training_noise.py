@@ -90,11 +90,6 @@ class TrainingNoise:
         own = self._whole if self._shards is None else self._shards
         return own if isinstance(own, CorrelatedNetworkNoise) else None
 
-    @property
-    def any_length(self) -> bool:
-        """Whether it is the noise of a run of any number of steps."""
-        return self.correlated is None or self.correlated.any_length
-
     def kept(self) -> dict[str, Any]:
         """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
         kept = {"noise": self._whole, "shard_noise": self._shards}
