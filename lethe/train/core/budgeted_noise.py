@@ -152,11 +152,7 @@ class BudgetedNoise:
         return False
 
     def pay_again(self, steps: int) -> None:
-        """Pay for the first `steps` of a training that goes on: their noise was drawn, or may have been; no policy chose it.
-
-        Raises:
-            LetheError: the budget does not reach them; the run that drew them was another.
-        """
+        """Pay for the first `steps` of a training that goes on: their noise was drawn, or may have been; no policy chose it."""
         for step in range(1, steps + 1):
             if not self.pays(step, ()):
                 raise LetheError(

@@ -74,8 +74,7 @@ class NetworkProximal:
         self._stages: list[tuple[list[Tensor], Stage]] = []
         seen: set[str] = set()
         for group in groups:
-            names = _members(parameters, group, seen)
-            tensors = [parameters[name] for name in names]
+            tensors = [parameters[name] for name in _members(parameters, group, seen)]
             self._stages += [(tensors, stage) for stage in _stages_of(group.regularisers, tensors, group.blocks)]
 
     @torch.no_grad()

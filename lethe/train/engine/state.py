@@ -199,8 +199,7 @@ class LoopState:
         self._workers.refuse_another_group()
         noisy = self._placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        noise_std = self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters])
-        self._trainer.note(batch.step, noise_std, batch.whole)
+        self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]))
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         self._trainer.warn_early(batch.step)
 

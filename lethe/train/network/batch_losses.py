@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
@@ -221,10 +222,8 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
 
 def _of_torch(error: Exception) -> bool:
     """Whether PyTorch raised it."""
-    inner = error.__traceback__
-    while inner is not None and inner.tb_next is not None:
-        inner = inner.tb_next
-    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+    return str(raising.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _said(given: Any) -> str:

@@ -202,10 +202,8 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
     Args:
-        optimizer: what the user gave.
-        run: the certified run.
-        named: the trained parameters by name.
-        model: which they belong to.
+        optimizer, run: as given to `fit`.
+        named, model: the trained parameters by name, and which model they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
         HypothesisError: the last iterate is to be certified.

@@ -185,10 +185,6 @@ def warn_of_rounding(run: Run, precision: Precision) -> None:
     r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
 
     The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
-
-    Args:
-        run: as it was planned.
-        precision: of the training.
     """
     ends = run.noisy_steps
     stds = run.noise_stds[ends]

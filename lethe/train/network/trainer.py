@@ -21,7 +21,6 @@ from lethe.train.core.comparison import FAILURES
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.data import BatchStream, LoadedBatch, as_source
@@ -136,9 +135,9 @@ class Trainer:
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
-    def note(self, step: int, noise_std: float, batch: Batch) -> None:
-        """Record a step that was taken, with its noise in parameter units."""
-        self.recorder.note(step_size=float(self._step_sizes[step - 1]), noise_std=noise_std, batch=batch)
+    def note(self, batch: LoadedBatch, noise_std: float) -> None:
+        """Record the step that a batch is the last of, with its noise in parameter units."""
+        self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
 
     def warn_early(self, step: int) -> None:
         """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
@@ -179,7 +178,7 @@ class Trainer:
             self.held.keep()
             if self.average is not None:
                 self.average.add()
-            self.note(begun, noise_std, batch.whole)
+            self.note(batch, noise_std)
             finished(begun, self.run.total_steps)
             self.warn_early(begun)
             self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
@@ -212,9 +211,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
     """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
 
     Args:
-        model, loss, data, run, options: as given to `fit`.
-    Raises:
-        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
+        model, loss, data, run, options: as given to `fit`, which says what is raised.
     """
     model, optimizer = bare_module(model), options.optimizer
     trainer = Trainer(model, loss, data, run, options, own_loop=False)

@@ -99,15 +99,14 @@ class NetworkNoise:
                 remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
             )
         with self._lock:  # no number goes to two threads
-            self._add_to(checked, noise_std, through)
+            self._add_to(checked, noise_std, through or (lambda drawn, _: drawn))
 
-    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
+    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor]) -> None:
         before = 0
         flat = [tensor.detach().reshape(-1) for tensor in checked]  # a view where it can be
         for parts in _in_turn(flat, self._piece):
             sizes = [part.numel() for part in parts]
-            drawn = self._draw(sum(sizes))
-            drawn = drawn if through is None else through(drawn, before)
+            drawn = through(self._draw(sum(sizes)), before)
             before += sum(sizes)
             if parts[0].dtype == torch.float64:
                 torch._foreach_add_(parts, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]

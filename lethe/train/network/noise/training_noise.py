@@ -96,10 +96,7 @@ class TrainingNoise:
         return {name: one if isinstance(one, CorrelatedNetworkNoise) else None for name, one in kept.items()}
 
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
-        """The run with the strategy of its noise, from what was recorded of each step.
-
-        Args, Raises: as `Draws.executed`.
-        """
+        """The run with the strategy of its noise, from what was recorded of each step; as `Draws.executed`."""
         return recorded if self.correlated is None else self.correlated.executed(recorded, steps=steps)
 
 
