@@ -131,11 +131,12 @@ class BatchLosses:
             except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
                 if isinstance(again, LetheError) or (type(again) is ValueError and not _of_torch(again)):
                     return again  # what a loss raises on purpose
+                of_targets = _OF_CLASSES if isinstance(targets, Tensor) else _OF_FIELDS
                 return InputError(
                     f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
                     f"{first_line(error)}",
                     source="the loss function, on a batch's outputs and targets",
-                    remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _OF_CLASSES if isinstance(targets, Tensor) else _OF_FIELDS,
+                    remedy=of_targets if isinstance(outputs, Tensor) else _OF_PARTS,
                 )
         return None
 
