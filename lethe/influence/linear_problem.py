@@ -15,7 +15,7 @@ from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.iterates import Proximal, proximal_step
+from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping

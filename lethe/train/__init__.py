@@ -17,13 +17,13 @@ from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallbac
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
+from lethe.train.core.proximal import ProximalGroup
 from lethe.train.engine.opacus import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
 from lethe.train.fit import fit, fit_head, fit_linear
 from lethe.train.fitted import Fitted, Report
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear, LinearPredictor
-from lethe.train.network.proximal.steps import ProximalGroup
 
 __all__ = [
     "Checkpoints",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,12 +22,12 @@ from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
+from lethe.train.core.proximal import ProximalGroup
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head
 from lethe.train.linear.loop import train_linear
 from lethe.train.linear.models import Linear, LinearPredictor
 from lethe.train.network.batch_losses import LossFunction
-from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.network.trainer import train_network
 from lethe.train.options import TrainOptions
 
@@ -179,7 +179,17 @@ def fit(
         checkpoints=checkpoints,
     )
     with told.preparing(run):
-        fitted = _trained(model, loss, data, run, options)
+        match model:
+            case Linear():
+                options.refuse_for("a Linear")
+                _refuse_other_loss(loss, run)
+                fitted: Fitted[Any] = train_linear(model, data, run, options)
+            case Head():
+                options.refuse_for("a Head", "physical_size")
+                _refuse_other_loss(loss, run)
+                fitted = train_head(model, data, run, options)
+            case _:  # what is no module is refused there
+                fitted = train_network(cast(Any, model), cast(Any, loss), data, run, options)
     told.end(
         TrainingEnd(
             run=fitted.run,
@@ -190,20 +200,6 @@ def fit(
         )
     )
     return fitted
-
-
-def _trained(model: Any, loss: Any, data: Any, run: Run, options: TrainOptions) -> Fitted[Any]:
-    match model:
-        case Linear():
-            options.refuse_for("a Linear")
-            _refuse_other_loss(loss, run)
-            return train_linear(model, data, run, options)
-        case Head():
-            options.refuse_for("a Head", "physical_size")
-            _refuse_other_loss(loss, run)
-            return train_head(model, data, run, options)
-        case _:  # what is no module is refused there
-            return train_network(model, loss, data, run, options)
 
 
 @in_other_words

@@ -56,14 +56,7 @@ class TrainOptions:
         return self.seed is not None or drawn
 
     def refuse_for(self, model: str, *understood: str) -> None:
-        """Refuse options of networks that another model does not know, by name.
-
-        Args:
-            model: in words.
-            understood: the names of those that it knows besides `OF_ALL`.
-        Raises:
-            InputError: one that it does not know differs from its default.
-        """
+        """Refuse options, beside `OF_ALL` and those understood, that are given and that a model, in words, does not know."""
         for one in fields(self):
             if one.name not in (*OF_ALL, *understood) and getattr(self, one.name) is not one.default:
                 raise InputError(

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor
 
 from lethe.calculus.domains import require_positive
 from lethe.run.regularisers import Ball
-from lethe.train.core.tensors import checked_tensors
-from lethe.train.network.proximal.parts import onto_joint_ball, require_radius
-from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 
 
 def projected_iterate(parameters: Mapping[str, Tensor], diameter: float) -> NetworkProximal:
@@ -34,7 +31,6 @@ def projected_iterate(parameters: Mapping[str, Tensor], diameter: float) -> Netw
     return NetworkProximal(parameters, [ProximalGroup(regularisers=(Ball(radius=require_positive("diameter", diameter) / 2),))])
 
 
-@torch.no_grad()
 def clip_mean(gradients: Iterable[Tensor], bound: float) -> None:
     r"""In place: $g \leftarrow \arg\min_u\{\|u - g\| : \|u\| \le B\}$ for the mean (or the sum) of the clipped gradients, before the noise.
 
@@ -49,4 +45,5 @@ def clip_mean(gradients: Iterable[Tensor], bound: float) -> None:
         InputError: an argument is outside its range.
         LetheError: the gradient is not finite.
     """
-    onto_joint_ball(checked_tensors(gradients), require_radius("bound", bound))
+    named = {str(place): gradient for place, gradient in enumerate(gradients)}
+    NetworkProximal(named, [ProximalGroup(regularisers=(Ball(radius=require_positive("bound", bound)),))]).step(1.0)

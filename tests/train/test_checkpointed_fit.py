@@ -17,7 +17,7 @@ from lethe.errors import InputError, LetheError
 from lethe.train import fit
 from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.checkpoints.journal import Journal
-from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.core.budgeted_noise import BudgetedNoise
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -232,7 +232,8 @@ def test_a_budget_that_a_journal_has_overdrawn_is_refused(tmp_path: Path) -> Non
     spy = Spy()
     spy.kill(8, before=False)
     assert trained(tmp_path, BUDGETED, spy) is None
-    with patch.object(NetworkBudget, "pays", lambda budget, step: step <= 7), pytest.raises(LetheError, match="pays for 7 steps; 8 were"):
+    paying = patch.object(BudgetedNoise, "pays", lambda budget, step, parameters: step <= 7)
+    with paying, pytest.raises(LetheError, match="pays for 7 steps; 8 were"):
         trained(tmp_path, BUDGETED, spy)
 
 

@@ -20,7 +20,7 @@ from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, fit, fit_linear
-from lethe.train.network.noise.budget import NetworkBudget
+from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
@@ -221,11 +221,11 @@ def test_an_overflow_is_not_shown_to_the_policy() -> None:
 
 def test_noise_that_was_not_paid_for_is_not_drawn() -> None:
     run = budgeted_run(1.0)
-    budget = NetworkBudget(run, [torch.zeros(3)], None)
+    budget = BudgetedNoise(run, None)
     noisy = NoisySums(run, TrainingNoise(NetworkNoise(np.random.default_rng(0))), budget)
     with pytest.raises(InputError, match="step 1 was not paid for"):
         noisy(1, [torch.zeros(3)])
-    assert budget.pays(1)
+    assert budget.pays(1, ())
     noisy(1, [torch.zeros(3)])
     with pytest.raises(InputError, match="step 2 was not paid for"):
         noisy(2, [torch.zeros(3)])

@@ -14,7 +14,7 @@ from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, fit_linear
 from lethe.train.core.generators import seeded_generators
-from lethe.train.core.iterates import proximal_step
+from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.features import prepare_features

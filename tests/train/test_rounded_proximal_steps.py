@@ -14,8 +14,8 @@ import torch
 from lethe.calculus.rounding import pairwise_sum
 from lethe.heavy_tailed import sets
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates import inward, keep_within, proximal_step
-from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
+from lethe.train.core.iterates import inward, keep_within
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 
 UNIT = 2.0**-53
 ONE_WAY = 1.0 + 1.3 * 2.0**-27  # its square is rounded down by a third of a unit; added one to another, so is every other sum

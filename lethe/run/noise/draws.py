@@ -25,11 +25,6 @@ class Draws:
     def __init__(self, noise: CorrelatedNoise, *, product: bool = False) -> None:
         self._noise, self._stream, self.steps, self._drawn = noise, noise.stream(product=product), 0, 0
 
-    @property
-    def any_length(self) -> bool:
-        """See `CorrelatedNoise`."""
-        return self._noise.any_length
-
     def next(self, fresh: Any) -> Any:
         """The noise of the next step, where a fresh draw has standard deviation 1.
 

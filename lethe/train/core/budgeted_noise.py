@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from lethe.calculus.composition.budget import BudgetFilter, gaussian_cost
 from lethe.calculus.domains import outside, require_positive
@@ -89,36 +90,56 @@ class Chosen(NamedTuple):
     noise_std: float
 
 
+def planned_noise(run: Run) -> Callable[[int], Chosen]:
+    """The noise that a run says of each step, from 1."""
+    # As arrays: lists of so many Python numbers took 15 MB for 100 000 steps.
+    multipliers, stds = run.noise_multipliers, run.noise_stds
+    return lambda step: Chosen(float(multipliers[step - 1]), float(stds[step - 1]))
+
+
 class BudgetedNoise:
-    r"""Asks the policy, or takes the planned noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget`.
+    r"""Decides each step's noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget` before anything is computed.
 
     Slots: the accounts of the run's design (`Batches.accounts`). Where a record keeps its place in every pass, as in cyclic and
     shuffled_once batches, each place has an account of its own; else one pays at every step, without credit for sampling.
 
     Args:
         run: with noise_budget set.
-        policy: gives the noise multiplier of the next step; None: the run's own.
+        policy: gives the noise multiplier of the next step; None: the run's own, which must be set.
+    Raises:
+        InputError: no policy, and the run has no noise.
     """
 
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
         assert run.noise_budget is not None
         self._run, self._policy = run, policy
+        self._planned = planned_noise(run) if policy is None else None
         self._slots = run.batches.accounts(run.records)
         self.filter = BudgetFilter(run.noise_budget, slots=self._slots)
         self._sensitivities = run.sensitivities.tolist()
         self._step_sizes = run.step_sizes.tolist()
-        self._last: float | None = None
+        self._chosen, self._paid = Chosen(0.0, 0.0), 0
 
-    def __call__(self, step: int, parameters: torch.Tensor) -> float | None:
-        """The noise's standard deviation, paid for; None if the budget does not reach. Raises as `chosen` and `pays`."""
-        noise_std = float(self._run.noise_stds[step - 1]) if self._policy is None else self.chosen(step, parameters).noise_std
-        return noise_std if self.pays(step, noise_std) else None
+    def __call__(self, step: int, parameters: Tensor) -> float | None:
+        """The noise's standard deviation, paid for; None if the budget does not reach. Raises as `pays`."""
+        return self._chosen.noise_std if self.pays(step, parameters) else None
 
-    def pays(self, step: int, noise_std: float) -> bool:
-        """Pay for a step, from 1, before anything of it is computed; False if the budget does not reach, an error at the first."""
-        cost = gaussian_cost(noise_std / self._sensitivities[step - 1])
-        if self.reaches(step, noise_std):
-            self.filter.spend(cost, (step - 1) % self._slots)
+    def pays(self, step: int, parameters: Tensor | Sequence[Tensor]) -> bool:
+        """Decide the noise of step number `step`, from 1, and pay for it; False if the budget does not reach, which ends the run.
+
+        Args:
+            step: the next one.
+            parameters: the iterate before it, of which a policy sees a copy; of several tensors as one vector.
+        Raises:
+            BudgetExceededError: not even the first step can be paid.
+            InputError: the policy returned no finite number > 0.
+            LetheError: the iterate overflowed.
+        """
+        chosen = self._asked(step, parameters) if self._planned is None else self._planned(step)
+        cost, slot = self._cost(step, chosen)
+        if self.filter.allows(cost, slot):
+            self.filter.spend(cost, slot)
+            self._chosen, self._paid = chosen, step
             return True
         if step == 1:
             run = self._run
@@ -130,28 +151,46 @@ class BudgetedNoise:
             )
         return False
 
-    def reaches(self, step: int, noise_std: float) -> bool:
-        """Whether the budget has enough left for a step; nothing is paid. Arguments as for `pays`."""
-        return self.filter.allows(gaussian_cost(noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots)
+    def pay_again(self, steps: int) -> None:
+        """Pay for the first `steps` of a training that goes on: their noise was drawn, or may have been; no policy chose it."""
+        for step in range(1, steps + 1):
+            if not self.pays(step, ()):
+                raise LetheError(
+                    f"noise_budget: it pays for {step - 1} steps; {steps} were released.",
+                    source="run.noise_budget, and the journal of the checkpoints",
+                    remedy="count all of them, and do not train on in this folder.",
+                )
 
-    def chosen(self, step: int, parameters: torch.Tensor) -> Chosen:
-        """The noise that the policy chooses for a step, given a copy of the iterate before it, which counts as released; not paid for yet.
+    def ends_after(self, step: int) -> bool:
+        """Whether the budget does not reach the next step, as far as is known without asking a policy."""
+        if self._planned is None or step == self._run.total_steps:
+            return False
+        return not self.filter.allows(*self._cost(step + 1, self._planned(step + 1)))
 
-        Raises:
-            InputError: the policy returned no finite number > 0.
-            LetheError: the iterate overflowed.
-        """
+    def of(self, step: int) -> Chosen:
+        """The noise that was paid for at a step; InputError where another step was."""
+        if step != self._paid:
+            raise InputError(f"noise_budget: step {step} was not paid for.", source="the order of the steps", remedy="ask `pays` first.")
+        return self._chosen
+
+    def _cost(self, step: int, chosen: Chosen) -> tuple[float, int]:
+        """What a step costs, and the account that it is taken from."""
+        return gaussian_cost(chosen.noise_std / self._sensitivities[step - 1]), (step - 1) % self._slots
+
+    def _asked(self, step: int, parameters: Tensor | Sequence[Tensor]) -> Chosen:
+        """The noise that the policy chooses for a step; the iterate before it counts as released."""
         assert self._policy is not None
-        if not bool(torch.isfinite(parameters).all()):
+        point = parameters if isinstance(parameters, Tensor) else torch.cat([tensor.detach().reshape(-1) for tensor in parameters])
+        if not bool(torch.isfinite(point).all()):
             raise LetheError(
                 f"training overflowed before step {step}: the iterate is not finite.", remedy="take smaller steps or less noise."
             )
         observed = Observed(
             step=step,
             steps_per_pass=self._run.steps_per_pass,
-            parameters=parameters.to(device="cpu", dtype=torch.float64, copy=True).numpy(),
+            parameters=point.to(device="cpu", dtype=torch.float64, copy=True).numpy(),
             remaining=self.filter.remaining((step - 1) % self._slots),
-            last_multiplier=self._last,
+            last_multiplier=self._chosen.multiplier if self._paid else None,
         )
         answer: Any
         try:
@@ -159,11 +198,11 @@ class BudgetedNoise:
         except StopIteration as error:  # a generator around it would make another error of it
             answer = error
         try:
-            self._last = require_positive("noise multiplier", answer)
-            noise_std = require_positive("noise", self._step_sizes[step - 1] * self._last * (self._run.clip_bound / self._run.batch_size))
+            multiplier = require_positive("noise multiplier", answer)
+            noise_std = require_positive("noise", self._step_sizes[step - 1] * multiplier * (self._run.clip_bound / self._run.batch_size))
         except InputError as error:
             raise InputError(
                 f"noise_policy: returned {answer!r} at step {step}; it needs a finite noise multiplier > 0.",
                 remedy="return one for every step of the run; to stop, ask for less noise than the budget pays for.",
             ) from error
-        return Chosen(self._last, noise_std)
+        return Chosen(multiplier, noise_std)

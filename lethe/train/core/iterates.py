@@ -1,4 +1,4 @@
-r"""What is done to an iterate besides the gradient: projections, proximal steps, averages of a pass, and the norm it is kept within.
+r"""What is done to an iterate besides the gradient: projections, averages of a pass, and the norm it is kept within.
 
 Where only the last iterate is released, what the rounding of the others costs must be known before training. Their norm has the bound
 
@@ -20,15 +20,13 @@ from torch import Tensor
 from lethe.calculus.rounding import pairwise_sum
 from lethe.errors import InputError
 from lethe.run.precision import Precision
-from lethe.run.regularisers import L1, Ball, ElasticNet, Regulariser, Ridge, Simplex
+from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Array
 
 # What a gradient alone moves to lies within two radii. A step rounds at most 34.5 times at the radius (docs/theory.md, section 14).
 _ABOVE_RADIUS, _ROUNDINGS = 2.0, 18.0
 _MOST_LOST = 0.5  # of a radius that is rounded inward
-
-Proximal = Callable[[Tensor, float], Tensor]
 
 
 def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
@@ -137,47 +135,6 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
             remedy="leave precision out of the run: training fills it in.",
         )
     return said
-
-
-def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
-    r"""$y \mapsto \mathrm{prox}_{\lambda h}(y) = \arg\min_x h(x) + \frac{1}{2\lambda}\|x-y\|^2$ for the sum $h$ of the regularisers.
-
-    h acts on all parameters together, the intercept's included: that is what a certificate's contraction and diameter are about.
-
-    Args:
-        regularisers: ridge, l1, elastic_net and ball, any number of each; none: the identity.
-    Returns:
-        A function of the parameters (any shape) and the step size $\lambda > 0$.
-    Raises:
-        InputError: another regulariser.
-    Reference: order of the parts: Yu 2013, "On decomposing the proximal map", NeurIPS, Theorem 4.
-    """
-    for part in regularisers:
-        if not isinstance(part, L1 | Ridge | ElasticNet | Ball):
-            raise InputError(
-                f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
-                source="regulariser",
-                remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
-            )
-    threshold = sum(part.strength for part in regularisers if isinstance(part, L1))
-    threshold += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
-    ridge = sum(part.strong_convexity for part in regularisers)
-    radius = min((part.radius for part in regularisers if isinstance(part, Ball)), default=math.inf)
-
-    # Soft threshold, then shrink, then ball is the prox of the sum, not only a sequence of three: let u = soft(y), so y - u lies in
-    # the subdifferential of lambda k |.|_1 at u. That subdifferential is the same at c u for every c > 0 (|.|_1 is positively
-    # homogeneous), and shrinking and projecting only multiply by such a c. So it is the l1 part of the optimality condition at the
-    # result, while the rest of the displacement is radial and belongs to the ridge and to the normal cone of the ball.
-    def step(parameters: Tensor, step_size: float) -> Tensor:
-        if threshold > 0:
-            parameters = torch.nn.functional.softshrink(parameters, step_size * threshold)
-        if ridge > 0:
-            parameters = parameters / (1.0 + step_size * ridge)
-        if radius < math.inf:
-            parameters = onto_ball(parameters.reshape(1, -1), radius)[0].view_as(parameters)
-        return parameters
-
-    return step
 
 
 class PassAverage:

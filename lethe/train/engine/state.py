@@ -200,7 +200,7 @@ class LoopState:
         self._workers.refuse_another_group()
         noisy = self._placement.add_up(sums)
         self._kept.before_noise(batch.step)
-        self._trainer.note(self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]), batch.whole)
+        self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]))
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
         self._trainer.warn_early(batch.step)
 
@@ -222,7 +222,8 @@ class LoopState:
         """The run of all noise drawn so far, that of a step not yet taken included; None: none was. Of noise that a matrix correlates,
         which is for the whole run alone, the whole plan."""
         self._held.refuse_changes(f"after step {self.steps}")
-        whole = self._recorder.steps < self._planned.total_steps and not self._noise.any_length
+        noise = self._trainer.asked.noise
+        whole = self._recorder.steps < self._planned.total_steps and noise is not None and not noise.any_length
         return self._executed(whole=whole) if self._recorder.steps else None
 
     def _executed(self, *, whole: bool) -> Run:

@@ -21,9 +21,10 @@ from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
-from lethe.train.core.iterates import PassAverage, Proximal, keep_within, precision_of, proximal_step, radius_of
+from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import reporting
+from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
 from lethe.train.core.training_records import WORKERS, linear_record

@@ -71,11 +71,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint.
-
-        Raises:
-            InputError: it is of another average.
-        """
+        """Go on from a checkpoint; an error of one of another average."""
         if state["decay"] != self._decay:
             raise InputError(f"ema: got {self._decay:g}; the checkpoint's is {state['decay']:g}.", remedy="give what training began with.")
         for name, found in self._sums.items():

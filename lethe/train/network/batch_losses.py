@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
@@ -28,6 +29,10 @@ _OF_PARTS = (
 _OF_CLASSES = (
     "classes are whole numbers from 0 (targets.long()), one a record, fewer than the model has outputs; numbers to come close to have "
     "the outputs' type and shape: (B, 1), as of targets[:, None], where the model has one output."
+)
+_OF_FIELDS = (
+    "the loss is given the batch, and takes what it needs out of it, by the name of a field: lambda outputs, batch: "
+    "loss(outputs, batch[name])."
 )
 
 
@@ -94,7 +99,7 @@ class BatchLosses:
     def __call__(self, batch: Any) -> Tensor:
         """The losses, shape (B,) or (B, 1)."""
         outputs = self._outputs(batch)
-        targets = batch[-1] if self._fields is None else dict(batch)
+        targets = self._targets(batch)
         losses = self._loss(outputs, targets)
         if self._mean_taken and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
             # Over each record's own numbers; not over classes of many positions, some of which may not count, nor over what PyTorch's
@@ -102,6 +107,9 @@ class BatchLosses:
             return losses.flatten(1).mean(1)
         _refuse_table(losses, outputs, targets)
         return losses
+
+    def _targets(self, batch: Any) -> Any:
+        return batch[-1] if self._fields is None else dict(batch)
 
     def _outputs(self, batch: Any) -> Any:
         if self._fields is None:
@@ -117,17 +125,18 @@ class BatchLosses:
                 return self._of_inputs(error, batch)
             except Exception as again:
                 return again
-            targets = batch if self._fields is not None else batch[-1]
+            targets = self._targets(batch)
             try:
                 self._loss(outputs, targets)
             except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
                 if isinstance(again, LetheError) or (type(again) is ValueError and not _of_torch(again)):
                     return again  # what a loss raises on purpose
+                of_targets = _OF_CLASSES if isinstance(targets, Tensor) else _OF_FIELDS
                 return InputError(
                     f"loss: of outputs, {_said(outputs)}, and targets, {_said(targets)}, it computes nothing: {type(error).__name__}: "
                     f"{first_line(error)}",
                     source="the loss function, on a batch's outputs and targets",
-                    remedy=_OF_PARTS if not isinstance(outputs, Tensor) else _of_targets(targets),
+                    remedy=of_targets if isinstance(outputs, Tensor) else _OF_PARTS,
                 )
         return None
 
@@ -181,10 +190,8 @@ def _refuse_table(losses: Any, outputs: Any, targets: Any) -> None:
 
 def units_of(places: Tensor) -> list[list[int]]:
     """The rows of each unit that has any, of the unit of each row, shape (rows,)."""
-    rows: dict[int, list[int]] = {}
-    for row, place in enumerate(places.tolist()):
-        rows.setdefault(place, []).append(row)
-    return [rows[place] for place in sorted(rows)]
+    counts = places.unique(return_counts=True)[1]
+    return [rows.tolist() for rows in places.argsort(stable=True).split(counts.tolist())]
 
 
 def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
@@ -216,25 +223,14 @@ def own_loss(outputs: Any, batch: Mapping[str, Tensor]) -> Tensor:
 
 def _of_torch(error: Exception) -> bool:
     """Whether PyTorch raised it."""
-    inner = error.__traceback__
-    while inner is not None and inner.tb_next is not None:
-        inner = inner.tb_next
-    return inner is not None and str(inner.tb_frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    *_, (raising, _) = traceback.walk_tb(error.__traceback__)
+    return str(raising.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _said(given: Any) -> str:
     if isinstance(given, Tensor):
         return f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
     return f"a mapping of {', '.join(map(str, given))}" if type(given) is dict else f"a {type(given).__name__}"
-
-
-def _of_targets(targets: Any) -> str:
-    if isinstance(targets, Mapping):
-        return (
-            "the loss is given the batch, and takes what it needs out of it: lambda outputs, batch: loss(outputs, batch[name]), where name "
-            f"is one of {', '.join(map(str, targets))}."
-        )
-    return _OF_CLASSES
 
 
 def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: bool) -> tuple[str, ...]:

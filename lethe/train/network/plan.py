@@ -14,17 +14,13 @@ from lethe.train.clip import METHODS, Clipper, per_layer
 from lethe.train.clip.groups import as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
+from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
-from lethe.train.network.proximal.steps import ProximalGroup
 from lethe.train.options import TrainOptions
 
 # By name: importing the sharded ones takes as long as a short training, and they are absent where torch is built without them.
-_WRAPPERS = {
-    "DataParallel": "it copies the model to several devices within one process, where the engine's hooks do not reach",
-    "DistributedDataParallel": "it averages whole gradients between processes, and no record's is clipped in them",
-    "FullyShardedDataParallel": "it adds up whole gradients between processes while it goes backward, before a record's norm is known",
-}
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _OF_WRAPPERS = (
     "give the bare module (wrapper.module), whole in every process: with torch.distributed initialised the clipped sums are added up here. "
     "To shard it use torch.distributed.fsdp.fully_shard(module)."
@@ -132,7 +128,8 @@ def _refuse_wrapped(model: nn.Module) -> None:
     for path, module in model.named_modules():
         for kind in type(module).__mro__:
             if kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch."):
-                raise InputError(f"{path or 'model'}: wrapped in {kind.__name__}: {_WRAPPERS[kind.__name__]}.", remedy=_OF_WRAPPERS)
+                what = "it copies the model, or adds up whole gradients, where no record's own is clipped"
+                raise InputError(f"{path or 'model'}: wrapped in {kind.__name__}: {what}.", remedy=_OF_WRAPPERS)
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -205,10 +202,8 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
     Args:
-        optimizer: what the user gave.
-        run: the certified run.
-        named: the trained parameters by name.
-        model: which they belong to.
+        optimizer, run: as given to `fit`.
+        named, model: the trained parameters by name, and which model they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
         HypothesisError: the last iterate is to be certified.

@@ -31,10 +31,7 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
     the clip norm C, by tf32 by 5e-4 C, and under autocast to bfloat16 by up to 2e-2 C (an H100, up to 64 records).
 
     Args:
-        clipper: that clips its gradients.
-        run: that is carried out.
-        device: where it is.
-        stream: of its batches.
+        clipper, run, device, stream: of the training.
     """
     exact = run.batches.sizes is BatchSizes.EXACT and run.neighbours in _ALWAYS_AS_LARGE
     as_many = stream.filled or (stream.single and exact)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,25 +20,18 @@ from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
+from lethe.train.core.budgeted_noise import BudgetedNoise, planned_noise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
 from lethe.train.core.noise_resolution import refuse_drowned
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 from lethe.train.core.tensors import as_part_of, dimension, local
-from lethe.train.network.noise.budget import NetworkBudget, planned_noise
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
-from lethe.train.network.proximal.steps import NetworkProximal, ProximalGroup
 
 Sums = Mapping[nn.Parameter, Tensor]
 NAME = "lethe steps"
 """Of the state of `Descent` in a checkpoint."""
-
-
-class Executed(NamedTuple):
-    """The step size and the noise, in parameter units, of a step that was taken."""
-
-    step_size: float
-    noise_std: float
 
 
 class NoisySums:
@@ -48,24 +41,25 @@ class NoisySums:
         run: gives $z_t$, C and b.
         noise: secure noise is made so much larger that its grid costs nothing (`grid_noise_std`).
         budget: pays for each step, and then says its noise; None: the run's own.
+    Attributes:
+        chosen: the noise of each step, from 1.
     """
 
-    def __init__(self, run: Run, noise: TrainingNoise, budget: NetworkBudget | None = None) -> None:
+    def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
         self._run, self._noise = run, noise
-        self._step_sizes = run.step_sizes
-        self._chosen = budget.of if budget is not None else planned_noise(run)
+        self.chosen = budget.of if budget is not None else planned_noise(run)
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         self._largest = largest_batch(run) * run.clip_bound
         self._fresh_share = 1.0 if noise.correlated is None else noise.correlated.fresh_share
 
     @torch.no_grad()
-    def __call__(self, step: int, sums: Sequence[Tensor]) -> Executed:
-        """Add the noise of step number `step`, from 1, and divide by b.
+    def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
+        """Add the noise of step number `step`, from 1, and divide by b; returns its standard deviation in parameter units.
 
         Raises:
             LetheError: the noise drowns in the rounding of the sums.
         """
-        multiplier, of_parameters = self._chosen(step)
+        multiplier, of_parameters = self.chosen(step)
         noise_std = wider = multiplier * self._clip_bound
         if self._noise.secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
@@ -73,11 +67,7 @@ class NoisySums:
             refuse_drowned(noise_std, self._largest, fresh=self._fresh_share)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
-        return Executed(float(self._step_sizes[step - 1]), of_parameters)
-
-    def planned(self, step: int) -> Executed:
-        """What is executed of a step whose noise is added elsewhere."""
-        return Executed(float(self._step_sizes[step - 1]), self._chosen(step).noise_std)
+        return of_parameters
 
 
 class Descent:
@@ -112,10 +102,10 @@ class Descent:
         optimizer: torch.optim.Optimizer | None = None,
         *,
         groups: Sequence[ProximalGroup] = (),
-        budget: NetworkBudget | None = None,
+        budget: BudgetedNoise | None = None,
     ) -> None:
         self._named, self._run, self._noise, self._optimizer = named, run, noise, optimizer
-        self._noisy = NoisySums(run, noise, budget)
+        self._noisy, self._step_sizes = NoisySums(run, noise, budget), run.step_sizes
         self._averages = None if run.pass_averages is None else [PassAverage(run.pass_averages) for _ in named]
         self.iterate: Mapping[str, Tensor] = named
         self.precision: Precision | None = None
@@ -131,20 +121,21 @@ class Descent:
             optimizer.zero_grad(set_to_none=True)
 
     @torch.no_grad()
-    def __call__(self, step: int, sums: Sums) -> Executed:
-        """Take step number `step`, from 1, given the clipped sums, which may be overwritten."""
+    def __call__(self, step: int, sums: Sums) -> float:
+        """Take step number `step`, from 1, given the clipped sums, which may be overwritten; returns the noise in parameter units."""
+        step_size = float(self._step_sizes[step - 1])
         moves = [sums[parameter] for parameter in self._named.values()]
         tensors = [local(tensor.detach()) for tensor in self.iterate.values()]  # a shard's memory is another one once it was gathered
         if self._averages is not None:
-            executed = self._noisy.planned(step)
+            noise_std = self._noisy.chosen(step).noise_std
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
-                tensor.copy_(average(tensor.sub_(move, alpha=executed.step_size / self._run.batch_size)))
-            self._noise.add_to(tensors, executed.noise_std)
+                tensor.copy_(average(tensor.sub_(move, alpha=step_size / self._run.batch_size)))
+            self._noise.add_to(tensors, noise_std)
         else:
-            executed = self._noisy(step, moves)
+            noise_std = self._noisy(step, moves)
             if self._optimizer is None:
                 moves = [move.to(tensor.dtype) for move, tensor in zip(moves, tensors, strict=True)]
-                torch._foreach_add_(tensors, moves, alpha=-executed.step_size)  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_add_(tensors, moves, alpha=-step_size)  # pyright: ignore[reportPrivateImportUsage]
             else:
                 for parameter, gradient in zip(self._named.values(), moves, strict=True):
                     parameter.grad = as_part_of(parameter, gradient)
@@ -152,9 +143,9 @@ class Descent:
                 self._optimizer.zero_grad(set_to_none=True)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
-        self._proximal.step(executed.step_size)
+        self._proximal.step(step_size)
         self.show()
-        return executed
+        return noise_std
 
     @torch.no_grad()
     def show(self) -> None:
@@ -201,10 +192,6 @@ def warn_of_rounding(run: Run, precision: Precision) -> None:
     r"""Warn of a coarser type that a plan kept no room for, where it costs more than a hundredth of one touch of a record.
 
     The errors since the noise before, hidden by the noise that comes next: $\mu = \sqrt{\sum_s(\sum_{t \le s}2\lambda_tG/\tau_s)^2}$.
-
-    Args:
-        run: as it was planned.
-        precision: of the training.
     """
     ends = run.noisy_steps
     stds = run.noise_stds[ends]

@@ -14,12 +14,11 @@ from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.training_state import Training
-from lethe.train.core.budgeted_noise import refuse_policy
+from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.comparison import FAILURES
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.progress import Callback, reporting
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.samplers import Batch
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.data import BatchStream, LoadedBatch, as_source
@@ -33,12 +32,11 @@ from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.network.averaging import NAME as AVERAGE
 from lethe.train.network.averaging import MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
-from lethe.train.network.noise.budget import NetworkBudget
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import NAME as DESCENT
-from lethe.train.network.steps import Descent, Executed
+from lethe.train.network.steps import Descent
 from lethe.train.options import TrainOptions
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -77,6 +75,7 @@ class Trainer:
         losses = loss if own_loop else BatchLosses(model, loss, source, column)
         self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
+        self._step_sizes = run.step_sizes
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
         if own_loop or options.optimizer is not None:
@@ -85,7 +84,7 @@ class Trainer:
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)
         refuse_policy(run, options.noise_policy)
-        self.budget = None if run.noise_budget is None else NetworkBudget(run, parameters, options.noise_policy)
+        self.budget = None if run.noise_budget is None else BudgetedNoise(run, options.noise_policy)
         self.device, self.workers = parameters[0].device, Workers.current()
         self.workers.refuse_device(self.device)
         self.placement = Placement(model, named, self.workers)
@@ -134,9 +133,9 @@ class Trainer:
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
-    def note(self, executed: Executed, batch: Batch) -> None:
-        """Record a step that was taken."""
-        self.recorder.note(step_size=executed.step_size, noise_std=executed.noise_std, batch=batch)
+    def note(self, batch: LoadedBatch, noise_std: float) -> None:
+        """Record the step that a batch is the last of, with its noise in parameter units."""
+        self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
 
     def warn_early(self, step: int) -> None:
         """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
@@ -154,11 +153,11 @@ class Trainer:
 
     def take_steps(self, update: Descent, finished: Callback) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
-        begun, told, budget = 0, self.options.callbacks, self.budget
+        begun, told, budget, parameters = 0, self.options.callbacks, self.budget, list(self.named.values())
         for batch in self.stream:
             if batch.step != begun:
                 begun = batch.step
-                if budget is not None and not budget.pays(begun):
+                if budget is not None and not budget.pays(begun, parameters):
                     return
                 self.held.refuse_changes(f"before step {begun}")
                 self.placement.gather()
@@ -172,12 +171,12 @@ class Trainer:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
             self.kept.before_noise(begun)
-            executed = update(begun, sums)
+            noise_std = update(begun, sums)
             del sums  # they would be there beside those of the next step
             self.held.keep()
             if self.average is not None:
                 self.average.add()
-            self.note(executed, batch.whole)
+            self.note(batch, noise_std)
             finished(begun, self.run.total_steps)
             self.warn_early(begun)
             self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
@@ -210,9 +209,7 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
     """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
 
     Args:
-        model, loss, data, run, options: as given to `fit`.
-    Raises:
-        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`.
+        model, loss, data, run, options: as given to `fit`, which says what is raised.
     """
     model, optimizer = bare_module(model), options.optimizer
     trainer = Trainer(model, loss, data, run, options, own_loop=False)

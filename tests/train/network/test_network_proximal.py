@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.iterates import proximal_step
+from lethe.train.core.proximal import proximal_step
 from lethe.train.network import NetworkProximal, ProximalGroup
-from lethe.train.network.proximal.parts import onto_joint_ball
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
 BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), Ridge(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
@@ -154,7 +153,7 @@ def test_the_joint_ball_is_never_left_and_hardly_shrunk(dtype: torch.dtype, radi
     """Also where (d + 16) eps of float32 is 0.24 of the radius, for two million entries."""
     generator = torch.Generator().manual_seed(2)
     tensors = [torch.randn(1000, 2000, generator=generator, dtype=dtype), torch.randn(7, generator=generator, dtype=dtype)]
-    onto_joint_ball(tensors, radius)
+    NetworkProximal({"first": tensors[0], "second": tensors[1]}, [ProximalGroup(regularisers=(Ball(radius=radius),))]).step(1.0)
     norm = np.linalg.norm(np.concatenate([tensor.numpy().ravel().astype(np.longdouble) for tensor in tensors]))
     assert radius * (1 - 1e-6) < norm <= radius
 
@@ -162,7 +161,7 @@ def test_the_joint_ball_is_never_left_and_hardly_shrunk(dtype: torch.dtype, radi
 def test_a_point_inside_stays_bit_for_bit() -> None:
     tensors = [torch.randn(50, generator=torch.Generator().manual_seed(1))]
     before = tensors[0].clone()
-    onto_joint_ball(tensors, 100.0)
+    NetworkProximal({"all": tensors[0]}, [ProximalGroup(regularisers=(Ball(radius=100.0),))]).step(1.0)
     assert torch.equal(tensors[0], before)
 
 

@@ -179,7 +179,6 @@ def test_a_standard_deviation_out_of_range_is_refused(noise_std: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: rounded_normals(2, 2.0, lambda count: b"1"), "words"),
         (lambda: grid_noise_std(1.0, 0.0, 3), "sensitivity"),
         (lambda: grid_noise_std(1e9, 1.0, 10**6), "outweighs"),
     ],

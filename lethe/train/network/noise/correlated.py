@@ -108,16 +108,8 @@ class CorrelatedNetworkNoise:
                 draws.elsewhere()
 
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
-        """`recorded`, of independent noise, with the strategy that made the noise.
-
-        Args, Raises: as `Draws.executed`.
-        """
+        """`recorded`, of independent noise, with the strategy that made the noise; as `Draws.executed`."""
         return self._draws[-1].executed(recorded, steps=steps)
-
-    @property
-    def any_length(self) -> bool:
-        """See `CorrelatedNoise`."""
-        return self._draws[-1].any_length
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, as private as the data: whoever has seen the iterates learns the last gradients from it."""
@@ -126,11 +118,7 @@ class CorrelatedNetworkNoise:
         return {**states[-1], "memory": memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, of a process that is gone; without its memory in a process that draws nothing.
-
-        Raises:
-            InputError: it is not the state of this noise.
-        """
+        """Go on from what `state_dict` returned, of a process that is gone; without its memory in a process that draws nothing."""
         kept = [memory.to(self._device or "cpu") for memory in state["memory"]] or [None] * len(self._draws)
         if len(kept) != len(self._draws):
             raise InputError("state: this is not what this noise noted.", source="checkpoints.folder")
@@ -138,11 +126,8 @@ class CorrelatedNetworkNoise:
             draws.load_state_dict({**state, "memory": memory})
 
     def forget(self, steps: int) -> None:
-        """So many steps were released, or may have been, after the checkpoint.
-
-        Raises:
-            InputError: the strategy has negative entries: with some of them dropped it may be more sensitive.
-        """
+        """So many steps were released, or may have been, after the checkpoint; an error of a strategy with negative entries, which may be
+        more sensitive with some of them dropped."""
         assert self._run.noise is not None
         if steps and self._run.noise.strategy(self._run.total_steps).min() < 0.0:
             raise InputError(

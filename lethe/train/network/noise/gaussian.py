@@ -54,7 +54,9 @@ class NetworkNoise:
                 remedy="use fresh_numpy_generator().",
             )
         self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
-        self._normals = _DeviceNormals(generator) if isinstance(generator, torch.Generator) else _NumpyNormals(generator)
+        self._piece = _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE
+        self._generator = generator
+        self._draw = _NumpyNormals(generator).draw if isinstance(generator, np.random.Generator) else self._of_torch(generator)
         self._lock, self._process = threading.Lock(), os.getpid()
 
     def __reduce__(self) -> NoReturn:
@@ -65,10 +67,15 @@ class NetworkNoise:
             remedy="make another NetworkNoise, of a generator of its own.",
         )
 
+    def _of_torch(self, generator: torch.Generator) -> Callable[[int], Tensor]:
+        """PyTorch's own normal numbers, in the way of `_NumpyNormals.draw`."""
+        buffer = torch.empty(self._piece, dtype=torch.float64, device=generator.device)
+        return lambda count: buffer[:count].normal_(generator=generator)
+
     @property
     def stream(self) -> str:
         """A hash of the state that its generator is in, by which another noise from the same state is known."""
-        return state_digest(self._normals.generator)
+        return state_digest(self._generator)
 
     @torch.no_grad()
     def add_to(self, tensors: Iterable[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
@@ -93,15 +100,14 @@ class NetworkNoise:
                 remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
             )
         with self._lock:  # no number goes to two threads
-            self._add_to(checked, noise_std, through)
+            self._add_to(checked, noise_std, through or (lambda drawn, _: drawn))
 
-    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor] | None) -> None:
+    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor]) -> None:
         before = 0
         flat = [tensor.detach().reshape(-1) for tensor in checked]  # a view where it can be
-        for parts in _in_turn(flat, _CPU_PIECE if self.device.type == "cpu" else _DEVICE_PIECE):
+        for parts in _in_turn(flat, self._piece):
             sizes = [part.numel() for part in parts]
-            drawn = self._normals.draw(sum(sizes))
-            drawn = drawn if through is None else through(drawn, before)
+            drawn = through(self._draw(sum(sizes)), before)
             before += sum(sizes)
             if parts[0].dtype == torch.float64:
                 torch._foreach_add_(parts, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
@@ -124,19 +130,6 @@ def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
         size += part.numel()
     if run:
         yield run
-
-
-class _DeviceNormals:
-    """Normal numbers of PyTorch's own, on its generator's device."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-        size = _CPU_PIECE if generator.device.type == "cpu" else _DEVICE_PIECE
-        self._buffer = torch.empty(size, dtype=torch.float64, device=generator.device)
-
-    def draw(self, count: int) -> Tensor:
-        """So many fresh numbers, at most a piece, to be used before more are asked for."""
-        return self._buffer[:count].normal_(generator=self.generator)
 
 
 class _NumpyNormals:

@@ -90,21 +90,13 @@ class TrainingNoise:
         own = self._whole if self._shards is None else self._shards
         return own if isinstance(own, CorrelatedNetworkNoise) else None
 
-    @property
-    def any_length(self) -> bool:
-        """Whether it is the noise of a run of any number of steps."""
-        return self.correlated is None or self.correlated.any_length
-
     def kept(self) -> dict[str, Any]:
         """What a checkpoint keeps of correlated noise: `noise` of whole parameters, and `shard_noise` of this process's shards."""
         kept = {"noise": self._whole, "shard_noise": self._shards}
         return {name: one if isinstance(one, CorrelatedNetworkNoise) else None for name, one in kept.items()}
 
     def executed(self, recorded: Run, *, steps: int | None = None) -> Run:
-        """The run with the strategy of its noise, from what was recorded of each step.
-
-        Args, Raises: as `Draws.executed`.
-        """
+        """The run with the strategy of its noise, from what was recorded of each step; as `Draws.executed`."""
         return recorded if self.correlated is None else self.correlated.executed(recorded, steps=steps)
 
 

@@ -1,11 +1,11 @@
-r"""The exact proximal step of a sum of regularisers of one group of tensors, as stages that are taken one after the other.
+r"""Exact proximal steps of a sum of regularisers of one group of tensors, as stages that are taken one after the other.
 
 Shrinking first, the domain last: soft threshold, group threshold or singular values, ridge, then ball, box or simplex. Only sums for which
 that is their argmin, not a mere sequence, are accepted:
 
 - Every shrinking part is positively homogeneous, so its subdifferential does not change when later stages multiply the whole group by
-  a factor > 0; ridge and ball do just that (see `proximal_step`). For l1 before group l1 the same holds block by block, and a block
-  that becomes 0 admits every subgradient.
+  a factor > 0; ridge and ball do just that, and what they displace is radial (Yu 2013, "On decomposing the proximal map", NeurIPS,
+  Theorem 4). For l1 before group l1 the same holds block by block, and a block that becomes 0 admits every subgradient.
 - l1, ridge and box act on each coordinate alone, and the argmin of a convex function of one number on an interval is the nearest point
   of the interval to the argmin without it.
 - Ridge only rescales the quadratic that a projection on a simplex minimises.
@@ -14,7 +14,8 @@ that is their argmin, not a mere sequence, are accepted:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
@@ -22,29 +23,128 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
+from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
 from lethe.train.core.iterates import inward, joint_norm
-from lethe.train.core.tensors import dimension
+from lethe.train.core.tensors import checked_tensors, dimension
 
 _SMALLEST, _LARGEST = 1e-30, 1e140
 # More than one rounding to float32, relative: scaling is the only arithmetic done in it, norms are computed in float64.
 _FLOAT32_SLACK = 2.0**-22
 
-Stage: TypeAlias = Callable[[Sequence[Tensor], float], None]
-"""Changes the tensors in place, given the step size."""
+Stage: TypeAlias = Callable[[Sequence[Tensor], float], Iterable[Tensor]]
+"""Of the tensors and the step size: what is to stand in their places, made one after the other."""
+
+Proximal: TypeAlias = Callable[[Tensor, float], Tensor]
 
 
-def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], blocks: Literal["rows", "tensors"]) -> list[Stage]:
-    """The stages of the group's proximal step, in order.
+@class_in_other_words
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProximalGroup:
+    r"""Some parameters, and the h that acts on them together: $h(x_g)$ of their concatenation $x_g$.
 
     Args:
-        regularisers: those of the group, whose sum is h.
-        tensors: the group's parameters.
-        blocks: what `group_l1` sums over.
-    Raises:
-        InputError: a sum whose argmin is not known in closed form, a nuclear norm of vectors, a box of another dimension.
+        regularisers: those whose sum is h; their strengths, radii and dimension are about this group alone.
+        parameters: names; None: all of the network's, which then is the only group.
+        blocks: what `group_l1` sums over: "rows", the first dimension's slices of each tensor (the units of a layer, the filters of a
+            convolution; the single entries of a vector), or "tensors".
     """
+
+    regularisers: tuple[Regulariser, ...]
+    parameters: tuple[str, ...] | None = None
+    blocks: Literal["rows", "tensors"] = "rows"
+
+
+class NetworkProximal:
+    r"""$x \mapsto \arg\min_u \sum_g h_g(u_g) + \frac{1}{2\lambda}\|u - x\|^2$ over disjoint groups g; what is in no group stays as it is.
+
+    The argmin of a sum over disjoint groups is the argmin of each, so this is one proximal step of one convex h: it is nonexpansive, and
+    a certificate's recursion goes through it.
+
+    Args:
+        parameters: name -> tensor, as `dict(model.named_parameters())` gives it.
+        groups: in any order.
+    Raises:
+        InputError: unknown or repeated names, overlapping groups, or regularisers whose sum has no exact step here.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], groups: Sequence[ProximalGroup]) -> None:
+        checked_tensors(parameters.values())
+        self._stages: list[tuple[list[Tensor], Stage]] = []
+        seen: set[str] = set()
+        for group in groups:
+            tensors = [parameters[name] for name in _members(parameters, group, seen)]
+            self._stages += [(tensors, stage) for stage in _stages_of(group.regularisers, tensors, group.blocks)]
+
+    @torch.no_grad()
+    def step(self, step_size: float) -> None:
+        r"""Take the step in place, once the gradient and the noise have been added.
+
+        Args:
+            step_size: $\lambda > 0$.
+        Raises:
+            InputError: the step size is out of range.
+            LetheError: the parameters are not finite where they are to be bounded.
+        """
+        step_size = require_positive("step_size", step_size)
+        for tensors, stage in self._stages:
+            for tensor, moved in zip(tensors, stage(tensors, step_size), strict=True):
+                tensor.copy_(moved)
+
+
+def _members(parameters: Mapping[str, Tensor], group: ProximalGroup, seen: set[str]) -> tuple[str, ...]:
+    """The names of a group, added to those of the groups before it."""
+    if group.blocks not in ("rows", "tensors"):
+        raise InputError(f"blocks: got {group.blocks!r}; it needs rows or tensors.")
+    names = tuple(parameters) if group.parameters is None else tuple(group.parameters)
+    if not names:
+        raise InputError("parameters: got no names; a group needs at least one.", remedy="leave it out to mean all parameters.")
+    for name in names:
+        if name not in parameters:
+            raise InputError(f"parameters: {name!r} is not one that is trained: {', '.join(parameters)}.", source="a proximal group")
+        if name in seen:
+            raise InputError(
+                f"parameters: {name!r} is in a group twice, or in two; the steps of overlapping groups do not add up to one proximal step.",
+                source="the proximal groups",
+                remedy="make the groups disjoint, and give a parameter all its regularisers in one group.",
+            )
+        seen.add(name)
+    return names
+
+
+def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
+    r"""$y \mapsto \mathrm{prox}_{\lambda h}(y) = \arg\min_x h(x) + \frac{1}{2\lambda}\|x-y\|^2$ of a linear model's parameters.
+
+    h, the sum of the regularisers, acts on all of them together, the intercept's included: that is what a certificate's contraction and
+    diameter are about.
+
+    Args:
+        regularisers: ridge, l1, elastic_net and ball, any number of each; none: the identity.
+    Returns:
+        A function of the parameters (any shape) and the step size $\lambda > 0$.
+    Raises:
+        InputError: another regulariser.
+    """
+    for part in regularisers:
+        if not isinstance(part, L1 | Ridge | ElasticNet | Ball):
+            raise InputError(
+                f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
+                source="regulariser",
+                remedy="use one of these; bound the parameters by a ball instead of a box or simplex.",
+            )
+    stages = _stages_of(regularisers, (), "rows")
+
+    def step(parameters: Tensor, step_size: float) -> Tensor:
+        for stage in stages:
+            (parameters,) = stage((parameters,), step_size)
+        return parameters
+
+    return step
+
+
+def _stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], blocks: Literal["rows", "tensors"]) -> list[Stage]:
+    """The stages of the group's proximal step, in order; an error of a sum whose argmin is not known in closed form."""
     _refuse(regularisers, tensors)
     l1 = sum(part.strength for part in regularisers if isinstance(part, L1))
     l1 += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
@@ -55,14 +155,14 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
     width = min((part.half_width for part in regularisers if isinstance(part, Box)), default=math.inf)
     totals = [part.total for part in regularisers if isinstance(part, Simplex)]
     for name, bound in (("radius", radius), ("half_width", width), ("total", totals[0] if totals else math.inf)):
-        if bound < math.inf:
-            require_radius(f"regulariser.{name}", bound)
+        if bound < math.inf and not _SMALLEST <= bound <= _LARGEST:  # what float32, and the squares of float64, can serve
+            raise outside(f"regulariser.{name}", bound, f"a number from {_SMALLEST:g} to {_LARGEST:g}")
     stages: list[tuple[bool, Stage]] = [
         (l1 > 0, _each(lambda tensor, step_size: nn.functional.softshrink(tensor, step_size * l1))),
         (group > 0, _each(lambda tensor, step_size: _shrunk_blocks(tensor, step_size * group, blocks))),
         (nuclear > 0, _each(lambda tensor, step_size: _shrunk_singular_values(tensor, step_size * nuclear))),
         (ridge > 0, _each(lambda tensor, step_size: tensor / (1.0 + step_size * ridge))),
-        (radius < math.inf, lambda members, _: onto_joint_ball(members, radius)),
+        (radius < math.inf, lambda members, _: _onto_joint_ball(members, radius)),
         (width < math.inf, _each(lambda tensor, _: _boxed(tensor, width))),
         (bool(totals), lambda members, _: _onto_simplex(members, totals[0])),
     ]
@@ -71,13 +171,7 @@ def stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], bl
 
 def _each(part: Callable[[Tensor, float], Tensor]) -> Stage:
     """A part that acts on each tensor alone."""
-
-    def stage(tensors: Sequence[Tensor], step_size: float) -> None:
-        for tensor in tensors:
-            if tensor.numel():
-                tensor.copy_(part(tensor, step_size))
-
-    return stage
+    return lambda tensors, step_size: (part(tensor, step_size) if tensor.numel() else tensor for tensor in tensors)
 
 
 def _shrunk_blocks(tensor: Tensor, threshold: float, blocks: Literal["rows", "tensors"]) -> Tensor:
@@ -107,17 +201,8 @@ def _inward_in_storage(bound: float, tensors: Sequence[Tensor]) -> float:
     return inward(bound, dimension(tensors), torch.float64) * (1.0 - slack)
 
 
-def require_radius(name: str, radius: float) -> float:
-    """Return a radius that float32 and the squares of float64 can serve, or raise InputError."""
-    radius = require_positive(name, radius)
-    if not _SMALLEST <= radius <= _LARGEST:
-        raise outside(name, radius, f"a number from {_SMALLEST:g} to {_LARGEST:g}")
-    return radius
-
-
-@torch.no_grad()
-def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
-    r"""In place: $x \leftarrow \arg\min_u \{\|u - x\| : \|u\| \le r\}$ for the concatenation x of the tensors, that is $x\min(1, r/\|x\|)$.
+def _onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> Iterable[Tensor]:
+    r"""$\arg\min_u \{\|u - x\| : \|u\| \le r\}$ for the concatenation x of the tensors, that is $x\min(1, r/\|x\|)$.
 
     Rounded inward: the true norm of the result is at most r, also in float32, where `onto_ball` would lose a share of about
     $10^{-7} d$ of the radius.
@@ -133,12 +218,10 @@ def onto_joint_ball(tensors: Sequence[Tensor], radius: float) -> None:
             remedy="take smaller steps or less noise.",
         )
     limit = _inward_in_storage(radius, tensors)
-    if norm > limit:
-        for tensor in tensors:
-            tensor.mul_(limit / norm)
+    return tensors if norm <= limit else (tensor * (limit / norm) for tensor in tensors)
 
 
-def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
+def _onto_simplex(tensors: Sequence[Tensor], total: float) -> Iterable[Tensor]:
     r"""$\arg\min_u\{\|u - x\| : u \ge 0, \sum_i u_i = t\}$ for the concatenation: $\max(x_i - \theta, 0)$ with the $\theta$ that fits.
 
     Rounded inward: the sum is at most t, and so the distance between two results at most $\sqrt2\,t$.
@@ -153,8 +236,8 @@ def _onto_simplex(tensors: Sequence[Tensor], total: float) -> None:
         point -= _simplex_threshold(point, total, start)
         start = 0.0
     point.clamp_(min=0.0).mul_(_inward_in_storage(total, tensors) / total)
-    for tensor, part in zip(tensors, point.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view(tensor.shape))
+    parts = point.split([tensor.numel() for tensor in tensors])
+    return (part.view(tensor.shape) for tensor, part in zip(tensors, parts, strict=True))
 
 
 def _simplex_threshold(point: Tensor, total: float, start: float) -> float:

@@ -1,1 +1,0 @@
-"""Exact proximal steps of a network's parameters."""
