@@ -30,7 +30,8 @@ class Telling:
 
     def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), payer: Paying | None = None) -> None:
         self._callbacks, self._payer, self.pays = _checked(callbacks), payer, payer is not None
-        self._live: list[TrainingCallback] = []
+        self.live: list[TrainingCallback] = []
+        self.asks_losses = False
         self._run: Run | None = None
         self._budget: BudgetFilter | None = None
         self._ended: tuple[int, str] | None = None
@@ -67,22 +68,18 @@ class Telling:
         self._run, self._budget = run.replace(seeded=seeded or run.seeded), budget
         for callback in callbacks:
             callback.on_train_begin(self._run, steps_done=done)
-            self._live.append(callback)
+            self.live.append(callback)
+        self.asks_losses = run.release == "all" and any(callback.private for callback in callbacks)
 
     def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
-        """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), for callbacks that ask for what is private; not
-        of iterates that stay private."""
-        if self._run is None or self._run.release != "all" or not any(callback.private for callback in self._live):
-            return
+        """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), where somebody `asks_losses`."""
         own = losses.detach()
         own = own if counted is None else own[counted.to(own.device)]
         self._loss = self._loss + own.double().sum()
         self._losses += len(own)
 
     def step(self, recorder: Recorder) -> None:
-        """Tell of the step that was recorded last."""
-        if not self._live:
-            return
+        """Tell those who are `live` of the step that was recorded last."""
         assert self._run is not None
         step, last, run = recorder.steps, recorder.last, self._run
         loss = float(self._loss) / self._losses if self._losses else None
@@ -108,11 +105,11 @@ class Telling:
         self._each("the end", lambda callback: callback.on_train_end(end if callback.private else public))
 
     def _each(self, when: str, call: Callable[[TrainingCallback], Any]) -> None:
-        for callback in tuple(self._live):
+        for callback in tuple(self.live):
             try:
                 call(callback)
             except Exception as error:
-                self._live = [other for other in self._live if other is not callback]
+                self.live = [other for other in self.live if other is not callback]
                 warnings.warn(
                     CallbackWarning(
                         f"{type(callback).__name__} failed at {when} and is called no more; training goes on, and is counted as before. "

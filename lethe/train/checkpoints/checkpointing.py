@@ -62,6 +62,7 @@ class Checkpointing:
         InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already, or
             a policy chooses it.
     Attributes:
+        active: whether there is a folder.
         also: what else the user has saved, by name.
     """
 
@@ -75,7 +76,7 @@ class Checkpointing:
         seeded: bool,
         policed: bool = False,
     ) -> None:
-        self._active, self.also = checkpoints is not None, dict[str, Any]()
+        self.active, self.also = checkpoints is not None, dict[str, Any]()
         self._journal: Journal | None = None  # of process 0
         self._asked, self._run, self._noise_generator, self._workers = run, run.uncorrelated, noise_generator, workers
         self._training: Training | None = None
@@ -114,7 +115,7 @@ class Checkpointing:
         """Begin, or go on: the parts of the training are set right, and the journal says that a process trains. Returns how many steps are
         done; a checkpoint of another training is refused, and the model is as it was.
         """
-        if not self._active:
+        if not self.active:
             return 0
         self._training, training.also = training, {**self.also, **training.also}
         if (found := self._found) is None:
@@ -150,7 +151,7 @@ class Checkpointing:
 
     def after(self, step: int, *, last: bool = False) -> None:
         """Call when step number `step` is over: saves, if it is time, or if it is the last although the run has more."""
-        if not self._active or step <= self._saved or not self._noisy[step - 1]:
+        if step <= self._saved or not self._noisy[step - 1]:
             return
         if step - self._saved >= self._every or last or step == self._run.total_steps:
             self.save(step)

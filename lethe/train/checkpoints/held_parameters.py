@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from torch import nn
 
 from lethe.errors import HypothesisError
 from lethe.train.core.tensors import local
 from lethe.train.distributed.placement import Placement
+
+_VERSION = attrgetter("_version")
 
 
 class HeldParameters:
@@ -25,7 +28,7 @@ class HeldParameters:
         self._versions = self._now()
 
     def _now(self) -> list[int]:
-        return [one._version for one in (map(local, self._named.values()) if self._sharded else self._named.values())]
+        return list(map(_VERSION, map(local, self._named.values()) if self._sharded else self._named.values()))
 
     def keep(self) -> None:
         """A step was taken: they may be what they are now."""

@@ -19,7 +19,7 @@ def records_of(batch: Any) -> int:
     sizes: set[int] = set()
     for leaf in tree_leaves(batch):
         if isinstance(leaf, Tensor):
-            sizes.add(len(leaf) if leaf.dim() else -1)
+            sizes.add(leaf.shape[0] if leaf.dim() else -1)
     if len(sizes) != 1 or -1 in sizes:
         got = f"tensors of {', '.join(map(str, sorted(sizes)))} entries" if sizes else type(batch).__name__
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip.batch import records_of
 from lethe.train.clip.check.kept_state import Attributes
-from lethe.train.clip.check.look import Look, Schedule
+from lethe.train.clip.check.look import Look
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
 from lethe.train.clip.parts.part import Table
@@ -23,14 +23,40 @@ from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.clip.ways.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
-from lethe.train.core.comparison import FAILURES, first_line
+from lethe.train.core.comparison import FAILURES, chance, first_line
 
 ISOLATIONS = ("checked", "enforced", "declared")
 """How it is known that records do not meet: the fast way, checked; each record alone, by construction; or the caller's word."""
 
 
+_ODDS = 128  # of a batch to be looked at by chance
+
+
 class _Differs(Exception):
     """A way gives other gradients than the records alone."""
+
+
+class _Schedule:
+    """Which batches are looked at: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
+    where other parameters are trained or other modules are in training mode."""
+
+    def __init__(self) -> None:
+        self._batches, self._largest = 0, 0
+        self._states: set[Hashable] = set()
+
+    def due(self, records: int, state: Hashable) -> bool:
+        """Whether the next batch is one of them."""
+        self._batches += 1
+        due = (
+            self._batches & (self._batches - 1) == 0
+            or records > 1.5 * self._largest
+            or state not in self._states
+            or chance.randrange(_ODDS) == 0
+        )
+        if due:
+            self._largest = max(self._largest, records)
+            self._states.add(state)
+        return due
 
 
 class Clipper:
@@ -96,7 +122,7 @@ class Clipper:
         fast = [Way(FAST, layout) for layout in LAYOUTS]
         self._tried = [*(fast if isolation != "enforced" else ()), Way(VMAP), Way(ALONE)]
         self._keeps = len(self.groups) == 1 or self.method.enlarges  # all gradients until the end of a batch
-        self._schedule = Schedule()
+        self._schedule = _Schedule()
         self._attributes: Attributes | None = None
         self._gradients = RecordGradients(model, losses, gradient_memory)
         self._refuse_ungrouped()
@@ -153,7 +179,7 @@ class Clipper:
             with eager, full_precision():
                 return self._add(batch, records, counted, units, collated or {})
         except (LetheError, torch.OutOfMemoryError):  # what was refused is looked at once more, whoever tries it again
-            self._tried, self._schedule = tried, Schedule()
+            self._tried, self._schedule = tried, _Schedule()
             raise
 
     def _add(

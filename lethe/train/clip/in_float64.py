@@ -67,7 +67,7 @@ def weighed(weights: Tensor, formed: Tensor) -> Tensor:
     flat = formed if formed.dim() == 2 else formed.unsqueeze(-1).flatten(1)
     if flat.dtype == torch.float64:
         return (weights @ flat).view(formed.shape[1:])
-    size = max(1, (_WIDENED if flat.is_cpu else _WIDENED_ON_GPU) // max(1, len(flat)))
+    size = max(1, (_WIDENED if flat.is_cpu else _WIDENED_ON_GPU) // max(1, flat.shape[0]))
     if flat.shape[1] <= size:
         total = weights @ flat.double()
         return total if formed.dim() == 2 else total.view(formed.shape[1:])
@@ -85,8 +85,8 @@ def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor
         gradients, inputs: shapes (B, T, p) and (B, T, d).
     """
     if inputs.shape[1] == 1:
-        return (gradients[:, 0].double() * weights[:, None]).mT @ inputs[:, 0].double()
-    return _added((gradients.double() * weights[:, None, None]).flatten(0, 1), inputs.flatten(0, 1))
+        return (gradients[:, 0] * weights[:, None]).mT @ inputs[:, 0].double()
+    return _added((gradients * weights[:, None, None]).flatten(0, 1), inputs.flatten(0, 1))
 
 
 def _added(columns: Tensor, rows: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def looked_up_added(weights: Tensor, tokens: Tensor, gradients: Tensor, table: i
     total = gradients.new_zeros(table, gradients.shape[2], dtype=torch.float64)
     for some, rows, factors in zip(tokens.split(CHAIN), gradients.split(CHAIN), weights.split(CHAIN), strict=True):
         piece = total if len(tokens) <= CHAIN else torch.zeros_like(total)
-        piece.index_add_(0, some.flatten(), (rows.double() * factors[:, None, None]).flatten(0, 1))
+        piece.index_add_(0, some.flatten(), (rows * factors[:, None, None]).flatten(0, 1))
         if piece is not total:
             total += piece
     return total

@@ -45,29 +45,29 @@ class ClippedSums:
             losses: of the records, shape (B,): where one is not finite, its record adds nothing.
             counted: which records count, shape (B,), bool; None: all.
         """
-        zeros = torch.zeros_like(losses, dtype=torch.float64)
         if len(self._groups) == 1:
-            groups = [_measured(parts, zeros)]
+            groups = [_measured(parts, losses)]
             whole = groups[0].squared
         else:
             members: list[dict[nn.Parameter, Part]] = [{} for _ in self._groups]
             for parameter, part in parts.items():
                 members[self._place(names[parameter])][parameter] = part
-            groups = [_measured(of_group, zeros) for of_group in members]
+            groups = [_measured(of_group, losses) for of_group in members]
             whole = torch.stack([group.squared for group in groups]).sum(0)
-        kept = (whole + losses).isfinite()
-        kept = kept if counted is None else kept & counted
-        every = bool(kept.all())  # the only question to the device
-        if not every:
+        told, kept = whole + losses, None
+        if counted is not None or not math.isfinite(told.sum().item()):  # the only question to the device
+            kept = told.isfinite() if counted is None else told.isfinite() & counted
+            kept = None if bool(kept.all()) else kept
+        if kept is not None:
             for group in groups:
                 for _, part in group.parts:
                     part.drop(~kept)
         added: dict[nn.Parameter, Tensor] = {}
         for limit, group in zip(self._groups, groups, strict=True):
             factors = clip_weights(group.squared, limit, self._method, numbers=group.numbers, dtype=group.dtype, whole=whole)
-            group.give(factors if every else torch.where(kept, factors, 0.0), added)
+            group.give(factors if kept is None else torch.where(kept, factors, 0.0), added)
         # All at once: a batch that failed half-way and is tried again must not count a record twice.
-        self._note(added, whole if every else torch.where(kept, whole, -1.0))
+        self._note(added, whole if kept is None else torch.where(kept, whole, -1.0))
 
     def arriving(self, names: Mapping[nn.Parameter, str], counted: Tensor | None) -> Arriving:
         """For a batch whose groups are added as their gradients arrive."""
@@ -80,7 +80,7 @@ class ClippedSums:
         zeros = torch.zeros_like(losses, dtype=torch.float64)
         squares = [arrived.squares.get(place, zeros) for place in range(len(self._groups))]
         whole = torch.stack(squares).sum(0)
-        if not bool((whole + losses).isfinite().all()):  # the only question to the device
+        if not math.isfinite((whole + losses).sum().item()):  # the only question to the device
             return False
         self._note(arrived.sums, whole if arrived.counted is None else torch.where(arrived.counted, whole, -1.0))
         return True
@@ -185,11 +185,11 @@ class _Measured(NamedTuple):
                 first += parameter.numel()
 
 
-def _measured(parts: Mapping[nn.Parameter, Part], zeros: Tensor | None = None) -> _Measured:
-    """A group; of no parameters it measures `zeros`."""
+def _measured(parts: Mapping[nn.Parameter, Part], losses: Tensor | None = None) -> _Measured:
+    """A group; given the records' losses, it may have no parameters."""
     joined: list[tuple[list[nn.Parameter], Part]] = []
     small: dict[torch.dtype, tuple[list[nn.Parameter], list[Tensor]]] = {}
-    squares, numbers, dtype = [] if zeros is None else [zeros], 0, torch.float64
+    squares, numbers, dtype = list[Tensor](), 0, torch.float64
     for parameter, part in parts.items():
         numbers += parameter.numel()
         dtype = dtype if part.dtype == torch.float64 else part.dtype
@@ -203,6 +203,8 @@ def _measured(parts: Mapping[nn.Parameter, Part], zeros: Tensor | None = None) -
         joined.append((members, Rows(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1))))
     for _, part in joined:
         squares.append(part.squares())
+    if losses is not None and not squares:
+        squares.append(torch.zeros_like(losses, dtype=torch.float64))
     return _Measured(joined, squares[0] if len(squares) == 1 else torch.stack(squares).sum(0), numbers, dtype)
 
 

@@ -90,13 +90,6 @@ class Chosen(NamedTuple):
     noise_std: float
 
 
-def planned_noise(run: Run) -> Callable[[int], Chosen]:
-    """The noise that a run says of each step, from 1."""
-    # As arrays: lists of so many Python numbers took 15 MB for 100 000 steps.
-    multipliers, stds = run.noise_multipliers, run.noise_stds
-    return lambda step: Chosen(float(multipliers[step - 1]), float(stds[step - 1]))
-
-
 class BudgetedNoise:
     r"""Decides each step's noise, and pays $\tfrac12(s_t/\tau_t)^2$ for it out of the run's `noise_budget` before anything is computed.
 
@@ -113,7 +106,8 @@ class BudgetedNoise:
     def __init__(self, run: Run, policy: NoisePolicy | None) -> None:
         assert run.noise_budget is not None
         self._run, self._policy = run, policy
-        self._planned = planned_noise(run) if policy is None else None
+        if policy is None:
+            run.noise_stds  # noqa: B018  refuses a run without noise
         self._slots = run.batches.accounts(run.records)
         self.filter = BudgetFilter(run.noise_budget, slots=self._slots)
         self._sensitivities = run.sensitivities.tolist()
@@ -135,7 +129,7 @@ class BudgetedNoise:
             InputError: the policy returned no finite number > 0.
             LetheError: the iterate overflowed.
         """
-        chosen = self._asked(step, parameters) if self._planned is None else self._planned(step)
+        chosen = self._planned(step) if self._policy is None else self._asked(step, parameters)
         cost, slot = self._cost(step, chosen)
         if self.filter.allows(cost, slot):
             self.filter.spend(cost, slot)
@@ -163,7 +157,7 @@ class BudgetedNoise:
 
     def ends_after(self, step: int) -> bool:
         """Whether the budget does not reach the next step, as far as is known without asking a policy."""
-        if self._planned is None or step == self._run.total_steps:
+        if self._policy is not None or step == self._run.total_steps:
             return False
         return not self.filter.allows(*self._cost(step + 1, self._planned(step + 1)))
 
@@ -172,6 +166,9 @@ class BudgetedNoise:
         if step != self._paid:
             raise InputError(f"noise_budget: step {step} was not paid for.", source="the order of the steps", remedy="ask `pays` first.")
         return self._chosen
+
+    def _planned(self, step: int) -> Chosen:
+        return Chosen(float(self._run.noise_multipliers[step - 1]), float(self._run.noise_stds[step - 1]))
 
     def _cost(self, step: int, chosen: Chosen) -> tuple[float, int]:
         """What a step costs, and the account that it is taken from."""

@@ -14,21 +14,23 @@ from lethe.run.run import Run
 _ROUNDINGS = 1024  # units that noise must span to count as a Gaussian
 
 
-def refuse_drowned(noise_std: float, largest: float, *, fresh: float) -> None:
-    """Raise LetheError for noise that is lost to rounding, added in float64 to numbers of at most the size `largest`.
+def least_noise(largest: float, *, fresh: float = 1.0) -> float:
+    """The least standard deviation of noise that is not lost to rounding, added in float64 to numbers of at most the size `largest`.
 
     Args:
-        noise_std: the standard deviation of the noise; 0 is none, and none is lost.
         largest: in the units of the noise.
         fresh: the share of it that is drawn anew.
     """
-    least = _ROUNDINGS * torch.finfo(torch.float64).eps * largest
-    if 0 < noise_std * fresh < least:
-        raise LetheError(
-            f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
-            source="noise_multiplier, and the records of a batch",
-            remedy="plan more noise, or none at all at the steps where it is this small.",
-        )
+    return _ROUNDINGS * torch.finfo(torch.float64).eps * largest / fresh
+
+
+def drowned(noise_std: float, least: float) -> LetheError:
+    """The error of noise below `least_noise`."""
+    return LetheError(
+        f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {least:.3g}.",
+        source="noise_multiplier, and the records of a batch",
+        remedy="plan more noise, or none at all at the steps where it is this small.",
+    )
 
 
 def refuse_overflow(last: Iterable[torch.Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:

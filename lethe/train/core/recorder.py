@@ -13,7 +13,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.participation import KNOWN_SIZES, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.train.core.samplers import Batch
+from lethe.train.core.samplers import Batch, length
 
 _REMEDY = "train with lethe.train.fit or fit_linear as they are, or certify by hand a run that bounds this one."
 
@@ -47,7 +47,9 @@ class Recorder:
         if plan.batches.sizes not in KNOWN_SIZES:  # no batch could be told from one of another design
             raise unknown_sizes(plan.batches.design, plan.batches.sizes)
         self.seeded = seeded
-        self._batches, self._batch_size = plan.batches, plan.batch_size
+        design = plan.batches
+        self._batch_size, self._exact_size, self._cap = plan.batch_size, design.exact_size, design.cap
+        self._groups, self._repeats = design.groups_of_records, design.repeats
         self._step_sizes = array("d")
         self._noise_stds = array("d")
         self._irregular: int | None = None
@@ -62,9 +64,10 @@ class Recorder:
             noise_std: of the noise added, in parameter units; 0 if none was.
             batch: the records of the step.
         """
-        if self._irregular is None and not self._of_the_design(batch):
-            self._irregular = self.steps + 1
-        self.last = Noted(step_size, noise_std, _length(batch))
+        records, step = length(batch), len(self._step_sizes)
+        if self._irregular is None and not self._of_the_design(batch, records, step):
+            self._irregular = step + 1
+        self.last = Noted(step_size, noise_std, records)
         self._step_sizes.append(step_size)
         self._noise_stds.append(noise_std)
 
@@ -145,18 +148,17 @@ class Recorder:
         """How many steps were noted."""
         return len(self._step_sizes)
 
-    def _of_the_design(self, batch: Batch) -> bool:
-        length, design = _length(batch), self._batches
-        if (design.exact_size and length != self._batch_size) or (design.cap is not None and length > design.cap):
+    def _of_the_design(self, batch: Batch, records: int, step: int) -> bool:
+        if (self._exact_size and records != self._batch_size) or (self._cap is not None and records > self._cap):
             return False
-        if (groups := design.groups_of_records) > 1:
+        if self._groups > 1:
             here = torch.arange(batch.start, batch.stop) if isinstance(batch, slice) else batch
-            return bool((here % groups == self.steps % groups).all())
+            return bool((here % self._groups == step % self._groups).all())
         if not self._slots:
             return True
-        slot = self.steps % len(self._slots)
+        slot = step % len(self._slots)
         known = self._slots[slot]
-        if known is not None and design.repeats:
+        if known is not None and self._repeats:
             return known is batch or _same(known, batch)
         if slot == 0:
             self._seen.zero_()
@@ -174,10 +176,6 @@ def _multipliers(noise_stds: Array, run: Run) -> Array:
     while (above := run.step_sizes * multipliers * unit > noise_stds).any():
         multipliers = np.where(above, np.nextafter(multipliers, 0.0), multipliers)
     return multipliers
-
-
-def _length(batch: Batch) -> int:
-    return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
 
 
 def _same(known: Batch, batch: Batch) -> bool:

@@ -22,6 +22,11 @@ Batch = Tensor | slice
 _DRAWN = (Full, Cyclic, ShuffledOnce, Shuffled, Poisson, CyclicPoisson, WithoutReplacement, BallsInBins)
 
 
+def length(batch: Batch) -> int:
+    """How many records a batch holds."""
+    return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
+
+
 def refuse_other_records(records: int, found: int, words: str = "the data have {}") -> None:
     """Raise InputError for data of another number of records than the run's.
 

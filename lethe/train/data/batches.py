@@ -18,10 +18,10 @@ from lethe.run.known_fields import require_run
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
-from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
+from lethe.train.core.samplers import Batch, draw_batches, length, refuse_other_records
 from lethe.train.data.fingerprint import fingerprint, refuse_others, whole
 from lethe.train.data.loaders import as_source
-from lethe.train.data.sources import Source, Tensors, fetched, length
+from lethe.train.data.sources import Source, Tensors, fetched
 from lethe.train.data.users import Members
 
 _FORMAT = 3
@@ -180,14 +180,17 @@ class BatchStream:
 
     def _deliver(self) -> Generator[LoadedBatch]:
         waiting: deque[tuple[Anchor, int, dict[str, Any]]] = deque()
-        loader: DataLoader[Any] = DataLoader(
-            _MicroBatches(self.source, self._physical_size if self.filled else None),  # pyright: ignore[reportArgumentType]
-            batch_sampler=self._sampler(waiting),  # pyright: ignore[reportArgumentType]
-            collate_fn=tuple,  # they are collated
-            generator=fresh_generator(torch.device("cpu")),  # so that PyTorch's global generator stays where it is
-            **getattr(self.source, "reading", {}),
-        )
-        ahead = iter(loader)
+        batches, sampler = _MicroBatches(self.source, self._physical_size if self.filled else None), self._sampler(waiting)
+        ahead: Iterator[Any] = map(batches.__getitems__, sampler)
+        if reading := getattr(self.source, "reading", {}):
+            loader: DataLoader[Any] = DataLoader(
+                batches,  # pyright: ignore[reportArgumentType]
+                batch_sampler=sampler,  # pyright: ignore[reportArgumentType]
+                collate_fn=tuple,  # they are collated
+                generator=fresh_generator(torch.device("cpu")),  # so that PyTorch's global generator stays where it is
+                **reading,
+            )
+            ahead = iter(loader)
         try:
             for tensors, counted, alone in ahead:
                 self._anchor, number, planned = waiting.popleft()

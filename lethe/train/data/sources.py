@@ -13,7 +13,7 @@ from torch import Tensor
 from lethe.documents.array_files import reading_arrays
 from lethe.documents.strict import as_path
 from lethe.errors import InputError
-from lethe.train.core.samplers import Batch
+from lethe.train.core.samplers import Batch, length
 
 Tensors = tuple[Tensor, ...]
 Array = np.ndarray[Any, Any]
@@ -40,11 +40,6 @@ class Source(Protocol):
         ...
 
 
-def length(batch: Batch) -> int:
-    """How many records a batch holds."""
-    return batch.stop - batch.start if isinstance(batch, slice) else len(batch)
-
-
 def fetched(source: Source, batch: Batch) -> Tensors:
     """`source.fetch(batch)`.
 
@@ -53,7 +48,7 @@ def fetched(source: Source, batch: Batch) -> Tensors:
     """
     tensors, rows = source.fetch(batch), length(batch)
     for place, tensor in enumerate(tensors if isinstance(tensors, tuple) and tensors else ((),)):
-        if not isinstance(tensor, Tensor) or tensor.ndim == 0 or len(tensor) != rows:
+        if not isinstance(tensor, Tensor) or tensor.ndim == 0 or tensor.shape[0] != rows:
             got = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"is {type(tensor).__name__}"
             part = (fields_of(source) or range(len(tensors)))[place]
             raise InputError(

@@ -34,6 +34,16 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks", "_loa
 _PACKAGE, _STATE = "torch.distributed.", "__composable_api_state_key"
 
 
+def changed_parameters() -> InputError:
+    """The error where other parameters are trained than when training began."""
+    return InputError(
+        "the model's trained parameters are not those that make_private saw.",
+        source="requires_grad, or parameters added since",
+        remedy="freeze and unfreeze before make_private; or end this training, and begin another one, by another engine, from the "
+        "model that it left: the two certificates add up.",
+    )
+
+
 class Placement:
     """See the head of this file; where nothing lies in shards, `add_up` alone exchanges anything.
 
@@ -171,12 +181,7 @@ class Placement:
     def _joined(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
         """The sums of a micro-batch by name; of what lies whole, with those of the ones before."""
         if set(sums) != set(self.computing.values()):
-            raise InputError(
-                "the model's trained parameters are not those that make_private saw.",
-                source="requires_grad, or parameters added since",
-                remedy="freeze and unfreeze before make_private; or end this training, and begin another one, by another engine, from the "
-                "model that it left: the two certificates add up.",
-            )
+            raise changed_parameters()
         named = {name: sums[parameter] for name, parameter in self.computing.items()}
         for name, total in named.items():
             if name in self._collected and name not in self.divided:

@@ -88,7 +88,8 @@ class LoopState:
     def _stepped(self) -> None:
         if self._average is not None:
             self._average.add()
-        self._told.step(self._recorder)
+        if self._told.live:
+            self._told.step(self._recorder)
 
     def deliver(self, steps: int) -> Iterator[Any]:
         """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
@@ -126,7 +127,8 @@ class LoopState:
                             remedy="use every batch, empty ones too; iterate over the loader anew to get this one again.",
                         )
                     if batch.last:
-                        self._kept.after(batch.step)
+                        if self._kept.active:
+                            self._kept.after(batch.step)
                         if batch.step == stop:
                             return
             finally:
@@ -172,7 +174,8 @@ class LoopState:
                 with self._guard.computing():
                     losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
                 self._used = True
-                self._told.add_losses(losses, self._counted)
+                if self._told.asks_losses:
+                    self._told.add_losses(losses, self._counted)
                 self._complete(loaded)
             except BaseException as error:
                 # Before anything is added an error of the batch, or of the losses, leaves it to be used again.
@@ -190,19 +193,11 @@ class LoopState:
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
-        self._held.refuse_changes(f"in the forward pass or the loss of step {batch.step}")
-        if not batch.last:
-            self._placement.collect(self._clipper.take)
+        if (noisy := self._trainer.summed(batch)) is None:
             self._guard.partial = True
             return
-        sums = self._clipper.take()
-        self._placement.let_go()
-        self._workers.refuse_another_group()
-        noisy = self._placement.add_up(sums)
-        self._kept.before_noise(batch.step)
         self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]))
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
-        self._trainer.warn_early(batch.step)
 
     def _stated(self, steps_fixed_in_advance: bool) -> Run:
         """The run of the steps taken; the whole plan where training ended early and the number of steps was not fixed in advance."""

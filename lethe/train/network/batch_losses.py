@@ -99,17 +99,15 @@ class BatchLosses:
     def __call__(self, batch: Any) -> Tensor:
         """The losses, shape (B,) or (B, 1)."""
         outputs = self._outputs(batch)
-        targets = self._targets(batch)
+        targets = batch[-1] if self._fields is None else dict(batch)
         losses = self._loss(outputs, targets)
         if self._mean_taken and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
             # Over each record's own numbers; not over classes of many positions, some of which may not count, nor over what PyTorch's
             # broadcasting makes of other shapes.
             return losses.flatten(1).mean(1)
-        _refuse_table(losses, outputs, targets)
+        if isinstance(losses, Tensor) and losses.dim() == 2:
+            _refuse_table(losses, outputs, targets)
         return losses
-
-    def _targets(self, batch: Any) -> Any:
-        return batch[-1] if self._fields is None else dict(batch)
 
     def _outputs(self, batch: Any) -> Any:
         if self._fields is None:
@@ -125,7 +123,7 @@ class BatchLosses:
                 return self._of_inputs(error, batch)
             except Exception as again:
                 return again
-            targets = self._targets(batch)
+            targets = batch[-1] if self._fields is None else dict(batch)
             try:
                 self._loss(outputs, targets)
             except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as again:
@@ -174,11 +172,11 @@ def _without_mean(loss: Any) -> LossFunction | None:
     return None
 
 
-def _refuse_table(losses: Any, outputs: Any, targets: Any) -> None:
+def _refuse_table(losses: Tensor, outputs: Any, targets: Any) -> None:
     """Refuse a loss of every output with every target, which PyTorch makes of the shapes (B, 1) and (B,)."""
-    if not all(isinstance(found, Tensor) for found in (losses, outputs, targets)):
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
-    records = len(losses) if losses.dim() else 0
+    records = len(losses)
     if records > 1 and losses.shape == (records, records) and {outputs.shape, targets.shape} == {(records,), (records, 1)}:
         raise InputError(
             f"loss: of outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)} it computes a loss of every "

@@ -20,12 +20,12 @@ from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
 from lethe.train.clip.sum_error import largest_batch
-from lethe.train.core.budgeted_noise import BudgetedNoise, planned_noise
+from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
-from lethe.train.core.noise_resolution import refuse_drowned
+from lethe.train.core.noise_resolution import drowned, least_noise
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup
-from lethe.train.core.tensors import as_part_of, dimension, local
+from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
 
@@ -41,16 +41,13 @@ class NoisySums:
         run: gives $z_t$, C and b.
         noise: secure noise is made so much larger that its grid costs nothing (`grid_noise_std`).
         budget: pays for each step, and then says its noise; None: the run's own.
-    Attributes:
-        chosen: the noise of each step, from 1.
     """
 
     def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
-        self._run, self._noise = run, noise
-        self.chosen = budget.of if budget is not None else planned_noise(run)
+        self._run, self._noise, self._budget = run, noise, budget
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
-        self._largest = largest_batch(run) * run.clip_bound
-        self._fresh_share = 1.0 if noise.correlated is None else noise.correlated.fresh_share
+        fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
+        self._least = least_noise(largest_batch(run) * run.clip_bound, fresh=fresh)
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
@@ -63,11 +60,17 @@ class NoisySums:
         noise_std = wider = multiplier * self._clip_bound
         if self._noise.secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
-        else:
-            refuse_drowned(noise_std, self._largest, fresh=self._fresh_share)
+        elif 0 < noise_std < self._least:
+            raise drowned(noise_std, self._least)
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return of_parameters
+
+    def chosen(self, step: int) -> tuple[float, float]:
+        """The noise of step number `step`, from 1: relative to the clip norm, and its standard deviation in parameter units."""
+        if self._budget is not None:
+            return self._budget.of(step)
+        return float(self._run.noise_multipliers[step - 1]), float(self._run.noise_stds[step - 1])
 
 
 class Descent:
@@ -116,7 +119,9 @@ class Descent:
             start = list(self.iterate.values())
             self.precision = precision_of(run, float(joint_norm(start)), dimension(start), self._error)
             warn_of_rounding(run, self.precision)
-        self._proximal = NetworkProximal(self.iterate, [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups)
+        groups = [ProximalGroup(regularisers=run.regularisers)] if run.regularisers else groups
+        self._proximal = NetworkProximal(self.iterate, groups) if groups else None
+        self._sharded = any(map(is_shard, named.values()))
         if optimizer is not None:  # what lies there already is no noisy gradient, on frozen parameters neither
             optimizer.zero_grad(set_to_none=True)
 
@@ -125,9 +130,11 @@ class Descent:
         """Take step number `step`, from 1, given the clipped sums, which may be overwritten; returns the noise in parameter units."""
         step_size = float(self._step_sizes[step - 1])
         moves = [sums[parameter] for parameter in self._named.values()]
-        tensors = [local(tensor.detach()) for tensor in self.iterate.values()]  # a shard's memory is another one once it was gathered
+        tensors = [tensor.detach() for tensor in self.iterate.values()]
+        if self._sharded:
+            tensors = list(map(local, tensors))  # a shard's memory is another one once it was gathered
         if self._averages is not None:
-            noise_std = self._noisy.chosen(step).noise_std
+            noise_std = self._noisy.chosen(step)[1]
             for tensor, move, average in zip(tensors, moves, self._averages, strict=True):
                 tensor.copy_(average(tensor.sub_(move, alpha=step_size / self._run.batch_size)))
             self._noise.add_to(tensors, noise_std)
@@ -143,8 +150,10 @@ class Descent:
                 self._optimizer.zero_grad(set_to_none=True)
         if self.precision is not None:
             keep_within(tensors, radius_of(self.precision))
-        self._proximal.step(step_size)
-        self.show()
+        if self._proximal is not None:
+            self._proximal.step(step_size)
+        if self.precision is not None:
+            self.show()
         return noise_std
 
     @torch.no_grad()

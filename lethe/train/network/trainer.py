@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from lethe.train.data import BatchStream, LoadedBatch, as_source
 from lethe.train.data.sources import fields_of
 from lethe.train.data.users import members_of
 from lethe.train.distributed.data_parallel import bare_module
-from lethe.train.distributed.placement import Placement, reshard
+from lethe.train.distributed.placement import Placement, changed_parameters, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Fitted, Report, spending
@@ -78,6 +79,7 @@ class Trainer:
         self._step_sizes = run.step_sizes
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
+        self._trained = set(parameters)
         if own_loop or options.optimizer is not None:
             refuse_optimizer(options.optimizer, run, named, model)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
@@ -88,6 +90,7 @@ class Trainer:
         self.device, self.workers = parameters[0].device, Workers.current()
         self.workers.refuse_device(self.device)
         self.placement = Placement(model, named, self.workers)
+        self._shared = self.workers.several or self.placement.sharded
         if self.placement.sharded:
             refuse_for_shards(run, options)
         seeded, policed = options.seeded(run), options.noise_policy is not None
@@ -133,13 +136,29 @@ class Trainer:
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
-    def note(self, batch: LoadedBatch, noise_std: float) -> None:
-        """Record the step that a batch is the last of, with its noise in parameter units."""
-        self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
+    def summed(self, batch: LoadedBatch) -> Mapping[nn.Parameter, Tensor] | None:
+        """The clipped sums of a step, over all processes, of which `batch` was added last, and whose noise may be drawn now; None: more of
+        its batches follow."""
+        self.held.refuse_changes(f"in the forward pass or the loss of step {batch.step}")
+        if not batch.last:
+            self.placement.collect(self.clipper.take)
+            return None
+        sums: Mapping[nn.Parameter, Tensor] = self.clipper.take()
+        if self._shared:
+            self.placement.let_go()
+            self.workers.refuse_another_group()
+            sums = self.placement.add_up(sums)
+        elif sums.keys() != self._trained:
+            raise changed_parameters()
+        if self.kept.active:
+            self.kept.before_noise(batch.step)
+        return sums
 
-    def warn_early(self, step: int) -> None:
-        """After step number `step`: say, while there is time, what rounding tells, and that nothing contributes."""
-        taken = step - self.done
+    def note(self, batch: LoadedBatch, noise_std: float) -> None:
+        """Record the step that a batch is the last of, with its noise in parameter units; say, while there is time, what rounding tells,
+        and that nothing contributes."""
+        self.recorder.note(step_size=float(self._step_sizes[batch.step - 1]), noise_std=noise_std, batch=batch.whole)
+        taken = batch.step - self.done
         if taken == 1:
             warn_of_shapes(self.clipper, self.run, self.device, self.stream)
         if taken == _EARLY:
@@ -153,34 +172,32 @@ class Trainer:
 
     def take_steps(self, update: Descent, finished: Callback) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
-        begun, told, budget, parameters = 0, self.options.callbacks, self.budget, list(self.named.values())
+        begun, told, budget, parameters, steps = 0, self.options.callbacks, self.budget, list(self.named.values()), self.run.total_steps
         for batch in self.stream:
             if batch.step != begun:
                 begun = batch.step
                 if budget is not None and not budget.pays(begun, parameters):
                     return
                 self.held.refuse_changes(f"before step {begun}")
-                self.placement.gather()
-            if len(batch.tensors[0]):
-                told.add_losses(self._add(batch), batch.counted)
-            if not batch.last:
-                self.placement.collect(self.clipper.take)
+                if self._shared:
+                    self.placement.gather()
+            if batch.tensors[0].shape[0]:
+                losses = self._add(batch)
+                if told.asks_losses:
+                    told.add_losses(losses, batch.counted)
+            if (sums := self.summed(batch)) is None:
                 continue
-            self.held.refuse_changes(f"in the forward pass or the loss of step {begun}")
-            sums = self.clipper.take()
-            self.placement.let_go()
-            sums = self.placement.add_up(sums)
-            self.kept.before_noise(begun)
             noise_std = update(begun, sums)
             del sums  # they would be there beside those of the next step
             self.held.keep()
             if self.average is not None:
                 self.average.add()
             self.note(batch, noise_std)
-            finished(begun, self.run.total_steps)
-            self.warn_early(begun)
-            self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
-            told.step(self.recorder)
+            finished(begun, steps)
+            if self.kept.active:
+                self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
+            if told.live:
+                told.step(self.recorder)
 
     def _add(self, batch: LoadedBatch) -> Tensor:
         """Add the clipped gradients of a loaded batch of at least one row; returns its losses, detached, shape (rows,)."""
@@ -192,7 +209,7 @@ class Trainer:
                 given,
                 counted=None if batch.counted is None else batch.counted.to(self.device),
                 units=None if batch.places is None else units_of(batch.places),
-                collated={row: losses.batch(own, self.device, None) for row, own in batch.alone.items()},
+                collated={row: losses.batch(own, self.device, None) for row, own in batch.alone.items()} if batch.alone else None,
             )
         except torch.OutOfMemoryError:
             raise

@@ -6,7 +6,7 @@ deceive it is not looked for; `isolation="enforced"` is for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,35 +19,11 @@ from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
 from lethe.train.clip.check.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import Part
 from lethe.train.clip.ways.isolated import Losses, gradient_of, refuse_other_parameters
-from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, chance, coarser, sample
+from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
 _FEW = 3  # records that are compared
-_ODDS = 128  # of a batch to be looked at by chance
 
 Gradient = dict[nn.Parameter, Tensor]
-
-
-class Schedule:
-    """Which batches are looked at: 1, 2, 4, 8 and so on, one of 128 at random, one half as large again as any before, and the first
-    where other parameters are trained or other modules are in training mode."""
-
-    def __init__(self) -> None:
-        self._batches, self._largest = 0, 0
-        self._states: set[Hashable] = set()
-
-    def due(self, records: int, state: Hashable) -> bool:
-        """Whether the next batch is one of them."""
-        self._batches += 1
-        due = (
-            self._batches & (self._batches - 1) == 0
-            or records > 1.5 * self._largest
-            or state not in self._states
-            or chance.randrange(_ODDS) == 0
-        )
-        if due:
-            self._largest = max(self._largest, records)
-            self._states.add(state)
-        return due
 
 
 class Look:

@@ -125,8 +125,8 @@ class Recording:
             raise NotImplementedError("nested tensors, whose rows are no records")
         turned, grouping = False, None
         if not turnable:
-            grouping = self._several_each(len(output))
-        elif len(output) != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
+            grouping = self._several_each(output.shape[0])
+        elif output.shape[0] != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
             output, inputs, turned, grouping = self._laid_out(output, inputs)
         output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
         held = [_Hold.apply(self.anchor, *inputs).grad_fn]

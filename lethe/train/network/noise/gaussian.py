@@ -90,7 +90,10 @@ class NetworkNoise:
                 nothing is changed then.
         """
         noise_std = require_nonnegative("noise_std", noise_std, allow_infinity=False)
-        checked = checked_tensors(tensors, device=self.device)
+        self.add(checked_tensors(tensors, device=self.device), noise_std, through=through)
+
+    def add(self, tensors: Sequence[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
+        """`add_to`, of tensors and a standard deviation that were looked at; within `torch.no_grad()`."""
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:
@@ -99,37 +102,39 @@ class NetworkNoise:
                 source="fork, or multiprocessing's start method of that name",
                 remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
             )
+        flat = [tensor.reshape(-1) for tensor in tensors]  # a view where it can be
         with self._lock:  # no number goes to two threads
-            self._add_to(checked, noise_std, through or (lambda drawn, _: drawn))
-
-    def _add_to(self, checked: Sequence[Tensor], noise_std: float, through: Callable[[Tensor, int], Tensor]) -> None:
-        before = 0
-        flat = [tensor.detach().reshape(-1) for tensor in checked]  # a view where it can be
-        for parts in _in_turn(flat, self._piece):
-            sizes = [part.numel() for part in parts]
-            drawn = through(self._draw(sum(sizes)), before)
-            before += sum(sizes)
-            if parts[0].dtype == torch.float64:
-                torch._foreach_add_(parts, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
-            else:
-                noisy = torch.cat(parts).double().add_(drawn, alpha=noise_std)
-                torch._foreach_copy_(parts, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
-        for tensor, noisy in zip(checked, flat, strict=True):
+            before = 0
+            for parts, sizes in _in_turn(flat, self._piece):
+                size = sum(sizes)
+                drawn = self._draw(size) if through is None else through(self._draw(size), before)
+                before += size
+                if parts[0].dtype == torch.float64:
+                    torch._foreach_add_(parts, list(drawn.split(sizes)), alpha=noise_std)  # pyright: ignore[reportPrivateImportUsage]
+                else:
+                    noisy = torch.cat(parts).double().add_(drawn, alpha=noise_std)
+                    torch._foreach_copy_(parts, list(noisy.split(sizes)))  # pyright: ignore[reportPrivateImportUsage]
+        for tensor, noisy in zip(tensors, flat, strict=True):
             if not tensor.is_contiguous():
-                tensor.detach().copy_(noisy.view_as(tensor))
+                tensor.copy_(noisy.view_as(tensor))
 
 
-def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """The tensors in their order, in pieces of at most so many numbers of one type: parts of one, or several that follow one another."""
-    run, size = list[Tensor](), 0
-    for part in (part for tensor in flat if tensor.numel() for part in (tensor.split(most) if len(tensor) > most else (tensor,))):
-        if run and (part.dtype != run[0].dtype or size + part.numel() > most):
-            yield run
-            run, size = [], 0
-        run.append(part)
-        size += part.numel()
+def _in_turn(flat: Iterable[Tensor], most: int) -> Iterator[tuple[list[Tensor], list[int]]]:
+    """The tensors in their order, in pieces of at most so many numbers of one type: parts of one, or several that follow one another; and
+    the number of numbers in each."""
+    run, sizes, room = list[Tensor](), list[int](), most
+    for tensor in flat:
+        for part in tensor.split(most) if tensor.numel() > most else (tensor,):
+            size = part.numel()
+            if run and (part.dtype != run[0].dtype or size > room):
+                yield run, sizes
+                run, sizes, room = [], [], most
+            if size:
+                run.append(part)
+                sizes.append(size)
+                room -= size
     if run:
-        yield run
+        yield run, sizes
 
 
 class _NumpyNormals:
@@ -144,19 +149,19 @@ class _NumpyNormals:
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator = generator
         self._made = torch.empty(2, _PAIRS, dtype=torch.float64)
+        self._flat = self._made.view(-1)
         self._sines = torch.empty(_PAIRS, dtype=torch.float64)
-        self._used = self._made.numel()
+        self._used = 2 * _PAIRS
 
     def draw(self, count: int) -> Tensor:
         """So many fresh numbers, at most a piece, to be used before more are asked for."""
-        left = self._made.view(-1)[self._used :]
-        self._used += count
-        if count <= len(left):
-            return left[:count]
-        left = left.clone()  # what is made next overwrites it
+        first, self._used = self._used, self._used + count
+        if self._used <= 2 * _PAIRS:
+            return self._flat[first : self._used]
+        left = self._flat[first:].clone()  # what is made next overwrites it
         self._make()
         self._used = count - len(left)
-        return torch.cat([left, self._made.view(-1)[: self._used]])
+        return torch.cat([left, self._flat[: self._used]])
 
     def _make(self) -> None:
         self.generator.random(out=self._made.numpy())

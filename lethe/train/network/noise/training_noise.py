@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,12 @@ class TrainingNoise:
         shards: for the shards of this process; None: there are none.
         parts: of each tensor that noise is added to, whether it is a shard; None: none is.
         dimension: how many numbers are trained, over all processes; None: those that noise is added to.
+    Attributes:
+        add_to: (tensors, noise_std) -> None, within `torch.no_grad()`: adds the noise, in all processes. The tensors are float32 or
+            float64, in the order of `parts`, shards as this process holds them; the deviation is as of `NetworkNoise.add_to`. Raises a
+            LetheError where the processes ask for different noise, or what the noise raises, in its process; and a StoppedElsewhere where
+            another process had an error, or is gone.
+        secure: whether it is on a grid, and to be made so much larger that the grid costs nothing; correlated noise sees to that itself.
     """
 
     def __init__(
@@ -53,22 +59,17 @@ class TrainingNoise:
     ) -> None:
         self._whole, self._workers = whole, Workers() if workers is None else workers
         self._shards, self._parts, self._dimension = shards, parts, dimension
+        self._add = whole.add if isinstance(whole, NetworkNoise) else whole.add_to
+        self.add_to: Callable[[Sequence[Tensor], float], None] = self._add
+        if shards is not None or self._workers.several:
+            self.add_to = self._add_to_all
+        self.secure = isinstance(whole, SecureNoise)
 
-    def add_to(self, tensors: Iterable[Tensor], noise_std: float) -> None:
-        """Add the noise, in all processes.
-
-        Args:
-            tensors: in the order of `parts`; shards as this process holds them.
-            noise_std: as for `NetworkNoise.add_to`.
-        Raises:
-            LetheError: the processes ask for different noise; or what the noise raises, in its process.
-            StoppedElsewhere: another process had an error, or is gone.
-        """
-        tensors = list(tensors)
+    def _add_to_all(self, tensors: Sequence[Tensor], noise_std: float) -> None:
         parts = self._parts or [False] * len(tensors)
         whole = [tensor for tensor, part in zip(tensors, parts, strict=True) if not part]
         if self._workers.root:
-            self._whole.add_to(whole, noise_std)
+            self._add(whole, noise_std)
         elif isinstance(self._whole, CorrelatedNetworkNoise):
             self._whole.elsewhere(noise_std)
         self._workers.from_root(whole, noise_std)
@@ -78,11 +79,6 @@ class TrainingNoise:
     def dimension_of(self, tensors: Sequence[Tensor]) -> int:
         """How many numbers noise is added to, over all processes, where it is added to these tensors of this one."""
         return dimension(tensors) if self._dimension is None else self._dimension
-
-    @property
-    def secure(self) -> bool:
-        """Whether it is on a grid, and to be made so much larger that the grid costs nothing; correlated noise sees to that itself."""
-        return isinstance(self._whole, SecureNoise)
 
     @property
     def correlated(self) -> CorrelatedNetworkNoise | None:
