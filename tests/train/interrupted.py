@@ -83,7 +83,7 @@ class Spy:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within: it listens."""
-        add_to, iterate = NetworkNoise.add_to, BatchStream.__iter__
+        add, iterate = NetworkNoise.add, BatchStream.__iter__
         present: list[Any] = []
 
         def spied(noise: NetworkNoise, tensors: Any, noise_std: float, **correlating: Any) -> None:
@@ -97,7 +97,7 @@ class Spy:
                 raise Killed
             self._tell(step, records)
             untouched = tensors[0].detach().clone()
-            add_to(noise, tensors, noise_std, **correlating)
+            add(noise, tensors, noise_std, **correlating)
             self.steps.append(step)
             self.records.append(records)
             self.noises.append(tensors[0].detach() - untouched)
@@ -109,11 +109,11 @@ class Spy:
                 present[:] = [batch]
                 yield batch
 
-        NetworkNoise.add_to, BatchStream.__iter__ = spied, followed  # type: ignore[method-assign]
+        NetworkNoise.add, BatchStream.__iter__ = spied, followed  # type: ignore[method-assign]
         try:
             yield
         finally:
-            NetworkNoise.add_to, BatchStream.__iter__ = add_to, iterate  # type: ignore[method-assign]
+            NetworkNoise.add, BatchStream.__iter__ = add, iterate  # type: ignore[method-assign]
 
 
 def trained(

@@ -51,13 +51,13 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise",
 
 def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
     """`fit` in shards, in which process 0 dies at a step right before or after it has written it down; noise that is drawn is noted."""
-    drawn, release = NetworkNoise._add_to, Journal.release
+    drawn, release = NetworkNoise.add, Journal.release
 
-    def add_to(self: NetworkNoise, checked: Any, noise_std: float, through: Any) -> None:
-        if checked:
+    def add(self: NetworkNoise, tensors: Any, noise_std: float, **correlating: Any) -> None:
+        if tensors:
             with open(f"{folder}-drawn{rank}", "a") as file:
                 file.write("drawn\n")
-        drawn(self, checked, noise_std, through)
+        drawn(self, tensors, noise_std, **correlating)
 
     def dying(self: Journal, step: int) -> None:
         if step != at:
@@ -67,8 +67,8 @@ def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
         time.sleep(0.5)  # whoever does not wait draws now
         os._exit(1)
 
-    NetworkNoise._add_to, Journal.release = add_to, dying  # type: ignore[method-assign]
+    NetworkNoise.add, Journal.release = add, dying  # type: ignore[method-assign]
     try:
         fit(sharded(network()), CROSS_ENTROPY, make_data(), run, checkpoints=folder)
     finally:
-        NetworkNoise._add_to, Journal.release = drawn, release  # type: ignore[method-assign]
+        NetworkNoise.add, Journal.release = drawn, release  # type: ignore[method-assign]

@@ -107,16 +107,17 @@ class ClippedSums:
         Raises:
             InputError: a parameter with a sum is not among them.
         """
-        if lost := len(self.sums.keys() - set(trained)):
-            raise InputError(
-                f"take: {lost} parameters have a sum and are no longer trained parameters of the model.",
-                source="requires_grad, or the parameters themselves, changed since the last batch",
-                remedy="freeze, unfreeze or replace parameters between two steps only.",
-            )
         sums, self.sums = self.sums, {}
         ordered = dict[nn.Parameter, Tensor]()  # as the model has them, whichever way they came: noise is drawn in this order
         for parameter in trained:
-            ordered[parameter] = sums[parameter] if parameter in sums else torch.zeros_like(parameter.detach(), dtype=torch.float64)
+            total = sums.pop(parameter, None)
+            ordered[parameter] = torch.zeros_like(parameter.detach(), dtype=torch.float64) if total is None else total
+        if sums:
+            raise InputError(
+                f"take: {len(sums)} parameters have a sum and are no longer trained parameters of the model.",
+                source="requires_grad, or the parameters themselves, changed since the last batch",
+                remedy="freeze, unfreeze or replace parameters between two steps only.",
+            )
         return ordered
 
     def _place(self, name: str) -> int:

@@ -169,7 +169,7 @@ class LoopState:
             as_given = list(map(id, tree_leaves(batch))) == list(map(id, tree_leaves(self._delivered)))
             collated = {row: self._formed(own, None) for row, own in loaded.alone.items()} if as_given else {}
             units = None if loaded.places is None or not len(loaded.places) else units_of(loaded.places)
-            counted = None if bool(self._counted.all()) else self._counted
+            counted = None if loaded.counted is None and loaded.tensors[0].shape[0] else self._counted
             try:
                 with self._guard.computing():
                     losses = self._clipper.add(batch, counted=counted, units=units, collated=collated)
@@ -193,6 +193,7 @@ class LoopState:
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
+        self._workers.refuse_another_group()
         if (noisy := self._trainer.summed(batch)) is None:
             self._guard.partial = True
             return

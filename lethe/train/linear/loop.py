@@ -194,7 +194,8 @@ def train_linear(
 
     def taken(step: int, iterate: Tensor) -> None:
         finished(step, run.total_steps)
-        told.step(recorder)
+        if told.live:
+            told.step(recorder)
 
     with torch.inference_mode(), reporting(options.progress, run.total_steps) as finished:
         last = descend(

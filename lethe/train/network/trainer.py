@@ -146,7 +146,6 @@ class Trainer:
         sums: Mapping[nn.Parameter, Tensor] = self.clipper.take()
         if self._shared:
             self.placement.let_go()
-            self.workers.refuse_another_group()
             sums = self.placement.add_up(sums)
         elif sums.keys() != self._trained:
             raise changed_parameters()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -106,7 +107,8 @@ class RecordGradients:
             with recording.running(self._layers, list(self.names)):
                 losses = self.losses(batch, records)
                 weighted = losses if units is None else losses * _shares(units, losses)
-                with torch.autocast(losses.device.type, enabled=False):
+                kind = losses.device.type
+                with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
                     parts = recording.gradients(weighted.sum())
         finally:
             self.ambiguous = recording.ambiguous
