@@ -195,7 +195,7 @@ def test_a_training_that_goes_on_in_a_coarser_model_counts_what_that_one_is_show
         assert descent.precision is not None
         assert descent.precision.parameter_norm == 4000.0
         assert descent.precision.gradient_error == pytest.approx(error, rel=1e-9)
-    descents[0].go_on(before.model_copy(update={"gradient_error": 0.5}))
+    descents[0].load_state_dict({"precision": before.model_copy(update={"gradient_error": 0.5}).to_document()})
     assert descents[0].precision is not None
     assert descents[0].precision.gradient_error == 0.5
 
