@@ -93,7 +93,11 @@ class NetworkNoise:
         self.add(checked_tensors(tensors, device=self.device), noise_std, through=through)
 
     def add(self, tensors: Sequence[Tensor], noise_std: float, *, through: Callable[[Tensor, int], Tensor] | None = None) -> None:
-        """`add_to`, of tensors and a standard deviation that were looked at; within `torch.no_grad()`."""
+        """`add_to` within `torch.no_grad()`.
+
+        Args:
+            tensors, noise_std, through: the same, looked at already.
+        """
         if noise_std == 0.0:
             return
         if os.getpid() != self._process:
