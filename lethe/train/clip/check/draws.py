@@ -83,8 +83,10 @@ class SameDraws(TorchFunctionMode):
     def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
         """So many rows: those of one record, drawn by a seed of its own, for all."""
         self.calls += 1
-        with torch.random.fork_rng():
-            torch.manual_seed(self.calls)
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices=devices):
+            # Of a GPU that is not used, PyTorch would note at every call where the seed was asked for.
+            (torch.manual_seed if devices else torch.default_generator.manual_seed)(self.calls)
             drawn = draw()
         if len(drawn) == 1:
             return drawn.expand(rows, *drawn.shape[1:])

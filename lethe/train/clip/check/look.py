@@ -18,7 +18,7 @@ from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
 from lethe.train.clip.check.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import Part
-from lethe.train.clip.ways.isolated import Losses, gradient_of, refuse_other_parameters
+from lethe.train.clip.ways.isolated import Losses, gradient_of
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
 _FEW = 3  # records that are compared
@@ -50,15 +50,13 @@ class Look:
         self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
         self._chance = Chance()
         self.random = False
-        one = rows_of(self._records[few[0]], [0])
-        self.same_draws(1, lambda: refuse_other_parameters(losses, list(names), one))
-        self._before = {record: self._alone(rows) for record, rows in self._records.items()}
+        self._before = {record: self._alone(rows, own=record == few[0]) for record, rows in self._records.items()}
         self._batch, self._usable = batch, usable
         self._padded = [record for record in few if record in collated]
 
-    def _alone(self, rows: Any) -> tuple[Gradient, Tensor]:
+    def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
         copied = rows_of(rows, [0])  # the function may write into what it is given
-        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied))
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
 
     def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
         """What is computed where each record is given the draws of one.

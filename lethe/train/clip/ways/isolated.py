@@ -60,7 +60,9 @@ def swapped(modules: Iterable[nn.Module], tensors: Mapping[nn.Parameter, Tensor]
             held[name] = parameter
 
 
-def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
+def gradient_of(
+    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, own: bool = False
+) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
     """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
 
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
@@ -69,12 +71,15 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
         losses: of a batch.
         trained: the parameters.
         record: a batch.
+        own: whether losses that are made of parameters of other modules are refused, by an InputError.
     """
     before = [parameter.grad for parameter in trained]
     for parameter in trained:
         parameter.grad = None
     try:
         values = losses(record)
+        if own:
+            _refuse_other_parameters(values, trained)
         values.sum().backward()
         found = {parameter: _dense(parameter) for parameter in trained}
         return found, values.detach()
@@ -83,15 +88,9 @@ def gradient_of(losses: Losses, trained: Sequence[nn.Parameter], record: Any) ->
             parameter.grad = gradient
 
 
-def refuse_other_parameters(losses: Losses, trained: Sequence[nn.Parameter], record: Any) -> None:
-    """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped.
-
-    Args: as `gradient_of`.
-    Raises:
-        InputError: there is such a parameter.
-    """
-    with torch.enable_grad():
-        waiting, seen, known = [losses(record).sum().grad_fn], set[Any](), set(trained)
+def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) -> None:
+    """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped."""
+    waiting, seen, known = [values.grad_fn], set[Any](), set(trained)
     while waiting:
         node: Any = waiting.pop()
         if node is None or node in seen:
