@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lethe.train.clip.parts.part import Rows
 from lethe.train.clip.rules import convolution
-from lethe.train.clip.rules.convolution import Correlations
+from lethe.train.clip.rules.convolution import Correlations, Use
 
 # torch says once per process that it copies the input then, whichever test comes first.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -86,6 +86,35 @@ def test_gradients_that_are_not_kept(layer: nn.Module, shape: tuple[int, ...], d
     assert isinstance(part, Correlations)
     check(layer, layer, batch, memory=0, rel=1e-9 if dtype == F64 else 1e-5)
     layer.to(F64)
+
+
+OF_PLACES = [
+    (nn.Conv1d(64, 64, 3, padding=1, dtype=F64), (64, 6)),
+    (nn.Conv1d(64, 64, 9, stride=2, dtype=F64), (64, 25)),
+    (nn.Conv1d(64, 64, 9, dilation=2, dtype=F64), (64, 25)),
+    (nn.Conv2d(48, 48, 3, padding=1, dtype=F64), (48, 3, 3)),
+    (nn.Conv2d(48, 48, (3, 1), padding=(1, 0), padding_mode="circular", dtype=F64), (48, 3, 2)),
+    (nn.Conv2d(64, 64, 3, padding=1, dtype=F64), (64, 5, 5)),
+    (nn.Conv3d(96, 96, 3, padding=1, dtype=F64), (96, 3, 3, 3)),
+    (nn.ConvTranspose2d(48, 48, 3, dtype=F64), (48, 3, 3)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), OF_PLACES)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_norms_of_products_of_places_take_no_windows(
+    layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = torch.randn(3, *shape, dtype=dtype)
+    layer.to(dtype)
+    part = fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"]
+    layer.to(F64)
+    assert isinstance(part, Correlations)
+    part.replace(lambda tensor: tensor.double())
+    exact = part.rows().flatten(1).square().sum(1)
+    part.replace(lambda tensor: tensor.to(dtype))
+    monkeypatch.setattr(Use, "windows", None)
+    torch.testing.assert_close(part.squares(), exact, rtol=1e-9, atol=0)
 
 
 def test_what_is_smaller_than_its_factors_is_formed_at_once() -> None:

@@ -67,16 +67,19 @@ class OuterProducts(Part):
         gradients: g, shape (B, T, p).
         memory: for gradients that are kept.
         measured: the squared norms, where they were taken before.
+        dtype: in which they are formed, where x and g are given in float64 as they are only to be multiplied so; None: that of g.
     """
 
     held = ("inputs", "gradients", "_measured")
 
-    def __init__(self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None) -> None:
+    def __init__(
+        self, inputs: Tensor, gradients: Tensor, memory: Memory, measured: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         self.inputs, self.gradients, self.memory, self._measured = inputs, gradients, memory, measured
-        self.dtype = gradients.dtype
+        self.dtype = gradients.dtype if dtype is None else dtype
         positions, width, outputs = inputs.shape[1], inputs.shape[2], gradients.shape[2]
         self.forming = forming(positions, width, outputs, inputs) if positions > 1 else (False, False)
-        few = inputs.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
+        few = self.dtype == torch.float64 or positions < _FEW or (not inputs.is_cpu and has_fast_doubles(inputs.device))
         self.formed_for_sum = positions > 1 and (self.forming[1] or not few)
 
     def squares(self) -> Tensor:
@@ -88,11 +91,15 @@ class OuterProducts(Part):
             self._measured = (lengths_of(x[:, 0]) * lengths_of(g[:, 0])).square()
         elif self.forming[1]:
             self._measured = torch.cat([squares_of(torch.bmm(a.mT, b)) for a, b in self._pieces(x.shape[2] * g.shape[2])])
-        elif self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
-            self._measured = self.products().masked_fill(~(self.lengths() < torch.finfo(x.dtype).max / 4), math.inf)
         else:
-            self._measured = at_least(self.products(), self.lengths(), self.terms)
+            self._measured = self.counting(self.products(), self.lengths())
         return self._measured
+
+    def counting(self, products: Tensor, lengths: Tensor) -> Tensor:
+        """What `products` and `lengths` count as."""
+        if self.formed_for_sum:  # where what is formed may exceed the largest number, the record counts as such
+            return products.masked_fill(~(lengths < torch.finfo(self.dtype).max / 4), math.inf)
+        return at_least(products, lengths, self.terms)
 
     def settled(self) -> Part:
         """See Part."""

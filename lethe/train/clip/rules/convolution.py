@@ -32,6 +32,12 @@ class Use(NamedTuple):
         """T."""
         return prod(self.gradient.shape[2:])
 
+    @property
+    def reached(self) -> int:
+        """S, the places of the source once padded."""
+        before, after = self.widths[::2], self.widths[1::2]  # of the last axis first
+        return prod(sum(sizes) for sizes in zip(reversed(self.source.shape[2:]), before, after, strict=True))
+
     def padded(self) -> Tensor:
         """The source as the kernel moved over it."""
         mode = self.layer.padding_mode
@@ -45,6 +51,23 @@ class Use(NamedTuple):
         moves = [step * width for step, width in zip(layer.stride, space, strict=True)]
         shape = (*padded.shape[:2], *layer.kernel_size, *self.gradient.shape[2:])
         return padded.as_strided(shape, (first, channels, *taps, *moves)).reshape(len(padded), -1, self.places)
+
+    def pairs(self) -> Tensor:
+        """The inner products of windows with one another, shape (B, T, T), float64: sums over the kernel's taps of those of S places."""
+        source, layer, dimensions = self.padded().double(), self.layer, self.source.dim() - 2
+        places = source.flatten(2)
+        pairs = torch.bmm(places.mT, places).view(len(source), *source.shape[2:], *source.shape[2:])
+        for axis, count in enumerate(self.gradient.shape[2:]):
+            reached = layer.stride[axis] * (count - 1) + 1
+            summed: Tensor | None = None
+            for tap in range(layer.kernel_size[axis]):
+                first = tap * layer.dilation[axis]
+                moved = [slice(None)] * pairs.dim()
+                moved[1 + axis] = moved[1 + dimensions + axis] = slice(first, first + reached, layer.stride[axis])
+                summed = pairs[tuple(moved)].clone() if summed is None else summed.add_(pairs[tuple(moved)])
+            assert summed is not None
+            pairs = summed
+        return pairs.reshape(len(source), self.places, self.places)
 
     def depthwise(self) -> Tensor:
         """The gradients where each channel is a group: all records become one, each with channels of its own."""
@@ -68,19 +91,31 @@ class Correlations(Part):
     def __init__(self, uses: Sequence[Use]) -> None:
         self.uses, self.groups, self.dtype = list(uses), uses[0].layer.groups, uses[0].gradient.dtype
         self._measured: Tensor | None = None
+        (outputs, width), places, source = self.shape, sum(use.places for use in uses), uses[0].source
+        self._of_none = OuterProducts(source.new_empty(0, places, width), source.new_empty(0, places, outputs), Memory(0))
 
     def squares(self) -> Tensor:
         """See Part."""
-        parts = (part for _, part in self._pieces())
-        self._measured = torch.cat([part._products().squares() if self.groups == 1 else squares_of(part._formed()) for part in parts])
+        self._measured = torch.cat([part._squares() for _, part in self._pieces()])
         return self._measured
+
+    def _squares(self) -> Tensor:
+        use, formed = self.uses[0], self._of_none.forming[1]
+        if self.groups > 1:
+            return squares_of(self._formed())
+        if len(self.uses) == 1 and not formed and 1 < use.reached**2 <= use.places**2 * prod(use.layer.kernel_size):
+            pairs, gradient = use.pairs(), use.gradient.flatten(2).double()
+            others = torch.bmm(gradient.mT, gradient)
+            lengths = (pairs.diagonal(dim1=1, dim2=2).clamp(min=0) * others.diagonal(dim1=1, dim2=2)).sqrt().sum(1)
+            return self._of_none.counting(pairs.mul_(others).sum((1, 2)).clamp(min=0), lengths)
+        return self._products(not formed).squares()
 
     def weighted(self, weights: Tensor) -> Tensor:
         """See Part."""
         total: Tensor | None = None
         for rows, part in self._pieces():
             if self.groups == 1:
-                added = part._products().weighted(weights[rows])
+                added = part._products(not self._of_none.formed_for_sum).weighted(weights[rows])
             else:
                 added = no_longer(weights[rows], part._measured, part._formed())
             total = added if total is None else total.add_(added)
@@ -128,12 +163,13 @@ class Correlations(Part):
             rows = slice(first, first + size)
             yield rows, self.some(rows)
 
-    def _products(self) -> OuterProducts:
-        """The same, of channels not told apart by groups."""
-        inputs, gradients = [use.windows().mT for use in self.uses], [use.gradient.flatten(2).mT for use in self.uses]
+    def _products(self, wide: bool) -> OuterProducts:
+        """The same, of channels not told apart by groups; where nothing is formed of windows, they are taken in float64."""
+        uses = [use._replace(source=use.source.double(), gradient=use.gradient.double()) for use in self.uses] if wide else self.uses
+        inputs, gradients = [use.windows().mT for use in uses], [use.gradient.flatten(2).mT for use in uses]
         if len(inputs) == 1:
-            return OuterProducts(inputs[0], gradients[0], Memory(0), self._measured)
-        return OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0), self._measured)
+            return OuterProducts(inputs[0], gradients[0], Memory(0), self._measured, self.dtype)
+        return OuterProducts(torch.cat(inputs, 1), torch.cat(gradients, 1), Memory(0), self._measured, self.dtype)
 
     def _formed(self) -> Tensor:
         formed = [use.depthwise() if self.groups == use.source.shape[1] > 1 else self._by_windows(use) for use in self.uses]
@@ -167,7 +203,9 @@ def _correlated(use: Use, memory: Memory) -> Part:
     outputs, width = part.shape
     numbers = len(use.source) * outputs * width
     faster = part.groups > 1 or forming(use.places, width, outputs, use.source)[0]
-    if numbers <= use.source.numel() + use.gradient.numel() or (faster and memory.take(numbers * use.source.element_size())):
+    if numbers <= use.source.numel() + use.gradient.numel() or (
+        faster and memory.take_for(numbers * use.source.element_size(), use.source.nbytes + use.gradient.nbytes)
+    ):
         return Rows(part.rows())
     return part
 
