@@ -48,8 +48,8 @@ class ScaledTorch(NetworkNoise):
 
     factor = 1.0
 
-    def add_to(self, tensors: Any, noise_std: float, **options: Any) -> None:
-        super().add_to(tensors, self.factor * noise_std, **options)
+    def add(self, tensors: Any, noise_std: float, **options: Any) -> None:
+        super().add(tensors, self.factor * noise_std, **options)
 
 
 def audit(without: Worlds, present: Worlds, factor: float, neighbours: Any, fits: int = FITS) -> AuditResult:

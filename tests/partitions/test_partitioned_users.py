@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "ids that are not whole": (
         lambda people: ridge(people.assign(person=people["person"] + 0.5), users="person"),
-        "partition 0, column 'users': got .*a float",
+        "partition 0, column 'users': got ids of the types float",
     ),
     "one user": (lambda people: ridge(people.assign(person=1), users="person"), "users: there are 1; a table in blocks takes 2 to"),
 }

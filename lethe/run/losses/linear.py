@@ -293,6 +293,10 @@ def require_in_range(name: str, value: float) -> None:
 
 def require_linear_loss(loss: object) -> LinearLoss:
     """`loss` itself, or InputError."""
-    if not isinstance(loss, LinearLoss):
-        raise outside("loss", loss, "a loss of a linear model, such as Logistic(feature_norm=1.0)")
-    return loss
+    if isinstance(loss, LinearLoss):
+        return loss
+    raise InputError(
+        f"loss: got {loss.kind if isinstance(loss, Loss) else repr(loss)}; it needs a loss of a linear model.",
+        source="loss",
+        remedy="give one with a feature_norm, such as Logistic(feature_norm=1.0), or train the model itself with lethe.train.fit.",
+    )

@@ -15,7 +15,7 @@ _VERSION = attrgetter("_version")
 
 
 class HeldParameters:
-    """The trained parameters as the last step left them. What writes through `.data` is seen in checked batches alone (`clip/check.py`).
+    """The trained parameters as the last step left them. What writes through `.data` is seen in checked batches alone (`clip/check/`).
 
     Args:
         named: the parameters.

@@ -172,9 +172,10 @@ def own_sources(
     if seed is not None:
         batches, _ = seeded_generators(seed, (_CPU, device))  # the same at every start
         return batches, NetworkNoise(seeded_generators(seed, (_CPU, device), start=start)[1])
-    batches = fresh_generator(_CPU) if options.batch_generator is None else options.batch_generator
-    if not isinstance(batches, torch.Generator) or batches.device.type != "cpu":
-        raise InputError(f"batch_generator: got {batches!r}; it needs a torch.Generator on the CPU, or None.")
+    given = options.batch_generator
+    if given is not None and (not isinstance(given, torch.Generator) or given.device.type != "cpu"):
+        raise InputError(f"batch_generator: got {given!r}; it needs a torch.Generator on the CPU, or None.")
+    batches = fresh_generator(_CPU) if given is None else given
     if secure:
         return batches, SecureNoise()
     if generator is None:
