@@ -65,12 +65,14 @@ def test_a_group_is_given_the_room_of_its_coarsest_gradients(kinds: tuple[torch.
         assert 1 - float(total) * math.sqrt(2) == pytest.approx(32 * 2.0**-23, rel=1e-2)
 
 
-def test_squares_of_float64_are_given_one_rounding_more_for_each_number() -> None:
-    numbers = 10**6
-    weights = sums.clip_weights(
-        torch.ones(1).double(), groups.as_groups(1.0)[0], METHODS["normalise"], numbers=numbers, dtype=torch.float64
-    )
-    assert 1 - float(weights) == pytest.approx((numbers + 64) / 2 * 2.0**-52, rel=1e-3)
+@pytest.mark.parametrize("sizes", [(10**6, 1), (1, 10**6)])
+def test_squares_of_float64_are_given_one_rounding_more_for_each_number_of_the_group(sizes: tuple[int, int]) -> None:
+    parameters = {nn.Parameter(torch.zeros(size).double()): Rows(torch.eye(1, size).double()) for size in sizes}
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(parameters)}
+    summed.add(parameters, names, torch.zeros(1), None)
+    for total in summed.sums.values():
+        assert 1 - float(total[0]) * math.sqrt(2) == pytest.approx((sum(sizes) + 64) / 2 * 2.0**-52, rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [2**16, 2**20])

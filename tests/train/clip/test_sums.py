@@ -37,6 +37,15 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
     assert more <= sum_error(60_000, 64, processes=4096) <= more * (1 + 1e-4)
 
 
+def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
+    """In which processes send them to one another, and noise is drawn: one process may have met no record."""
+    trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    summed = ClippedSums(GROUPS, METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(trained)}
+    summed.add({trained[place]: Rows(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
+    assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
+
+
 def test_every_group_is_shortened() -> None:
     groups = (*GROUPS, Group(parameters=("*bias",), clip_norm=3.0))
     assert [group.clip_norm for group in shorter(groups, 0.25)] == [1.5, 2.25]
