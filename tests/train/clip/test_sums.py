@@ -38,7 +38,7 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
 
 
 def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
-    """In which processes send them to one another, and noise is drawn: one process may have met no record."""
+    """In which noise is drawn: gradients arrive last layer first, and those of some parameters not at all."""
     trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
     summed = ClippedSums(GROUPS, METHODS["normalise"])
     names = {parameter: str(place) for place, parameter in enumerate(trained)}
