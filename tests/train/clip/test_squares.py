@@ -100,6 +100,14 @@ def test_what_may_have_vanished_counts_as_there() -> None:
         assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
 
 
+def test_a_record_that_is_not_finite_adds_nothing_where_some_do_not_count() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    part, counted = Rows(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
+    summed.add({parameter: part}, {parameter: "weight"}, torch.zeros(3), counted)
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(1.0, rel=1e-5)
+
+
 def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:
     group = groups.as_groups(1.0)[0]
     squared, whole = torch.tensor([1e-14, 1e-2]).double(), torch.tensor([1.0, 1.0]).double()
