@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 
 import pytest
 import torch
@@ -44,6 +45,17 @@ def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
     names = {parameter: str(place) for place, parameter in enumerate(trained)}
     summed.add({trained[place]: Rows(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
     assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
+
+
+@pytest.mark.parametrize(("fails", "total"), [(False, 0.0), (True, 2.0)])
+def test_what_fails_half_way_adds_nothing_and_takes_nothing(fails: bool, total: float) -> None:
+    parameter, summed = nn.Parameter(torch.zeros(1)), ClippedSums(GROUPS, METHODS["normalise"])
+    summed.add({parameter: Rows(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+    with suppress(ValueError), summed.all_or_nothing():
+        summed.add({parameter: Rows(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+        if fails:
+            raise ValueError
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(total, abs=1e-4)
 
 
 def test_every_group_is_shortened() -> None:
