@@ -16,6 +16,7 @@ from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted, LinearPredictor, NoisePolicy, Observed, fit_linear, scheduled
+from lethe.train.core.budgeted_noise import BudgetedNoise
 
 SLOTTED = ("cyclic", "shuffled_once")
 
@@ -76,6 +77,20 @@ def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
 
 def test_a_silent_step_is_refused_and_ends_the_run() -> None:
     assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).report.steps == 5
+
+
+def test_what_a_step_costs_is_the_same_for_all_step_sizes() -> None:
+    trained = fit(budgeted_run(1.0, step_size=[0.1 * 1.3**step for step in range(12)]))
+    assert trained.report.steps == 8
+    assert trained.spent == pytest.approx(1.0)
+
+
+def test_it_is_known_after_a_step_whether_the_budget_reaches_the_next() -> None:
+    noise = BudgetedNoise(budgeted_run(0.6), None)  # each of four accounts pays for one step
+    for step in range(1, 5):
+        assert noise.pays(step, ())
+        assert noise.ends_after(step) == (step == 4)
+    assert not noise.pays(5, ())
 
 
 def test_what_was_spent_is_said_only_under_a_budget() -> None:

@@ -1,6 +1,7 @@
 """What fit refuses, and that nothing is trained then."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Group, PrivacyEngine, fit
 from lethe.train.clip import Clipper
+from lethe.train.network.steps import NoisySums
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -91,6 +93,17 @@ def test_noise_that_drowns_and_parameters_that_overflow_are_refused() -> None:
     fit(make_network(torch.float32), CROSS_ENTROPY, data, faint.replace(noise_multiplier=1e-5))
     with pytest.raises(LetheError, match="overflowed"):
         fit(make_network(torch.float32), CROSS_ENTROPY, data, make_network_run(step_size=1e38, noise_multiplier=100.0, steps=3))
+
+
+@pytest.mark.parametrize("fresh", [None, 0.5])
+def test_noise_drowns_by_the_largest_batch_and_by_what_is_drawn_anew(fresh: float | None) -> None:
+    """A Poisson batch of 5 may have all 23 records; of correlated noise a share is drawn anew."""
+    correlated = None if fresh is None else SimpleNamespace(fresh_share=fresh)
+    noise: Any = SimpleNamespace(correlated=correlated, secure=False, add_to=lambda tensors, noise_std: None)
+    least = 1024 * torch.finfo(torch.float64).eps * 23 / (1.0 if fresh is None else fresh)
+    with pytest.raises(LetheError, match="drowns"):
+        NoisySums(make_network_run(noise_multiplier=0.99 * least), noise)(1, [torch.zeros(2).double()])
+    NoisySums(make_network_run(noise_multiplier=1.01 * least), noise)(1, [torch.zeros(2).double()])
 
 
 def mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -120,6 +120,15 @@ def test_a_record_written_into_a_trained_weight_in_a_batch_is_refused(step: int,
         assert loop.engine.steps == step - 1
 
 
+@pytest.mark.parametrize("step", [6, 9])
+def test_fit_refuses_a_record_written_into_a_trained_weight_in_a_batch(step: int) -> None:
+    """In the last step as well."""
+    model: Any = Codebook(by_no_grad)
+    progress = lambda done, _: setattr(model, "writes", done == step - 1)  # noqa: E731
+    with pytest.raises(HypothesisError, match=rf"codebook\.weight.*in the forward pass or the loss of step {step}"):
+        fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0), progress=progress)
+
+
 @pytest.mark.parametrize(("release", "optimizer"), [("all", None), ("all", torch.optim.SGD), ("last", None)])
 def test_the_callback_of_fit_may_not_move_parameters_and_they_are_not_saved(tmp_path: Any, release: str, optimizer: Any) -> None:
     run, kept = make_network_run(release=release, noise_multiplier=1.0), Checkpoints(folder=tmp_path, every=3)

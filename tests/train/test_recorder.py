@@ -111,6 +111,28 @@ def test_what_no_run_describes_is_refused(monkeypatch: pytest.MonkeyPatch, desig
         executed(monkeypatch, make_run(design=design, steps=12), batches=spoiled_batches(how, design))
 
 
+@pytest.mark.parametrize(
+    ("batches", "others"),
+    [
+        ({"design": "poisson", "size": 5, "truncate_at": 8}, torch.arange(9)),
+        ({"design": "cyclic_poisson", "size": 5, "groups": 4}, torch.tensor([0, 4])),
+        ({"design": "cyclic_poisson", "size": 5, "groups": 4}, torch.tensor([1, 2])),
+    ],
+)
+def test_a_random_batch_that_its_design_never_draws_is_refused(batches: dict[str, Any], others: Batch) -> None:
+    """More records than it is cut at, or of another group than that of the step."""
+    plan = make_network_run(batches=batches, steps=8, noise_multiplier=1.0)
+    drawn = list(draw_batches(plan, torch.Generator().manual_seed(1)))
+    for spoiled in (False, True):
+        recorder = Recorder(plan, seeded=False)
+        for step, batch in enumerate(drawn):
+            note(recorder, plan, step, others if spoiled and step == 5 else batch)
+        if not spoiled:
+            assert recorder.run(plan, enforced=False) == plan
+    with pytest.raises(HypothesisError, match="the batch of step 6 is not of the design"):
+        recorder.run(plan, enforced=False)
+
+
 def test_nothing_executed_is_no_run() -> None:
     with pytest.raises(HypothesisError, match="no step"):
         Recorder(make_run(), seeded=False).run(make_run(), enforced=True)

@@ -95,6 +95,8 @@ OF_PLACES = [
     (nn.Conv2d(48, 48, 3, padding=1, dtype=F64), (48, 3, 3)),
     (nn.Conv2d(48, 48, (3, 1), padding=(1, 0), padding_mode="circular", dtype=F64), (48, 3, 2)),
     (nn.Conv2d(64, 64, 3, padding=1, dtype=F64), (64, 5, 5)),
+    (nn.Conv2d(64, 64, (3, 5), stride=(2, 1), dtype=F64), (64, 9, 10)),
+    (nn.Conv2d(64, 64, (5, 3), dilation=(1, 2), dtype=F64), (64, 9, 9)),
     (nn.Conv3d(96, 96, 3, padding=1, dtype=F64), (96, 3, 3, 3)),
     (nn.ConvTranspose2d(48, 48, 3, dtype=F64), (48, 3, 3)),
 ]

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch import nn
 
 from lethe.train.clip import METHODS, groups, in_float64, sums
 from lethe.train.clip.in_float64 import squares_of
@@ -54,6 +55,26 @@ def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32()
     assert 0 < 1 - float(fine) < 1e-14
 
 
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_a_group_is_given_the_room_of_its_coarsest_gradients(kinds: tuple[torch.dtype, torch.dtype]) -> None:
+    parameters = {nn.Parameter(torch.zeros(1, dtype=kind)): Rows(torch.ones(1, 1, dtype=kind)) for kind in kinds}
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(parameters)}
+    summed.add(parameters, names, torch.zeros(1), None)
+    for total in summed.sums.values():
+        assert 1 - float(total) * math.sqrt(2) == pytest.approx(32 * 2.0**-23, rel=1e-2)
+
+
+@pytest.mark.parametrize("sizes", [(10**6, 1), (1, 10**6)])
+def test_squares_of_float64_are_given_one_rounding_more_for_each_number_of_the_group(sizes: tuple[int, int]) -> None:
+    parameters = {nn.Parameter(torch.zeros(size).double()): Rows(torch.eye(1, size).double()) for size in sizes}
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(parameters)}
+    summed.add(parameters, names, torch.zeros(1), None)
+    for total in summed.sums.values():
+        assert 1 - float(total[0]) * math.sqrt(2) == pytest.approx((sum(sizes) + 64) / 2 * 2.0**-52, rel=1e-3)
+
+
 @pytest.mark.parametrize("width", [2**16, 2**20])
 def test_squares_of_many_equal_numbers_are_summed_in_blocks(width: int) -> None:
     sizes = torch.linspace(0.5, 1.5, 7)
@@ -73,8 +94,18 @@ def test_what_may_have_vanished_counts_as_there() -> None:
     """Each of n numbers below the smallest normal one may be missing from what was measured."""
     group, tiny = groups.as_groups(1.0)[0], torch.finfo(torch.float32).tiny
     for squared in (0.0, 1e-70):
-        weights = sums.clip_weights(torch.tensor([squared]).double(), group, METHODS["normalise"], numbers=9, dtype=torch.float32)
+        weights = sums.clip_weights(
+            torch.tensor([squared], dtype=torch.float64), group, METHODS["normalise"], numbers=9, dtype=torch.float32
+        )
         assert float(weights) <= 1 / math.sqrt(4 * 9 * tiny) * (1 + 1e-6)
+
+
+def test_a_record_that_is_not_finite_adds_nothing_where_some_do_not_count() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
+    part, counted = Rows(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
+    summed.add({parameter: part}, {parameter: "weight"}, torch.zeros(3), counted)
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(1.0, rel=1e-5)
 
 
 def test_a_group_of_rounding_alone_is_not_brought_to_the_norm() -> None:

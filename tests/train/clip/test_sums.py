@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 
 import pytest
 import torch
@@ -35,6 +36,26 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
     assert 2.0 * (1 - expected * (1 + 1e-4)) <= group.clip_norm <= 2.0 * (1 - expected)
     more = expected + 2 * 2.0**-53 * 60_000 * 3072
     assert more <= sum_error(60_000, 64, processes=4096) <= more * (1 + 1e-4)
+
+
+def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
+    """In which noise is drawn: gradients arrive last layer first, and those of some parameters not at all."""
+    trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    summed = ClippedSums(GROUPS, METHODS["normalise"])
+    names = {parameter: str(place) for place, parameter in enumerate(trained)}
+    summed.add({trained[place]: Rows(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
+    assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
+
+
+@pytest.mark.parametrize(("fails", "total"), [(False, 0.0), (True, 2.0)])
+def test_what_fails_half_way_adds_nothing_and_takes_nothing(fails: bool, total: float) -> None:
+    parameter, summed = nn.Parameter(torch.zeros(1)), ClippedSums(GROUPS, METHODS["normalise"])
+    summed.add({parameter: Rows(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+    with suppress(ValueError), summed.all_or_nothing():
+        summed.add({parameter: Rows(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+        if fails:
+            raise ValueError
+    assert float(summed.take([parameter])[parameter]) == pytest.approx(total, abs=1e-4)
 
 
 def test_every_group_is_shortened() -> None:
