@@ -35,6 +35,21 @@ def test_they_contribute_nothing_and_the_others_as_without_them(isolation: str, 
     assert not any(bool(tensor.any()) for tensor in clipper.take().values())
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("counted", [None, [True, True, True, False]])
+def test_a_record_whose_loss_alone_is_not_finite_contributes_nothing(value: float, counted: list[bool] | None) -> None:
+    model = nn.Linear(3, 1, dtype=torch.float64)
+    clipper = Clipper(model, lambda batch: model(batch[0])[:, 0] + batch[1], 0.3, isolation="declared")
+    records, offsets = torch.randn(4, 3, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    mask = None if counted is None else torch.tensor(counted)
+    clipper.add((records[1:], offsets[1:]), counted=None if mask is None else mask[1:])
+    expected = clipper.take()
+    offsets[0] = value
+    clipper.add((records, offsets), counted=mask)
+    found = clipper.take()
+    assert all(torch.allclose(found[parameter], expected[parameter], rtol=1e-12, atol=1e-15) for parameter in expected)
+
+
 class Positions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
