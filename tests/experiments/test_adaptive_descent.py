@@ -262,7 +262,7 @@ def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": Unknown()}, "^loss = Unknown"),
+        ({"loss": Unknown()}, "^loss: got unknown"),
         ({"initial": np.zeros((3, 1))}, "^initial"),
         ({"noise_generator": torch.Generator()}, "^seed: given together"),
         ({"seed": None, "noise_generator": np.random.default_rng()}, "^noise_generator"),
