@@ -203,6 +203,7 @@ def test_what_is_refused_is_refused_by_name(processes: Processes, what: str, mes
     [
         ("frozen", "0.weight is frozen, in shards and was moved"),
         ("gathered", "writes 0.weight|changed by something else than fit's own step, in the forward pass or the loss|keeps what it saw"),
+        ("in place", "0.weight .*was changed by something else than fit's own step, in the forward pass or the loss of step 5"),
         ("shard", "0.weight .*was changed by something else"),
         ("gradient", "was written to .grad while the model was whole"),
     ],

@@ -134,6 +134,14 @@ def test_equal_positions_that_all_round_one_way_stay_below_the_bound(
         assert float(added(Cotangents(kind, width), batch, 0.1, "normalise", 0).norm()) <= 0.1
 
 
+def test_products_count_as_longer_by_every_rounding_on_their_way() -> None:
+    """Which shows in no sum: it is what is proved of any order of the additions."""
+    torch.manual_seed(0)
+    part = OuterProducts(torch.randn(3, 4, 40), torch.randn(3, 4, 50), Memory(0))
+    longer = (part.squares() - part.products()) / part.lengths().square()
+    torch.testing.assert_close(longer, torch.full((3,), 2 * (40 + 50 + 2 * 4) * 2.0**-53, dtype=torch.float64), rtol=0.05, atol=0)
+
+
 def test_what_is_formed_for_the_sum_is_made_no_longer_than_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of terms that cancel to what rounding leaves of them: measured in float64, and formed in float32."""
     never_formed(monkeypatch)
