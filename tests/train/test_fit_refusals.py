@@ -134,7 +134,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
     ("seed and secure", {}, {"seed": 1, "secure": True}, InputError, "seed: given together"),
     ("bad seed", {}, {"seed": -1}, InputError, "seed: got -1"),
     ("one stream", {}, {"batch_generator": batches(0), "noise_generator": batches(0)}, InputError, "predictable"),
-    ("no generator", {}, {"noise_generator": 3}, InputError, "generator: got int"),
+    ("no generator", {}, {"noise_generator": 3}, InputError, "generator of the noise: got int"),
     ("secure, last", {"release": "last"}, {"secure": True}, HypothesisError, "only composition"),
     ("secure and generator", {}, {"secure": True, "noise_generator": batches(1)}, InputError, "source of its own"),
     ("normalise, last", {"release": "last"}, {"method": "normalise"}, HypothesisError, "no projection"),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip.batch import records_of
 from lethe.train.clip.check.kept_state import Attributes
@@ -114,6 +115,8 @@ class Clipper:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
         if isolation not in ISOLATIONS:
             raise InputError(f"isolation: got {isolation!r}; it needs one of {', '.join(ISOLATIONS)}.")
+        if gradient_memory is not None:
+            gradient_memory = require_count("gradient_memory", gradient_memory, low=0)
         self.model, self.losses, self.isolation = model, losses, isolation
         self.groups, self.method = as_groups(clip_norm), METHODS[method]
         self.ways: set[str] = set()

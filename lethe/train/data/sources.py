@@ -75,10 +75,18 @@ def refuse_fields(source: Source, what: str) -> Source:
     return source
 
 
-def attending(batch: dict[str, Tensor], counted: Tensor) -> dict[str, Tensor]:
-    """The batch, in which rows of zeros that are no records (`counted` False) attend: in some kinds of attention a row without is NaN."""
-    if "attention_mask" in batch:
-        batch["attention_mask"][~counted] = 1
+def named(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor | None) -> dict[str, Tensor]:
+    """A batch by the names of its tensors.
+
+    Args:
+        fields: the names, in the order of the tensors.
+        tensors: of the batch.
+        counted: which rows are records; those that are none attend, since in some kinds of attention a row that attends to nothing is NaN.
+            None: all are.
+    """
+    batch = dict(zip(fields, tensors, strict=True))
+    if counted is not None and "attention_mask" in batch:
+        batch["attention_mask"][~counted.to(batch["attention_mask"].device)] = 1
     return batch
 
 

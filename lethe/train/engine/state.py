@@ -19,7 +19,7 @@ from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
-from lethe.train.data.sources import attending, fields_of
+from lethe.train.data.sources import fields_of, named
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
@@ -186,10 +186,7 @@ class LoopState:
     def _formed(self, tensors: Sequence[Tensor], counted: Tensor | None) -> Any:
         """A batch as the loop is given it, on the model's device."""
         there = [tensor.to(self._device) for tensor in tensors]
-        if self._fields is None:
-            return tuple(there)
-        named = dict(zip(self._fields, there, strict=True))
-        return named if counted is None else attending(named, counted)
+        return tuple(there) if self._fields is None else named(self._fields, there, counted)
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train.core.comparison import first_line
-from lethe.train.data.sources import Source, attending, fields_of
+from lethe.train.data.sources import Source, fields_of, named
 
 LossFunction = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss a record, shape (B,) or (B, 1), or a loss of PyTorch's with its mean; targets are a
@@ -87,8 +87,9 @@ class BatchLosses:
         """
         there = [tensor.to(device) for tensor in tensors]
         if self._fields is not None:
-            named = {name: tensor for name, tensor in zip(self._fields, there, strict=True) if name != self._left_out}
-            return named if counted is None else attending(named, counted.to(device))
+            batch = named(self._fields, there, counted)
+            batch.pop(self._left_out or "", None)
+            return batch
         if len(there) < 2:
             raise InputError(
                 "data: a record is one tensor; it needs inputs and a target.",

@@ -78,6 +78,9 @@ def test_arguments_are_checked() -> None:
         Clipper(model, model, method="none")
     with pytest.raises(InputError, match="isolation: got 'none'"):
         Clipper(model, model, isolation="none")
+    for memory in (-1, 0.5, "8 MiB"):
+        with pytest.raises(InputError, match="gradient_memory"):
+            Clipper(model, model, gradient_memory=memory)  # pyright: ignore[reportArgumentType]
 
 
 class Counting(TorchDispatchMode):

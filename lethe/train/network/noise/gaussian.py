@@ -50,7 +50,7 @@ class NetworkNoise:
     def __init__(self, generator: np.random.Generator | torch.Generator) -> None:
         if not isinstance(generator, np.random.Generator | torch.Generator):
             raise InputError(
-                f"generator: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
+                f"generator of the noise: got {type(generator).__name__}; it needs a numpy.random.Generator or a torch.Generator.",
                 remedy="use fresh_numpy_generator().",
             )
         self.device = generator.device if isinstance(generator, torch.Generator) else torch.device("cpu")
