@@ -81,7 +81,7 @@ def named(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor | No
     Args:
         fields: the names, in the order of the tensors.
         tensors: of the batch.
-        counted: which rows are records; those that are none attend, since in some kinds of attention a row that attends to nothing is NaN.
+        counted: which rows are records, shape (B,); others attend, since in some kinds of attention a row that attends to nothing is NaN.
             None: all are.
     """
     batch = dict(zip(fields, tensors, strict=True))
