@@ -13,7 +13,7 @@ from torch.utils import data as torch_data
 from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train.data.map_style import MapStyleSource, as_field, length_of
+from lethe.train.data.map_style import READING, MapStyleSource, as_field, length_of
 from lethe.train.data.sources import Source, TensorSource
 
 _DESIGN = "which records meet which step is the batch design of the run, and part of the privacy guarantee"
@@ -71,8 +71,7 @@ def records_of(loader: DataLoader[Any], *, leave_out: Collection[str] = (), decl
     collate = None if loader.collate_fn is torch_data.default_collate else loader.collate_fn
     if type(loader.dataset) is torch_data.TensorDataset and not collate:
         return TensorSource(*loader.dataset.tensors)
-    names = ("num_workers", "multiprocessing_context", "prefetch_factor", "pin_memory")
-    reading = {name: getattr(loader, name) for name in names}
+    reading = {name: getattr(loader, name) for name in READING}
     return MapStyleSource(loader.dataset, collate=collate, leave_out=leave_out, declared_apart=declared_apart, **reading)
 
 

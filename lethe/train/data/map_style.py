@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from lethe.errors import InputError
 from lethe.train.core.comparison import first_line, sample
 from lethe.train.core.samplers import Batch
 from lethe.train.data.sources import Tensors, fetched
+
+READING = {"num_workers", "multiprocessing_context", "prefetch_factor", "pin_memory"}
+"""Options of a DataLoader that are used in reading."""
 
 _ALONE = (64, 3)  # records that are made alone: in the first batch, in others
 _ROUNDINGS = 16  # where shapes differ, sums within a record may be taken in another order
@@ -51,7 +54,7 @@ class MapStyleSource:
         fields: the names of a record's parts, in the order of the tensors, which is that of the alphabet; None: they have none.
 
     Raises:
-        InputError: no length, no records, or a first record that cannot be collated to tensors.
+        InputError: no length, no records, a first record that cannot be collated to tensors, or options that no DataLoader takes.
     """
 
     def __init__(
@@ -73,6 +76,16 @@ class MapStyleSource:
         besides = f"; {' and '.join(makers)} make each row of its own record alone {checked}" if makers else ""
         self.declared = (f"record i of {kind} is made of record i alone, and of random numbers that nothing else is made of{besides}",)
         self._records = length_of(dataset)
+        try:
+            if strange := reading.keys() - READING:
+                raise TypeError(f"unknown option {', '.join(sorted(strange))}")
+            DataLoader(range(1), **reading)  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"MapStyleSource: {first_line(error)}",
+                source="the options of the DataLoader that reads the data set",
+                remedy=f"give some of {', '.join(sorted(READING))}, as torch.utils.data.DataLoader takes them.",
+            ) from error
         fetched(self, slice(0, 1))
 
     def __len__(self) -> int:

@@ -271,3 +271,9 @@ def test_a_loader_says_its_records_and_what_of_it_is_ignored_is_said_once(option
 def test_a_loader_of_plain_records_is_what_its_data_set_is() -> None:
     assert isinstance(as_source(DataLoader(TensorDataset(TOKENS, SCORES))), TensorSource)
     same(as_source(DataLoader(Given(rows(who="x"))), leave_out=("who",)), NAMED)
+
+
+@pytest.mark.parametrize("options", [{"num_worker": 2}, {"num_workers": -1}, {"shuffle": True}, {"prefetch_factor": 2}])
+def test_options_that_read_nothing_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"MapStyleSource: .*{next(iter(options))}"):
+        MapStyleSource([{"x": 1.0}, {"x": 2.0}], **options)
