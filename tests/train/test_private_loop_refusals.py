@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
     "the loop again": (lambda loop: (loop.whole(), loop.whole()), "iterating once gives all"),
     "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
     "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
-    "layers that are frozen": (unfrozen, "are not those that make_private saw"),
+    "layers that are frozen": (unfrozen, "are not those that training began with"),
     "a second model": (second_model, "has a model already"),
     "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
 }

@@ -75,7 +75,7 @@ def refuse_fields(source: Source, what: str) -> Source:
     return source
 
 
-def named(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor | None) -> dict[str, Tensor]:
+def mapping_of(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor | None) -> dict[str, Tensor]:
     """A batch by the names of its tensors.
 
     Args:

@@ -37,9 +37,9 @@ _PACKAGE, _STATE = "torch.distributed.", "__composable_api_state_key"
 def changed_parameters() -> InputError:
     """The error where other parameters are trained than when training began."""
     return InputError(
-        "the model's trained parameters are not those that make_private saw.",
+        "the model's trained parameters are not those that training began with.",
         source="requires_grad, or parameters added since",
-        remedy="freeze and unfreeze before make_private; or end this training, and begin another one, by another engine, from the "
+        remedy="freeze and unfreeze before training; or end this training, and begin another one, by another engine, from the "
         "model that it left: the two certificates add up.",
     )
 

@@ -19,7 +19,7 @@ from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
-from lethe.train.data.sources import fields_of, named
+from lethe.train.data.sources import fields_of, mapping_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Report
 from lethe.train.network.batch_losses import units_of
@@ -186,12 +186,12 @@ class LoopState:
     def _formed(self, tensors: Sequence[Tensor], counted: Tensor | None) -> Any:
         """A batch as the loop is given it, on the model's device."""
         there = [tensor.to(self._device) for tensor in tensors]
-        return tuple(there) if self._fields is None else named(self._fields, there, counted)
+        return tuple(there) if self._fields is None else mapping_of(self._fields, there, counted)
 
     def _complete(self, batch: LoadedBatch) -> None:
         """The micro-batch is in the sums; where it is the last of its step, they become the step's noisy gradient."""
         self._workers.refuse_another_group()
-        if (noisy := self._trainer.summed(batch)) is None:
+        if (noisy := self._trainer.step_sums(batch)) is None:
             self._guard.partial = True
             return
         self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
 from lethe.train.core.comparison import first_line
-from lethe.train.data.sources import Source, fields_of, named
+from lethe.train.data.sources import Source, fields_of, mapping_of
 
 LossFunction = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss a record, shape (B,) or (B, 1), or a loss of PyTorch's with its mean; targets are a
@@ -87,7 +87,7 @@ class BatchLosses:
         """
         there = [tensor.to(device) for tensor in tensors]
         if self._fields is not None:
-            batch = named(self._fields, there, counted)
+            batch = mapping_of(self._fields, there, counted)
             batch.pop(self._left_out or "", None)
             return batch
         if len(there) < 2:

@@ -136,7 +136,7 @@ class Trainer:
         budget = None if self.budget is None else self.budget.filter
         self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
-    def summed(self, batch: LoadedBatch) -> Mapping[nn.Parameter, Tensor] | None:
+    def step_sums(self, batch: LoadedBatch) -> Mapping[nn.Parameter, Tensor] | None:
         """The clipped sums of a step, over all processes, of which `batch` was added last, and whose noise may be drawn now; None: more of
         its batches follow."""
         self.held.refuse_changes(f"in the forward pass or the loss of step {batch.step}")
@@ -184,7 +184,7 @@ class Trainer:
                 losses = self._add(batch)
                 if told.asks_losses:
                     told.add_losses(losses, batch.counted)
-            if (sums := self.summed(batch)) is None:
+            if (sums := self.step_sums(batch)) is None:
                 continue
             noise_std = update(begun, sums)
             del sums  # they would be there beside those of the next step
