@@ -261,7 +261,7 @@ SAME = torch.Generator()
         ({}, {"seed": None, "noise_generator": SAME, "batch_generator": SAME}, "same state"),
         ({}, {"seed": None, "noise_generator": torch.Generator(), "batch_generator": torch.Generator()}, "same state"),
         ({}, {"device": "meta"}, "device: got 'meta'"),
-        ({}, {"seed": None, "noise_generator": 3}, "generator: got int"),
+        ({}, {"seed": None, "noise_generator": 3}, "generator of the noise: got int"),
         ({}, {"seed": None, "batch_generator": 3}, "batch_generator: got 3"),
         ({}, {"initial": np.zeros((3, 3))}, "initial: got shape"),
         ({}, {"initial": np.full((4, 3), np.nan)}, r"initial\[0, 0\]"),
