@@ -124,7 +124,10 @@ def test_a_record_written_into_a_trained_weight_in_a_batch_is_refused(step: int,
 def test_fit_refuses_a_record_written_into_a_trained_weight_in_a_batch(step: int) -> None:
     """In the last step as well."""
     model: Any = Codebook(by_no_grad)
-    progress = lambda done, _: setattr(model, "writes", done == step - 1)  # noqa: E731
+
+    def progress(done: int, steps: int) -> None:
+        model.writes = done == step - 1
+
     with pytest.raises(HypothesisError, match=rf"codebook\.weight.*in the forward pass or the loss of step {step}"):
         fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0), progress=progress)
 

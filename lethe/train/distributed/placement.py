@@ -39,8 +39,8 @@ def changed_parameters() -> InputError:
     return InputError(
         "the model's trained parameters are not those that training began with.",
         source="requires_grad, or parameters added since",
-        remedy="freeze and unfreeze before training; or end this training, and begin another one, by another engine, from the "
-        "model that it left: the two certificates add up.",
+        remedy="freeze and unfreeze before training; or end this training, and begin another one from the model that it left: the two "
+        "certificates add up.",
     )
 
 
