@@ -85,6 +85,7 @@ def _flat(noise: float, place: int | None = None, **changes: Any) -> Game:
         "step_size": 0.5,
         "noise_multiplier": 3.6,
         "release": "last",
+        "neighbours": "replace_one",
     }
     return _linear(noise, (np.zeros((20, 4)), np.zeros(20)), {**run, "loss": _LEAST_SQUARES, **changes}, place=place)
 
@@ -112,6 +113,7 @@ def _digits(noise: float, kind: CanaryKind, threat: Any) -> Game:
         "step_size": 1.0,
         "noise_multiplier": 1.5,
         "release": "last",
+        "neighbours": "replace_one",
     }
     return _linear(noise, (pictures[:300] / 16, labels[:300]), {**run, "loss": _SOFTMAX}, kind, threat)
 

@@ -52,6 +52,7 @@ def write_run(path: Path, steps: int, slots: int) -> None:
         loss=lethe.losses.Convex(smoothness=0.1),
         clip_norm=1.0,
         release="last",
+        neighbours="replace_one",
     ).save(path)
 
 

@@ -84,6 +84,7 @@ def by_lethe(name: str, where: Where, **options: Any) -> Step:
         clip_norm=CLIP_NORM,
         noise_multiplier=NOISE_MULTIPLIER,
         release="all",
+        neighbours="replace_one",
     )
 
     def losses(batch: tuple[Tensor, Tensor]) -> Tensor:

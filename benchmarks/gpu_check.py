@@ -144,6 +144,7 @@ def measured(layout: str, private: bool, device: torch.device, asked: argparse.N
             clip_norm=1.0,
             noise_multiplier=1.0,
             release="all",
+            neighbours="replace_one",
         )
         fit(model, LOSS, (tokens, targets), run, optimizer=optimizer, progress=lambda step, steps: times.append(synchronise(device)))
     else:

@@ -48,7 +48,16 @@ def trained(folder: Path, way: str, records: int) -> dict[str, Any]:
     from lethe.train import fit_head, fit_linear
 
     loss = lethe.losses.Softmax(feature_norm=10.0, classes=CLASSES)
-    run = lethe.Run(records=records, batches=lethe.Full(), steps=STEPS, step_size=0.02, noise_multiplier=1.0, loss=loss, release="last")
+    run = lethe.Run(
+        records=records,
+        batches=lethe.Full(),
+        steps=STEPS,
+        step_size=0.02,
+        noise_multiplier=1.0,
+        loss=loss,
+        release="last",
+        neighbours="replace_one",
+    )
     paths = folder / "X.npy", folder / "y.npy"
     begun = time.process_time()
     if way.startswith("fit_head"):

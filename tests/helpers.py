@@ -108,6 +108,7 @@ MNIST_SIZED = lethe.Run(
     noise_multiplier=10.0,
     loss=lethe.losses.Softmax(feature_norm=1.0),
     release="last",
+    neighbours="replace_one",
 )
 
 

@@ -25,6 +25,7 @@ def run_of(design: str = "cyclic", neighbours: str = "replace_one", **changes: A
         "noise_multiplier": 4.0,
         "loss": {"kind": "convex", "smoothness": 1.0, "gradient_bound": 1.0},
         "release": "last",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**(fields | {"neighbours": neighbours} | changes))
 

@@ -10,7 +10,15 @@ import lethe
 from lethe.run.batches import DESIGNS as CLASSES
 
 DELTA = 1e-5
-BARE: dict[str, Any] = {"records": 100, "passes": 5, "step_size": 0.5, "clip_norm": 1.0, "noise_multiplier": 5.0, "release": "last"}
+BARE: dict[str, Any] = {
+    "records": 100,
+    "passes": 5,
+    "step_size": 0.5,
+    "clip_norm": 1.0,
+    "noise_multiplier": 5.0,
+    "release": "last",
+    "neighbours": "replace_one",
+}
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}
 
 

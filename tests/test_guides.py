@@ -28,7 +28,16 @@ def _compare() -> Names:
     batches = lethe.Cyclic(size=100)
     return {
         "lethe": lethe,
-        "run": lethe.Run(records=1000, batches=batches, passes=5, step_size=0.5, noise_multiplier=10.0, loss=loss, release="last"),
+        "run": lethe.Run(
+            records=1000,
+            batches=batches,
+            passes=5,
+            step_size=0.5,
+            noise_multiplier=10.0,
+            loss=loss,
+            release="last",
+            neighbours="replace_one",
+        ),
     }
 
 
@@ -84,7 +93,16 @@ def _seals() -> Names:
     import lethe.train
 
     data = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 2
-    run = lethe.Run(records=60, batches=lethe.Cyclic(size=20), passes=2, step_size=0.5, clip_norm=1.0, noise_multiplier=5.0, release="all")
+    run = lethe.Run(
+        records=60,
+        batches=lethe.Cyclic(size=20),
+        passes=2,
+        step_size=0.5,
+        clip_norm=1.0,
+        noise_multiplier=5.0,
+        release="all",
+        neighbours="replace_one",
+    )
     loss = torch.nn.CrossEntropyLoss(reduction="none")
     return {"lethe": lethe, "torch": torch, "model": torch.nn.Linear(4, 2), "loss": loss, "data": data, "run": run}
 

@@ -19,6 +19,7 @@ def _run(design: str, slots: int, passes: int, touch: float, contraction: float 
         noise_multiplier=2 / touch,
         loss=loss,
         release=release,
+        neighbours="replace_one",
     )
 
 
@@ -72,6 +73,7 @@ def test_clipped_steps_against_composition() -> None:
         noise_multiplier=10.0,
         loss=lethe.losses.Convex(smoothness=1.0),
         release="last",
+        neighbours="replace_one",
     )
     certificate = lethe.certify(run, 1e-5)
     assert certificate.epsilon == pytest.approx(1.154, abs=PRINTED)

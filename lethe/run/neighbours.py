@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, Never
 
 from lethe.errors import InputError
@@ -21,6 +22,12 @@ user together; `records` of the Run then counts users."""
 
 NOUNS: dict[Unit, tuple[str, str]] = {"record": ("record", "records"), "user": ("user", "users")}
 """A unit in words: one, and several."""
+
+
+def usual(admitted: Collection[Neighbours]) -> Neighbours:
+    """The relation of a run that says none, as Opacus and TensorFlow Privacy count: one record added or removed; where a removed record
+    would move others, its contribution set to zero."""
+    return "add_or_remove" if "add_or_remove" in admitted else "zero_out"
 
 
 def apart(neighbours: Neighbours) -> float:

@@ -58,6 +58,7 @@ def test_a_convex_loss_is_certified_as_a_run_written_by_hand() -> None:
         loss=Convex(smoothness=1.0),
         regulariser=BallConstraint(radius=1.0),
         release="last",
+        neighbours="replace_one",
     )
     found = certify_solution(solution, DELTA, loss=Convex(smoothness=1.0))
     by_hand = lethe.certify(run, DELTA)

@@ -217,6 +217,7 @@ def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch,
         "noise_multiplier": 5.0,
         "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
         "release": "last",
+        "neighbours": "replace_one",
     }
     with pytest.raises(lethe.InputError, match="below 1/records"):
         Job(run=run, privacy={"delta": 0.01}).execute(tmp_path / "out")

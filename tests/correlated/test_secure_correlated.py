@@ -27,7 +27,14 @@ BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 
 
 
 def run_of(noise: Any, **changes: Any) -> lethe.Run:
-    fields = {"clip_norm": 1.0, "loss": {"kind": "unknown"}, "release": "all", "steps": 6, "noise_multiplier": 3.0}
+    fields = {
+        "clip_norm": 1.0,
+        "loss": {"kind": "unknown"},
+        "release": "all",
+        "neighbours": "replace_one",
+        "steps": 6,
+        "noise_multiplier": 3.0,
+    }
     return make_run(noise=noise, **{**fields, **changes})
 
 

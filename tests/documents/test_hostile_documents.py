@@ -50,7 +50,14 @@ def test_a_value_that_stands_twice_is_written_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["records", "passes", "steps"])
 @pytest.mark.parametrize("digits", [20, 320, 5000])
 def test_numbers_of_many_digits_are_refused(field: str, digits: int) -> None:
-    fields = {"records": 100, "batches": {"design": "cyclic", "size": 10}, "step_size": 0.5, "clip_norm": 1.0, "release": "last"}
+    fields = {
+        "records": 100,
+        "batches": {"design": "cyclic", "size": 10},
+        "step_size": 0.5,
+        "clip_norm": 1.0,
+        "release": "last",
+        "neighbours": "replace_one",
+    }
     fields |= {field: 10**digits} if field != "records" else {"records": 10**digits, "passes": 1}
     with pytest.raises(lethe.InputError, match=field):
         lethe.Run(**fields)

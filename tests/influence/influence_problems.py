@@ -25,6 +25,7 @@ def make_run(kind: str = "least_squares", **changes: Any) -> Run:
         "noise_multiplier": 0.02 if kind == "least_squares" else 2.0,
         "loss": loss,
         "release": "last",
+        "neighbours": "replace_one",
         **changes,
     }
     if "passes" in changes:

@@ -22,6 +22,7 @@ def quadratic_run(**changes: object) -> Run:
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "release": "last",
+        "neighbours": "replace_one",
     }
     return Run(**{**fields, **changes})
 

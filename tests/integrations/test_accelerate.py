@@ -28,7 +28,16 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
         model: Any = nn.Linear(4, 3)
         data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.1)
-    run = lethe.Run(records=40, batches=lethe.Cyclic(size=8), steps=5, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0, release="all")
+    run = lethe.Run(
+        records=40,
+        batches=lethe.Cyclic(size=8),
+        steps=5,
+        step_size=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        release="all",
+        neighbours="replace_one",
+    )
     if users is not None:
         run = run.replace(records=20, batches=lethe.Cyclic(size=4), unit="user")
     kept = None if folder is None else Checkpoints(folder=folder)
@@ -101,7 +110,16 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
     told: dict[str, Any] = {"target_epsilon": 3.0, "target_delta": 1e-3, "max_grad_norm": 1.0, "epochs": 1}
     with pytest.raises(InputError, match=r"as it was before accelerator\.prepare"):
         PrivacyEngine().make_private_with_epsilon(module=model, optimizer=optimizer, losses=losses_of(model), data_loader=loader, **told)
-    run = lethe.Run(records=40, batches=lethe.Cyclic(size=8), steps=5, step_size=1.0, clip_norm=1.0, noise_multiplier=1.0, release="all")
+    run = lethe.Run(
+        records=40,
+        batches=lethe.Cyclic(size=8),
+        steps=5,
+        step_size=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        release="all",
+        neighbours="replace_one",
+    )
     engine = PrivacyEngine(run)
     _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=data)
     given = iter(batches)

@@ -55,7 +55,15 @@ def test_epsilon_at_each_step_is_that_of_the_run_of_as_many_steps(store: str, tr
     assert [value for _, value in found.scalars["dp/noise_std"]] == run.noise_stds.tolist()
     assert found.run.info.status == "FINISHED"
     assert found.run.info.run_name == "monday"
-    expected = {"records": "40", "batches": design, "release": "all", "noise_multiplier": "3", "seeded": "False", "delta": f"{DELTA:.17g}"}
+    expected = {
+        "records": "40",
+        "batches": design,
+        "release": "all",
+        "neighbours": "replace_one",
+        "noise_multiplier": "3",
+        "seeded": "False",
+        "delta": f"{DELTA:.17g}",
+    }
     assert expected.items() <= found.run.data.params.items()
     assert float(found.run.data.params["planned_epsilon"]) == proved[-1]
     assert "every iterate released" in found.run.data.tags["dp/what_epsilon_is"]

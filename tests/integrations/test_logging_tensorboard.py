@@ -95,7 +95,15 @@ def test_texts_and_hyperparameters(tmp_path: Path) -> None:
     assert "What must be believed" in found.texts["dp/report"]
     assert not found.texts["dp/report"].startswith("---")
     assert f"steps: {run.total_steps}" in found.texts["dp/run"]
-    expected = {"records": 40.0, "batches": "cyclic", "steps": 10.0, "release": "all", "noise_multiplier": 3.0, "seeded": False}
+    expected = {
+        "records": 40.0,
+        "batches": "cyclic",
+        "steps": 10.0,
+        "release": "all",
+        "neighbours": "replace_one",
+        "noise_multiplier": 3.0,
+        "seeded": False,
+    }
     assert expected.items() <= found.settings.items()
     assert found.settings["planned_epsilon"] == certificate.epsilon
 

@@ -24,6 +24,7 @@ TRAINING: dict[str, Any] = {
         "noise_at": "pass_ends",
         "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
         "release": "last",
+        "neighbours": "replace_one",
     },
 }
 

@@ -187,6 +187,7 @@ def test_a_run_takes_columns_too(tmp_path: Path) -> None:
         "noise_at": "pass_ends",
         "loss": {"kind": "logistic_regression", "feature_norm": 1.5, "evidence": "enforced", "intercept": True},
         "release": "last",
+        "neighbours": "replace_one",
     }
     fields = homes_fields(tmp_path, run=run, privacy={"epsilon": 20.0, "delta": 1e-5})
     del fields["model"]
@@ -237,6 +238,7 @@ def test_what_public_facts_say_of_the_scale_is_noted(tmp_path: Path) -> None:
         "step_size": 1.0,
         "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
         "release": "last",
+        "neighbours": "replace_one",
     }
     raw: dict[str, Any] = {
         "data": {"path": str(tmp_path / "raw.csv"), "target": "y", "classes": ["0", "1"]},

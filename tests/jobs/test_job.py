@@ -22,6 +22,7 @@ RUN: dict[str, Any] = {
     "noise_at": "pass_ends",
     "loss": {"kind": "softmax_regression", "feature_norm": 1.0, "evidence": "enforced"},
     "release": "last",
+    "neighbours": "replace_one",
 }
 
 

@@ -31,6 +31,7 @@ def _run(row: dict[str, str]) -> lethe.Run:
         noise_multiplier=2 / ratio,  # replace one: s / tau = 2 / z
         loss=loss,
         release="all" if row["method"] == "GDP composition" else "last",
+        neighbours="replace_one",
     )
 
 

@@ -50,7 +50,16 @@ class Trained:
     """`fit_linear` in the manner of an estimator."""
 
     def __init__(self, batches: Any) -> None:
-        self.run = lethe.Run(records=1500, batches=batches, steps=4, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last")
+        self.run = lethe.Run(
+            records=1500,
+            batches=batches,
+            steps=4,
+            step_size=0.5,
+            noise_multiplier=1.0,
+            loss=LOGISTIC,
+            release="last",
+            neighbours="replace_one",
+        )
 
     def fit(self, X: Any, y: Any) -> Trained:
         fitted = fit_linear(self.run, X, y, seed=1)

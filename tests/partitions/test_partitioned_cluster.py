@@ -192,7 +192,16 @@ def test_tasks_that_are_duplicated_count_once(name: str, client: Client) -> None
 
 
 def head_of(table: Any) -> Any:
-    run = lethe.Run(records=1500, batches=lethe.Full(), steps=2, step_size=0.5, noise_multiplier=1.0, loss=LOGISTIC, release="last")
+    run = lethe.Run(
+        records=1500,
+        batches=lethe.Full(),
+        steps=2,
+        step_size=0.5,
+        noise_multiplier=1.0,
+        loss=LOGISTIC,
+        release="last",
+        neighbours="replace_one",
+    )
     return fit_head(Widened(), nn.Linear(5, 1).double(), (table, "label"), run, seed=1)
 
 

@@ -33,7 +33,7 @@ DESIGNS = {
 
 
 def a_run(batches: Any = DESIGNS["cyclic"], *, loss: Any = LOGISTIC, **more: Any) -> lethe.Run:
-    settings = {"passes": 2, "step_size": 0.5, "noise_multiplier": 1.0, "release": "last", **more}
+    settings = {"passes": 2, "step_size": 0.5, "noise_multiplier": 1.0, "release": "last", "neighbours": "replace_one", **more}
     return lethe.Run(records=1500, batches=batches, loss=loss, **settings)
 
 

@@ -159,7 +159,14 @@ def named(**columns: str) -> Any:
 
 
 RUN = lethe.Run(
-    records=1500, batches=lethe.Full(), steps=1, step_size=0.5, noise_multiplier=1.0, loss=Logistic(feature_norm=1.0), release="last"
+    records=1500,
+    batches=lethe.Full(),
+    steps=1,
+    step_size=0.5,
+    noise_multiplier=1.0,
+    loss=Logistic(feature_norm=1.0),
+    release="last",
+    neighbours="replace_one",
 )
 TAKES_NONE: dict[str, Callable[[Any], Any]] = {
     "search": lambda given: PrivateSearch(LogisticRegression(feature_norm=2.0), {"C": [1.0]}, tries=2.0, **SETTINGS).fit(given, None),

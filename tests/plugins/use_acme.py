@@ -27,6 +27,7 @@ def a_theorem_is_tried_beside_the_others() -> None:
         noise_multiplier=8.0,
         loss=lethe.losses.Unknown(),
         release="all",
+        neighbours="replace_one",
     )
     alone = lethe.certify(run, 1e-5, theorems=[acme.EveryStep()])
     assert alone.theorem == acme.EveryStep.name
@@ -49,6 +50,7 @@ def a_loss_and_a_schedule_are_certified_trained_and_read_back() -> None:
         noise_multiplier=0.01,
         loss=acme.PseudoHuber(feature_norm=3.0),
         release="last",
+        neighbours="replace_one",
     )
     run.save("run.json")
     again = lethe.Run.load("run.json")
@@ -63,7 +65,14 @@ def a_layer_rule_clips() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), acme.Scale(4), nn.Linear(4, 2))
     run = lethe.Run(
-        records=200, batches=lethe.Poisson(size=20), passes=1, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, release="all"
+        records=200,
+        batches=lethe.Poisson(size=20),
+        passes=1,
+        step_size=0.1,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        release="all",
+        neighbours="replace_one",
     )
     labels = (targets > 0).astype(np.int64)
     fitted = fit(model, nn.CrossEntropyLoss(reduction="none"), (rows.astype(np.float32), labels), run)

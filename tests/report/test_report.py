@@ -77,7 +77,9 @@ def test_every_section_is_there_and_says_what_is_certified(changes: dict[str, An
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("changes", [{}, {"seeded": True}, {"batches": batches("poisson", 10), "release": "all"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"seeded": True}, {"batches": batches("poisson", 10), "release": "all", "neighbours": "replace_one"}]
+)
 def test_every_format_has_every_section_and_the_numbers_rounded_up(changes: dict[str, Any], suffix: str) -> None:
     certificate = lethe.certify(make_run(**changes), DELTA)
     text = written(subject_of(certificate), suffix)

@@ -40,6 +40,7 @@ def _digits(**changes: Any) -> lethe.Run:
         "noise_multiplier": 1.2004619,
         "loss": {"kind": "softmax_regression", "feature_norm": 1.0},
         "release": "last",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**{**fields, **changes})
 
@@ -88,7 +89,11 @@ def test_the_promise_names_its_exceptions_and_the_number_to_judge_by() -> None:
         ({"passes": None, "steps": 1, "noise_at": "every_step"}, "; 1,088 of them are left over", "1 step, 0.25 passes over the data"),
         ({"batches": {"design": "shuffled", "size": 350}, "passes": 2}, "; 38 of them are left over by the batches of each pass", ""),
         ({"batches": {"design": "full"}}, "", ""),
-        ({"batches": {"design": "balls_in_bins", "size": 350}, "release": "all", "noise_at": "every_step"}, "", ""),
+        (
+            {"batches": {"design": "balls_in_bins", "size": 350}, "release": "all", "neighbours": "replace_one", "noise_at": "every_step"},
+            "",
+            "",
+        ),
     ],
 )
 def test_records_that_no_step_uses_are_counted(changes: dict[str, Any], left: str, length: str) -> None:

@@ -38,6 +38,7 @@ def _common_quadratic(**changes: Any) -> lethe.Run:
         "step_size": 1.0,
         "loss": {"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
         "release": "last",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**{**fields, **changes})
 

@@ -27,6 +27,7 @@ def make_run(**changes: Any) -> lethe.Run:
         "clip_norm": 1.0,
         "noise_multiplier": 2.0,
         "release": "last",
+        "neighbours": "replace_one",
         **changes,
     }
     return lethe.Run(**fields)

@@ -22,6 +22,7 @@ def make_run(precision: Any) -> lethe.Run:
         noise_multiplier=1.0,
         release="last",
         precision=precision,
+        neighbours="replace_one",
     )
 
 

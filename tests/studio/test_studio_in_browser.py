@@ -188,7 +188,14 @@ def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     steps = 3000
     listed = [10.0 + 0.001 * step for step in range(steps)]
     run = lethe.Run(
-        records=1000, batches=lethe.Cyclic(size=10), steps=steps, step_size=0.5, noise_multiplier=listed, clip_norm=1.0, release="all"
+        records=1000,
+        batches=lethe.Cyclic(size=10),
+        steps=steps,
+        step_size=0.5,
+        noise_multiplier=listed,
+        clip_norm=1.0,
+        release="all",
+        neighbours="replace_one",
     )
     run.save(tab.folder / "long.yaml")
     tab.driver.find_element("id", "open").send_keys(str(tab.folder / "long.yaml"))

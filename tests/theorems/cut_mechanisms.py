@@ -25,7 +25,7 @@ Law = dict[tuple[float, ...], float]
 def cut_run(design: str = "poisson", *, records: int = 4, size: int = 1, cap: int | None = None, **changes: Any) -> Run:
     """The run of the mechanism: every iterate released, gradients of norm at most 1, noise 0.6."""
     batches = {"design": design, "size": size} | ({} if cap is None else {"truncate_at": cap})
-    fields: dict[str, Any] = {"step_size": 1.0, "clip_norm": 1.0, "noise_multiplier": NOISE, "release": "all"}
+    fields: dict[str, Any] = {"step_size": 1.0, "clip_norm": 1.0, "noise_multiplier": NOISE, "release": "all", "neighbours": "replace_one"}
     if "passes" not in changes:
         fields["steps"] = 1
     return Run(records=records, batches=batches, **{**fields, **changes})

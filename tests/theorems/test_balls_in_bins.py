@@ -20,7 +20,13 @@ from lethe.theorems.composition import Composition
 
 def bins_run(**changes: Any) -> lethe.Run:
     """1000 records in 100 bins, one pass, every iterate released."""
-    fields: dict[str, Any] = {"records": 1000, "batches": batches("balls_in_bins", 10), "passes": 1, "release": "all"}
+    fields: dict[str, Any] = {
+        "records": 1000,
+        "batches": batches("balls_in_bins", 10),
+        "passes": 1,
+        "release": "all",
+        "neighbours": "replace_one",
+    }
     fields |= {"neighbours": "zero_out", "noise_multiplier": 1.0, "loss": {"kind": "unknown"}, "clip_norm": 1.0}
     if "steps" in changes:
         fields.pop("passes")

@@ -30,6 +30,7 @@ def make_run(**changes: Any) -> Run:
         "noise_multiplier": 2.0,
         "loss": lethe.losses.Convex(smoothness=1.0),
         "release": "last",
+        "neighbours": "replace_one",
         "precision": FLOAT32,
     }
     return Run(**{**said, **changes})

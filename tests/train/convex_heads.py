@@ -49,6 +49,7 @@ def make_head_run(kind: str = "softmax_regression", intercept: bool = True, **ch
         "noise_at": "pass_ends",
         "loss": loss,
         "release": "last",
+        "neighbours": "replace_one",
         **changes,
     }
     return Run(**fields)

@@ -63,6 +63,7 @@ def make_run(kind: str = "softmax_regression", design: str = "cyclic", **changes
         "noise_multiplier": 2.0,
         "loss": make_loss(kind),
         "release": "last",
+        "neighbours": "replace_one",
         **changes,
     }
     if "steps" in changes:

@@ -41,6 +41,7 @@ def make_run(design: str, noise_at: str) -> Run:
         noise_at=noise_at,
         loss={"kind": "least_squares", "feature_norm": 1.0, "residual_bound": BOUND, "evidence": "enforced"},
         release="last",
+        neighbours="replace_one",
     )
 
 

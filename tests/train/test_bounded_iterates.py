@@ -33,6 +33,7 @@ def make_run(**changes: Any) -> Run:
         "noise_multiplier": 4.0,
         "loss": lethe.losses.Logistic(feature_norm=1.0),
         "release": "last",
+        "neighbours": "replace_one",
     }
     return Run(**{**said, **changes})
 

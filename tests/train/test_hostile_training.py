@@ -70,6 +70,7 @@ def make_run(**changes: Any) -> Run:
         "step_size": 1.0,
         "noise_multiplier": 0.0,
         "release": "last",
+        "neighbours": "replace_one",
         **changes,
     }
     return Run(**fields)

@@ -69,6 +69,7 @@ def test_the_noise_of_a_whole_run_is_the_certified_noise(noise_at: str) -> None:
         noise_at=noise_at,
         loss={"kind": "softmax_regression", "feature_norm": 1.0},
         release="last",
+        neighbours="replace_one",
     )
     classes = 200
     trained = fit_linear(run, np.zeros((records, columns)), np.zeros(records), classes=classes, seed=4)
@@ -160,6 +161,7 @@ def test_it_learns_what_can_be_learned(kind: str) -> None:
         noise_multiplier=0.0,
         loss={**make_loss(kind), "intercept": True},
         release="last",
+        neighbours="replace_one",
     )
     trained = fit_linear(run, features, targets, classes=classes, seed=0)
     assert trained.model.accuracy(features, targets) == trained.model.score(features, targets) == 1.0
@@ -174,7 +176,16 @@ def test_least_squares_finds_the_line_and_has_no_accuracy() -> None:
     features = random.uniform(-0.5, 0.5, size=(60, 2))
     targets = features @ [0.5, -0.3] + 0.2
     loss = {"kind": "least_squares", "feature_norm": 1.0, "residual_bound": 5.0, "intercept": True}
-    run = Run(records=60, batches={"design": "full"}, passes=3000, step_size=0.9, noise_multiplier=0.0, loss=loss, release="last")
+    run = Run(
+        records=60,
+        batches={"design": "full"},
+        passes=3000,
+        step_size=0.9,
+        noise_multiplier=0.0,
+        loss=loss,
+        release="last",
+        neighbours="replace_one",
+    )
     trained = fit_linear(run, features, targets, seed=0)
     assert trained.model.weights.ravel() == pytest.approx([0.5, -0.3], abs=1e-6)  # contraction 1 - 0.9/12 or less a step, 3000 steps
     assert trained.model.intercept == pytest.approx([0.2], abs=1e-6)

@@ -74,7 +74,12 @@ def vars_of(head: Head) -> tuple[nn.Module, nn.Linear]:
 @pytest.mark.slow
 def test_all_come_out_alike() -> None:
     """The same fields, of which a budget fills the same ones, whatever was trained."""
-    budget: dict[str, Any] = {"noise_budget": 1.0, "release": "all", "batches": {"design": "cyclic", "size": 5}}
+    budget: dict[str, Any] = {
+        "noise_budget": 1.0,
+        "release": "all",
+        "neighbours": "replace_one",
+        "batches": {"design": "cyclic", "size": 5},
+    }
     found = {
         "module": through(make_network(), make_network_run(noise_multiplier=2.0, **{**budget, "neighbours": "replace_one"})),
         "linear": through(Linear(classes=3), make_run(**budget)),

@@ -81,6 +81,7 @@ def run(**changes: Any) -> lethe.Run:
         "clip_norm": 1.0,
         "noise_multiplier": 1.0,
         "release": "all",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**{**fields, **changes})
 

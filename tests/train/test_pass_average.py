@@ -101,6 +101,7 @@ def test_the_noise_is_not_averaged_away() -> None:
         pass_weights=1.0,
         loss={"kind": "softmax_regression", "feature_norm": 1.0},
         release="last",
+        neighbours="replace_one",
     )
     trained = fit_linear(run, np.zeros((8, 1000)), np.zeros(8), classes=200, seed=4)
     low, high = stats.chi2.interval(1 - 1e-9, 200_000)

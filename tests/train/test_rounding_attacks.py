@@ -30,7 +30,15 @@ class Trained(NamedTuple):
 
 def attack_run(dtype: torch.dtype, release: str, **changes: object) -> Run:
     """The noise is just above what the refusal of drowned noise would have asked for: 1024 units in the last place."""
-    said = {"records": RECORDS, "batches": lethe.Full(), "steps": 1, "noise_multiplier": MULTIPLIER, "release": release, "clip_norm": 1.0}
+    said = {
+        "records": RECORDS,
+        "batches": lethe.Full(),
+        "steps": 1,
+        "noise_multiplier": MULTIPLIER,
+        "release": release,
+        "neighbours": "replace_one",
+        "clip_norm": 1.0,
+    }
     return Run(**{**said, "step_size": 1040 * ULPS[dtype] * RECORDS / MULTIPLIER, **changes})
 
 

@@ -32,6 +32,7 @@ def make_run(**changes: Any) -> lethe.Run:
         "clip_norm": 1.0,
         "noise_multiplier": 5.0,
         "release": "all",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**{**fields, **changes})
 
@@ -165,7 +166,14 @@ def test_lethe_train_writes_a_certificate_of_its_weights(tmp_path: Path) -> None
 
     rows = [f"{one},{two},{'uv'[int(one > two)]}" for one, two in RNG.random((120, 2)).round(4)]
     (tmp_path / "table.csv").write_text("a,b,y\n" + "\n".join(rows))
-    run = {"batches": {"design": "cyclic", "size": 10}, "passes": 5, "step_size": 0.1, "noise_multiplier": 5.0, "release": "last"}
+    run = {
+        "batches": {"design": "cyclic", "size": 10},
+        "passes": 5,
+        "step_size": 0.1,
+        "noise_multiplier": 5.0,
+        "release": "last",
+        "neighbours": "replace_one",
+    }
     run["loss"] = {"kind": "softmax_regression", "feature_norm": 1.0}
     data = {"path": str(tmp_path / "table.csv"), "target": "y", "classes": "from_data"}
     Job(data=data, run=run, privacy={"delta": DELTA}).execute(tmp_path / "out")

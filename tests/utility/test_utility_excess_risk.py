@@ -27,6 +27,7 @@ BASE: dict[str, Any] = {
     "noise_multiplier": 4.0,
     "loss": {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 1.0, "gradient_bound": 2.0},
     "release": "last",
+    "neighbours": "replace_one",
 }
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "utility.md"
 HYPOTHESES = ("batches", "steps", "noise", "regulariser", "clipping", "smoothness", "PL constant", "step size", "dimension", "initial gap")

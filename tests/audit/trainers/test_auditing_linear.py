@@ -34,6 +34,7 @@ def run_of(loss: str = "least squares", **changes: Any) -> lethe.Run:
         "noise_multiplier": 1.0,
         "loss": LOSSES[loss],
         "release": "last",
+        "neighbours": "replace_one",
     }
     return lethe.Run(**{**fields, **changes})
 

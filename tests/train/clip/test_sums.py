@@ -25,7 +25,16 @@ NUMBERS = 16  # of trained numbers, which all have the same gradient
 
 
 def run_of(records: int, batches: lethe.Poisson | lethe.Full) -> lethe.Run:
-    return lethe.Run(records=records, batches=batches, steps=1, step_size=1.0, clip_norm=2.0, noise_multiplier=1.0, release="all")
+    return lethe.Run(
+        records=records,
+        batches=batches,
+        steps=1,
+        step_size=1.0,
+        clip_norm=2.0,
+        noise_multiplier=1.0,
+        release="all",
+        neighbours="replace_one",
+    )
 
 
 def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None:

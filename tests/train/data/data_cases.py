@@ -22,7 +22,14 @@ VARIABLE = ("poisson", "balls_in_bins")
 def make_run(design: str = "poisson", records: int = 23, size: int = 5, cap: int | None = None, **changes: Any) -> Run:
     batches: dict[str, Any] = batches_of(design, size)
     batches |= {} if cap is None else {"truncate_at": cap}
-    fields: dict[str, Any] = {"passes": 3, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 1.0, "release": "last"}
+    fields: dict[str, Any] = {
+        "passes": 3,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "release": "last",
+        "neighbours": "replace_one",
+    }
     if "steps" in changes:
         del fields["passes"]
     return Run(records=records, batches=batches, **{**fields, **changes})

@@ -199,6 +199,7 @@ def test_steps_are_widened_for_the_sensitivity_that_is_certified() -> None:
         noise_multiplier=0.01,
         loss={"kind": "strongly_convex", "strong_convexity": 1.0, "smoothness": 1.0, "gradient_bound": 0.1},
         release="all",
+        neighbours="replace_one",
     )
     asked: list[float] = []
 
