@@ -18,7 +18,7 @@ from torch import nn
 
 import lethe
 from lethe.calculus.correlated.matrices import square_root
-from lethe.train import PrivacyEngine
+from lethe.train import PrivacyEngine, TrainOptions
 from lethe.train.network import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 
@@ -55,14 +55,14 @@ def stepping(make: Callable[[], nn.Module], run: lethe.Run) -> Iterator[float]:
     torch.manual_seed(0)
     model = make()
     data = torch.randn(RECORDS, 1, SIDE, SIDE), torch.randint(CLASSES, (RECORDS,))
-    engine = PrivacyEngine(run, isolation="declared")
     criterion = nn.CrossEntropyLoss(reduction="none")
     own = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def losses(batch: Any) -> torch.Tensor:
         return criterion(model(batch[0]), batch[1])
 
-    model, optimizer, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=data)
+    engine = PrivacyEngine(model, own, losses, data, run, options=TrainOptions(isolation="declared"))
+    optimizer, loader = own, engine.batches()
     begun = time.process_time()
     for batch in loader:
         engine.backward(batch)

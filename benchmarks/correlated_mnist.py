@@ -29,7 +29,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.error import noise_squares
 from lethe.calculus.correlated.matrices import prefix_sums
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.network.averaging import MovingAverage
 
 RECORDS, HELD_OUT, EPSILON, DELTA = 20_000, 5000, 3.0, 1e-5
@@ -91,7 +91,7 @@ def accuracies(run: lethe.Run, data: tuple[torch.Tensor, ...], tests: tuple[torc
         for average in averages.values():
             average.add()
 
-    fit(model, nn.CrossEntropyLoss(reduction="none"), data, run, seed=seed, isolation="declared", progress=take)
+    fit(model, nn.CrossEntropyLoss(reduction="none"), data, run, options=TrainOptions(seed=seed, isolation="declared", progress=take))
     states = {"0": model.state_dict()} | {f"{decay:g}": average.of(model) for decay, average in averages.items()}
     found = dict[str, float]()
     for name, state in states.items():

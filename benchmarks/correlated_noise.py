@@ -18,7 +18,7 @@ import numpy as np
 from envelope_clipping import CLASSES, DELTA, EPSILONS, RECORDS, digits
 
 import lethe
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 KINDS = ("independent", "banded_toeplitz", "buffered_toeplitz", "dense")
 SHAPES = ((3, 5), (8, 5), (20, 5))  # passes, batches a pass
@@ -49,7 +49,7 @@ def run_of(
 def accuracy(run: lethe.Run, data: tuple[np.ndarray, ...], seeds: range) -> list[float]:
     """On the test records, one a seed."""
     rows, tests, labels, truths = data
-    fits = (fit_linear(run, rows, labels, classes=CLASSES, seed=seed) for seed in seeds)
+    fits = (fit(Linear(classes=CLASSES), None, (rows, labels), run, options=TrainOptions(seed=seed)) for seed in seeds)
     return [float((fitted.model.predict(tests) == truths).mean()) for fitted in fits]
 
 

@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 
 import lethe
 from lethe.errors import LetheError
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5
 RECORDS, BATCH, PASSES, CLASSES = 1400, 14, 3, 10
@@ -57,7 +57,7 @@ def run_of(method: str, bound: float, step: float, epsilon: float) -> lethe.Run:
 def accuracies(run: lethe.Run, data: tuple[np.ndarray, ...], seeds: int) -> list[float]:
     """On the test records, one a seed."""
     rows, tests, labels, truths = data
-    fits = (fit_linear(run, rows, labels, classes=CLASSES, seed=seed) for seed in range(seeds))
+    fits = (fit(Linear(classes=CLASSES), None, (rows, labels), run, options=TrainOptions(seed=seed)) for seed in range(seeds))
     return [fitted.model.accuracy(tests, truths) for fitted in fits]
 
 

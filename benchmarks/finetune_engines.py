@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
-from lethe.train import PrivacyEngine
+from lethe.train import PrivacyEngine, TrainOptions
 
 CLIP_NORM, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 1.0, 1e-4
 Step = Callable[[], None]
@@ -91,8 +91,8 @@ def by_lethe(name: str, where: Where, **options: Any) -> Step:
         with where.autocast():
             return loss(model(batch[0]), batch[1])
 
-    engine = PrivacyEngine(run, **options)
-    _, optimizer, loader = engine.make_private(module=model, optimizer=_optimizer(model), losses=losses, data=(inputs, targets))
+    engine = PrivacyEngine(model, _optimizer(model), losses, (inputs, targets), run, options=TrainOptions(**options))
+    optimizer, loader = _optimizer(model), engine.batches()
     batches: Iterator[tuple[Tensor, Tensor]] = iter(loader)
 
     def step() -> None:

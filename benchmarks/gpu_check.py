@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import lethe
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.core.tensors import whole
 
 LAYOUTS = ("bare", "DistributedDataParallel", "fully_shard")
@@ -146,7 +146,14 @@ def measured(layout: str, private: bool, device: torch.device, asked: argparse.N
             release="all",
             neighbours="replace_one",
         )
-        fit(model, LOSS, (tokens, targets), run, optimizer=optimizer, progress=lambda step, steps: times.append(synchronise(device)))
+        fit(
+            model,
+            LOSS,
+            (tokens, targets),
+            run,
+            optimizer=optimizer,
+            options=TrainOptions(progress=lambda step, steps: times.append(synchronise(device))),
+        )
     else:
         rank, share = dist.get_rank(), -(-asked.batch // dist.get_world_size())
         inputs, wanted = tokens[rank * share :][:share].to(device), targets[rank * share :][:share].to(device)

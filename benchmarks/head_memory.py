@@ -45,7 +45,7 @@ def trained(folder: Path, way: str, records: int) -> dict[str, Any]:
 
     import lethe
     from lethe.partitions import array_table
-    from lethe.train import fit_head, fit_linear
+    from lethe.train import Head, Linear, fit
 
     loss = lethe.losses.Softmax(feature_norm=10.0, classes=CLASSES)
     run = lethe.Run(
@@ -63,11 +63,11 @@ def trained(folder: Path, way: str, records: int) -> dict[str, Any]:
     if way.startswith("fit_head"):
         torch.manual_seed(0)
         data: Any = tuple(map(str, paths)) if way.endswith("memory") else array_table(*paths, blocks=24, progress=False)
-        fit_head(nn.Identity(), nn.Linear(COLUMNS, CLASSES, bias=False), data, run)
+        fit(Head(nn.Identity(), nn.Linear(COLUMNS, CLASSES, bias=False)), None, data, run)
     elif way.endswith("memory"):
-        fit_linear(run, *(np.load(path, mmap_mode="r") for path in paths), dtype="float32")
+        fit(Linear(dtype="float32"), None, tuple(np.load(path, mmap_mode="r") for path in paths), run)
     else:
-        fit_linear(run, array_table(*paths, blocks=24, progress=False), dtype="float32")
+        fit(Linear(dtype="float32"), None, array_table(*paths, blocks=24, progress=False), run)
     return {"cpu": time.process_time() - begun}
 
 

@@ -23,7 +23,7 @@ from lethe.noise_allocation.allocate import Candidate, allocate
 from lethe.run.batches import Cyclic
 from lethe.run.losses import Softmax
 from lethe.run.run import Release, Run
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 EPSILONS, DELTA = (0.5, 1.0, 2.0), 1e-5
 BATCHES_PER_PASS, PASSES, CLIP_NORM, TEST_FRACTION = 20, 5, 1.0, 0.22
@@ -80,7 +80,8 @@ def main() -> None:
                 assert one.run is not None
                 accuracies: list[float] = []
                 for seed, (train, test) in enumerate(splits):
-                    trained = fit_linear(one.run, train.features, train.targets, classes=table.classes, seed=seed)
+                    options = TrainOptions(seed=seed)
+                    trained = fit(Linear(classes=table.classes), None, (train.features, train.targets), one.run, options=options)
                     accuracies.append(trained.model.accuracy(test.features, test.targets))
                     bar.advance(task)
                 cells.append(_interval(accuracies))

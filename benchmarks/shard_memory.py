@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import lethe
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 RECORDS, CLASSES = 8, 4
@@ -100,7 +100,7 @@ def trained(asked: argparse.Namespace, world: int, case: dict[str, Any]) -> floa
     for _ in range(2):
         forget()
         before = resident("VmRSS")
-        fit(model, LOSS, data, run, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), **options)
+        fit(model, LOSS, data, run, optimizer="sgd", lr=0.1, options=TrainOptions(**options))
         found.append(resident("VmHWM") - before)
     return found[-1] / numbers
 

@@ -34,7 +34,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 
 TIMED = [step for step in range(9, 32) if step != 16]  # none that is a power of two
 PROFILED, COUNTED = 34, 36
@@ -153,7 +153,7 @@ def by_fit(name: str, **options: Any) -> Cost:
     """`fit`, with all that is on by default, and options."""
     model, inputs, targets, _ = built(name)
     meter = Meter(_folder(lethe))
-    fit(model, _unreduced(), (inputs, targets), _run(len(inputs)), progress=meter.end, **options)
+    fit(model, _unreduced(), (inputs, targets), _run(len(inputs)), options=TrainOptions(progress=meter.end, **options))
     return meter.cost
 
 
@@ -161,10 +161,9 @@ def by_engine(name: str) -> Cost:
     """A loop of one's own with a PrivacyEngine, with all that is on by default."""
     model, inputs, targets, optimizer = built(name)
     loss, meter = _unreduced(), Meter(_folder(lethe))
-    engine = PrivacyEngine(_run(len(inputs)))
-    told = {"losses": lambda batch: loss(model(batch[0]), batch[1]), "data": (inputs, targets)}
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, **told)
-    for batch in loader:
+    losses = lambda batch: loss(model(batch[0]), batch[1])  # noqa: E731
+    engine = PrivacyEngine(model, optimizer, losses, (inputs, targets), _run(len(inputs)))
+    for batch in engine.batches():
         engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()

@@ -31,7 +31,7 @@ from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
 from lethe.features import RecordNormalizer
 from lethe.run.losses import LinearLoss
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 DELTA = 1e-5
 METHODS = AUTO, SEARCH, POISSON, WHITENED, OPACUS, CORRELATED, DIFFPRIVLIB, PLAIN = (
@@ -185,9 +185,11 @@ def _clipped(problem: Problem, epsilon: float, seed: int, settings: Settings, *,
     planned = _run(len(problem.train), loss, epsilon, base, correlated)
     run = planned.replace(clip_norm=settings[2], step_size=settings[3] / settings[2])
     try:
-        fitted = fit_linear(
-            run, problem.train, problem.train_targets.astype(np.int64), classes=problem.classes, seed=seed, dtype=str(problem.train.dtype)
-        )  # fmt: skip
+        model, data = (
+            Linear(classes=problem.classes, dtype=str(problem.train.dtype)),
+            (problem.train, problem.train_targets.astype(np.int64)),
+        )
+        fitted = fit(model, None, data, run, options=TrainOptions(seed=seed))
     except LetheError as error:
         raise NotPossible(str(error)) from None
     return fitted.model.predict
@@ -201,7 +203,7 @@ def _opacus(problem: Problem, epsilon: float, seed: int, settings: Settings) -> 
     torch.manual_seed(seed)
     passes, batches, clip, length = settings
     rows, targets = torch.tensor(problem.train, dtype=torch.float32), torch.tensor(problem.train_targets).long()
-    model = torch.nn.Linear(rows.shape[1], problem.classes, bias=False)  # as `fit_linear` without an intercept
+    model = torch.nn.Linear(rows.shape[1], problem.classes, bias=False)  # as `Linear` without an intercept
     torch.nn.init.zeros_(model.weight)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on the generator, which is secure only on request

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import lethe
-from lethe.train import Fitted, fit
+from lethe.train import Fitted, TrainOptions, fit
 
 DELTA = 1e-5
 
@@ -66,7 +66,7 @@ def train(data: Pictures, *, batch: int = 1024, epochs: int = 8, epsilon: float 
         neighbours="zero_out",
     )
     run = lethe.plan(run, epsilon=epsilon, delta=DELTA)
-    return fit(network(), nn.CrossEntropyLoss(reduction="none"), data, run, physical_size=256, progress=progress)
+    return fit(network(), nn.CrossEntropyLoss(reduction="none"), data, run, options=TrainOptions(physical_size=256, progress=progress))
 
 
 @torch.no_grad()

@@ -110,16 +110,23 @@ def callables() -> dict[str, set[str]]:
     from lethe.integrations.lightning import PrivateTraining
     from lethe.integrations.transformers import PrivateTrainer
     from lethe.ledger import Ledger, Spending
-    from lethe.train import Group, PrivacyEngine, fit
+    from lethe.train import Group, Head, Linear, PrivacyEngine, TrainOptions, fit
     from lethe.train.data import MapStyleSource
 
-    own = {"Group": Group, "MapStyleSource": MapStyleSource, "Spending": Spending}
+    own = {
+        "Head": Head,
+        "Linear": Linear,
+        "TrainOptions": TrainOptions,
+        "Group": Group,
+        "MapStyleSource": MapStyleSource,
+        "Spending": Spending,
+    }
     own |= {"PrivacyEngine": PrivacyEngine, "PrivateTraining": PrivateTraining, "fit": fit, "plan": lethe.plan, "Ledger.open": Ledger.open}
     own |= {name: getattr(lethe, name) for name in ("Poisson", "Cyclic", "Shuffled")}
     own |= {"L.Trainer": lightning.Trainer, "Trainer": lightning.Trainer, "DataLoader": DataLoader}
     own |= {"TrainingArguments": TrainingArguments, "SFTConfig": SFTConfig}
-    for name in ("make_private", "make_private_with_epsilon", "recorded_run", "get_epsilon"):
-        own |= dict.fromkeys((name, f"engine.{name}", f"PrivacyEngine().{name}"), getattr(PrivacyEngine, name))
+    for name in ("recorded_run", "epsilon", "batches", "epochs"):
+        own |= dict.fromkeys((name, f"engine.{name}"), getattr(PrivacyEngine, name))
     found = {name: takes(function) for name, function in own.items()}
     found["PrivateTrainer"] = takes(PrivateTrainer, Trainer)
     found["PrivateSFTTrainer"] = takes(PrivateTrainer, SFTTrainer)

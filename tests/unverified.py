@@ -16,7 +16,11 @@ from lethe.audit.trainers.faults import OwnDivisor, SameSeed
 def unverified(train: Any) -> Any:
     """The same training, of a network or of anything else."""
     if isinstance(train, NetworkTraining):
-        return replace(train, fit=partial(train.fit, isolation="declared"))
+        return replace(train, fit=partial(_declared, train.fit))
     if isinstance(train, OwnDivisor | SameSeed):
         return replace(train, training=unverified(train.training))
     return train
+
+
+def _declared(fit: Any, *arguments: Any, options: Any, **others: Any) -> Any:
+    return fit(*arguments, **others, options=replace(options, isolation="declared"))

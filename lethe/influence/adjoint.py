@@ -17,12 +17,12 @@ from lethe.run.descended import descends_envelope
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.progress import Progress, reporting
 
 
 @torch.no_grad()
 def adjoint_influence(
-    run: Run, data: AuxiliaryData, *, repeats: int, seed: int, directions: int = 8, progress: bool | Callback = False
+    run: Run, data: AuxiliaryData, *, repeats: int, seed: int, directions: int = 8, progress: bool | Progress = False
 ) -> Estimate:
     r"""The influence of every step's noise on the expected mean loss $f$ of a linear model, from one backward pass a repeat.
 

@@ -17,7 +17,7 @@ from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
 from lethe.run.run import Run
 from lethe.run.schedules import Array
-from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.progress import Progress, reporting
 
 Others = Literal["planned", "none"]
 
@@ -75,7 +75,7 @@ def retraining_influence(
     spacing: Spacing = "geometric",
     others: Others = "planned",
     rise: float = 1.0,
-    progress: bool | Callback = False,
+    progress: bool | Progress = False,
 ) -> Estimate:
     r"""The rise of the mean final loss f when the noise variance of one step is raised, all random numbers kept.
 

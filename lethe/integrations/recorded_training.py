@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +12,6 @@ from lethe.accounting.certify import certify
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.run.batches import Poisson
-from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 
 
@@ -30,44 +27,6 @@ class Planned(NamedTuple):
     run: Run
     physical_size: int
     steps_per_epoch: int
-
-
-def steps_per_epoch(units: int, physical: int, accumulated: int, *, drop_last: bool) -> int:
-    """How many steps an epoch has without privacy.
-
-    Args:
-        units: records, or users.
-        physical: of them on the devices of all processes at once.
-        accumulated: how many such batches are a step.
-        drop_last: whether a last batch that is smaller is left out.
-    """
-    batches = units // physical if drop_last else math.ceil(units / physical)
-    return max(1, math.ceil(batches / accumulated))
-
-
-def poisson_run(units: int, size: int, steps: int, rate: Any, *, clip_norm: float, neighbours: Neighbours, of_users: bool) -> Run:
-    """The run of a training that was told no more than how large and how many its batches are; its noise is still to be planned.
-
-    Args:
-        units: records, or users.
-        size: expected number of them in a step.
-        steps: T.
-        rate: the first learning rate, which the certificate of every iterate does not depend on.
-        clip_norm: C.
-        neighbours: what two data sets differ by.
-        of_users: whether a unit is a user.
-    """
-    usable = isinstance(rate, float | int) and 0 < rate < math.inf
-    return Run(
-        records=units,
-        batches=Poisson(size=min(size, units)),
-        steps=steps,
-        step_size=float(rate) if usable else 1.0,
-        clip_norm=clip_norm,
-        release="all",
-        neighbours=neighbours,
-        unit="user" if of_users else "record",
-    )
 
 
 class MeanLoss:

@@ -28,7 +28,7 @@ from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
 from lethe.run.losses import Softmax
 from lethe.run.run import Neighbours, NoiseAt, Release, Run
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 BATCHES_PER_PASS = 4
 PASSES = 20
@@ -248,10 +248,11 @@ class Demo:
                 recorded: list[Run] = []
                 for seed in range(self.seeds):
                     train, test = split(self.table, TEST_FRACTION, seed=seed)
-                    trained = fit_linear(run, train.features, train.targets, classes=self.table.classes, seed=seed, progress=False)
+                    options = TrainOptions(seed=seed, progress=False)
+                    trained = fit(Linear(classes=self.table.classes), None, (train.features, train.targets), run, options=options)
                     accuracies.append(trained.model.accuracy(test.features, test.targets))
                     recorded.append(trained.run.replace(seeded=False))
-                    projected = trained.report.projected
+                    projected = trained.diagnostics.projected
                     bar.advance(task)
                 certificates = (
                     [certify(executed, self.delta, allow_large_delta=True) for executed in dict.fromkeys(recorded)] if private else []

@@ -13,7 +13,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.documents.strict import to_json
 from lethe.jobs.estimators.saved import MODEL, SavedModel
 from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.train import Fitted, LinearPredictor
+from lethe.train import Fitted
+from lethe.train.linear.models import LinearPredictor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -47,7 +48,7 @@ class JobOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the weights, as plain data."""
-        report = self.trained.report
+        report = self.trained.diagnostics
         return {
             "folder": str(self.folder),
             "score": {"kind": self.trained.model.score_name, "train": self.train_score, "test": self.test_score},
@@ -95,7 +96,7 @@ class JobOutcome:
 
     def summary(self) -> str:
         """For a person, in a few lines; the scores are of private data and are not covered by the certificate."""
-        report, score_name = self.trained.report, self.trained.model.score_name
+        report, score_name = self.trained.diagnostics, self.trained.model.score_name
         test = "" if self.test_score is None else f", test {self.test_score:.4f}"
         lines = [
             f"{score_name}: train {self.train_score:.4f}{test} (computed on the data itself: not covered by the certificate)",

@@ -27,7 +27,7 @@ from lethe.jobs.tables.public_columns import PublicColumns
 from lethe.jobs.tables.scale_notes import scale_notes
 from lethe.run.losses import LOSSES, LinearLoss
 from lethe.run.run import Run
-from lethe.train import fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 
 def _as_columns(value: Any) -> PublicColumns | None:
@@ -197,9 +197,10 @@ class Job(Specification):
             CalibrationError: no noise of the run's shape meets the target.
         """
         require_new_folder(folder)
-        paid = {} if self.ledger is None else {"ledger": self.ledger.spending()}  # a ledger that is not there, before the data
+        paid = None if self.ledger is None else self.ledger.spending()  # a ledger that is not there, before the data
         (table, train, test), run = self.prepare()
-        trained = fit_linear(run, train.features, train.targets, classes=table.classes, seed=self.seed, progress=progress, **paid)
+        options = TrainOptions(seed=self.seed, progress=progress, ledger=paid)
+        trained = fit(Linear(classes=table.classes), None, (train.features, train.targets), run, options=options)
         record = trained.record
         for claim in self._declared(table):
             record = record.with_declared(*claim)

@@ -1,8 +1,7 @@
 """Training on PyTorch: carries out a Run, and records the Run that was executed.
 
 `fit` trains any PyTorch module, a `Linear` model, or a convex `Head` on the features of a frozen backbone, and returns a `Fitted`. Of the
-last two the pipeline itself enforces the privacy hypotheses; `fit_linear` and `fit_head` are shorthands for them. The noise may be chosen
-along the way by a noise policy. `PrivacyEngine` trains modules in a loop of one's own.
+last two the pipeline itself enforces the privacy hypotheses. `PrivacyEngine` trains modules in a loop of one's own.
 """
 
 import importlib.util
@@ -13,41 +12,35 @@ from lethe.errors import MissingExtraError
 if importlib.util.find_spec("torch") is None:
     raise MissingExtraError("lethe.train needs PyTorch, which is not installed.", remedy='pip install "lethe-dp[train]"')
 
-from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
+from lethe.train.callbacks.callback import Callback
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
-from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
+from lethe.train.clip import Group, register_rule
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.engine.opacus import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
-from lethe.train.fit import fit, fit_head, fit_linear
-from lethe.train.fitted import Fitted, Report
+from lethe.train.fit import fit
+from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
-from lethe.train.linear.models import Linear, LinearPredictor
+from lethe.train.linear.models import Linear
+from lethe.train.network.batch_norm import fix_batch_norm
+from lethe.train.options import TrainOptions
 
 __all__ = [
+    "Callback",
     "Checkpoints",
     "Fitted",
     "Group",
     "Head",
     "Linear",
-    "LinearPredictor",
-    "NoisePolicy",
-    "Observed",
     "PrivacyEngine",
-    "PrivateStep",
     "ProximalGroup",
-    "Report",
-    "StepEnd",
-    "TrainingCallback",
-    "TrainingEnd",
+    "TrainOptions",
     "fit",
-    "fit_head",
-    "fit_linear",
-    "scheduled",
+    "fix_batch_norm",
+    "register_rule",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Names that Opacus exports: an error with the line that does it here."""
+    """Names that Opacus exports, and old ones: an error with the line that does it here."""
     refuse_name(__name__, name)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from lethe.accounting.certify import certify
 from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.composition.odometer import Odometer
+from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError
 from lethe.run.run import Run
 
 Model = TypeVar("Model", covariant=True)
@@ -23,7 +28,7 @@ class ModelDescription(Generic[Model]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Diagnostics:
     """What happened to the data. It is private: for whoever holds the data, covered by no certificate, and not to be published.
 
     Args:
@@ -46,14 +51,14 @@ class Report:
     gradients: str | None = None
 
     @classmethod
-    def of(cls, run: Run, **said: Any) -> Report:
+    def of(cls, run: Run, **said: Any) -> Diagnostics:
         """The report of a training by `run`, with the other fields as they are given."""
         used = run.steps_per_pass * run.batch_size
         left_over = run.records - used if run.batches.fixed and run.batches.exact_size else 0
         return cls(records=run.records, left_over=left_over, **said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Fitted(Generic[Model]):
     """A trained model, the run that was executed, and what is known of both.
 
@@ -70,23 +75,60 @@ class Fitted(Generic[Model]):
         record: the training record: `lethe.certify(fitted, delta)` certifies and seals it. It is of the weights as they were when training
             ended; of a head in three forms: the whole model's state dict, the head's, and its weights and intercept.
         checked: what was looked at of the model's own code; of several processes, each from its own records.
-        report: what happened to the data; private.
+        diagnostics: what happened to the data; private.
         spent: under a noise_budget, the most zCDP that any record has spent of it; else None. The guarantee of the run is the budget, not
             this number: where training stopped may itself depend on what was released.
         odometer: what this number is good for all the same: `odometer.epsilon(spent, delta)` bounds the privacy loss with probability at
             least 1 - delta, for a delta fixed before training. None without a budget, and of a seeded run, of which nothing is bounded.
         averaged: of `fit(..., ema=)` the model's state dict with the moving average of the iterates for its trained parameters, covered by
             the run's certificate: `model.load_state_dict(fitted.averaged)`; else None.
+        validation_losses: of `TrainOptions(validation_data=...)` the mean loss of these records after each epoch.
+        delta: that the noise was planned for; None: the run was given.
     """
 
     model: Model
     run: Run
     record: TrainingRecord
     checked: str
-    report: Report
+    diagnostics: Diagnostics
     spent: float | None = None
     odometer: Odometer | None = None
     averaged: Mapping[str, Tensor] | None = None
+    validation_losses: tuple[float, ...] = ()
+    delta: float | None = None
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The sealed certificate of this training at the delta that it was planned for: `lethe.certify(fitted, delta)`.
+
+        Raises:
+            InputError: the run was given, and with it no delta.
+        """
+        if self.delta is None:
+            raise InputError(
+                "certificate: this training was planned by a run, which says no delta.",
+                source="run of lethe.train.fit",
+                remedy="lethe.certify(fitted, delta=1e-5).",
+            )
+        return certify(self.record, self.delta, allow_large_delta=True)  # it was looked at when the noise was planned
+
+    @property
+    def epsilon(self) -> float:
+        """That of the certificate; InputError as there."""
+        return self.certificate.epsilon
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write what is promised, to whom, and what it rests on: `lethe.report.write` of the certificate.
+
+        Args:
+            path: a file that ends in .html, .md, .tex or .json.
+        Raises:
+            InputError: as `certificate`, or a path that cannot be written.
+            MissingExtraError: jinja2 or matplotlib is not installed.
+        """
+        from lethe.report import write
+
+        write(self.certificate, path)
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -94,13 +136,14 @@ class Fitted(Generic[Model]):
         return tuple(claim.detail for claim in self.record.declared)
 
     def __repr__(self) -> str:
-        return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.report.steps} steps, {len(self.declared)} declared)"
+        return f"Fitted({type(self.model).__name__}, run {self.run.run_id}, {self.diagnostics.steps} steps, {len(self.declared)} declared)"
 
     def __str__(self) -> str:
-        """The model's class, the run, what was checked, and all that is declared."""
-        lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.report.steps} of {self.run.total_steps} steps"]
+        """The model's class, the run and what was checked; the certificate, or what is declared where there is none yet."""
+        lines = [f"{type(self.model).__name__} trained by run {self.run.run_id}: {self.diagnostics.steps} of {self.run.total_steps} steps"]
         spent = [] if self.spent is None else [f"spent     {self.spent:.6g} of the noise budget"]
-        return "\n".join([*lines, f"checked   {self.checked}", *spent, *(f"declared  {line}" for line in self.declared)])
+        said = [f"declared  {line}" for line in self.declared] if self.delta is None else [str(self.certificate)]
+        return "\n".join([*lines, f"checked   {self.checked}", *spent, *said])
 
 
 def spending(budget: BudgetFilter | None, *, seeded: bool) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from torch import Tensor
 from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.losses import Loss, require_linear_loss
-from lethe.train import LinearPredictor
 from lethe.train.callbacks.paying import spender_in_force
 from lethe.train.core.generators import fresh_generator, seeded_generators
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.loop import starting_point
+from lethe.train.linear.models import LinearPredictor
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lethe.audit.games.shadow_models import Candidates, Integers
 from lethe.calculus.domains import FloatArray
 from lethe.run.run import Run
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe_experiments.liang.double_clipping import projected_iterate
 from lethe_experiments.liang.image_networks import image_network
 from lethe_experiments.liang.plans import Plan, Setting
@@ -64,7 +64,11 @@ class NetworkTrainer:
                 answers.append(_answers(model, seen, device))
 
         fitted = fit(
-            model, nn.CrossEntropyLoss(reduction="none", ignore_index=LEFT_OUT), (seen, targets), run, seed=seed, progress=attacked
+            model,
+            nn.CrossEntropyLoss(reduction="none", ignore_index=LEFT_OUT),
+            (seen, targets),
+            run,
+            options=TrainOptions(seed=seed, progress=attacked),
         )
         self.told(fitted.run)
         return np.stack(answers)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_head, fit_linear
 from helpers import as_planned, make_run
 from torch import nn
 
@@ -17,7 +18,8 @@ from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.integrations.logging.description import settings_of
 from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
 from lethe.run.noise import LowerTriangular
-from lethe.train import PrivacyEngine, StepEnd, TrainingCallback, TrainingEnd, fit, fit_head, fit_linear
+from lethe.train import Callback, PrivacyEngine, fit
+from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
@@ -41,9 +43,9 @@ def network() -> nn.Module:
 
 
 def by_loop(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
-    engine = PrivacyEngine(run, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=data())
+    engine = PrivacyEngine(model, optimizer, lambda batch: LOSS(model(batch[0]), batch[1]), data(), run, **arguments(options))
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -53,7 +55,7 @@ def by_loop(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
 
 
 def by_fit(run: lethe.Run, model: nn.Module, **options: Any) -> lethe.Run:
-    return fit(model, LOSS, data(), run, **options).run
+    return fit(model, LOSS, data(), run, **arguments(options)).run
 
 
 WAYS = {"fit": by_fit, "loop": by_loop}
@@ -116,7 +118,7 @@ def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
     assert not {"groups", "noise"} & settings_of(run_of(noise=None), DELTA, None).keys()
 
 
-class Heard(TrainingCallback):
+class Heard(Callback):
     def __init__(self) -> None:
         self.begun: list[lethe.Run] = []
         self.steps: list[StepEnd] = []

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from helpers import make_run, with_fresh_noise
 from torch import nn
 
@@ -16,7 +17,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError, LetheError
 from lethe.run.noise import LowerTriangular
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 
@@ -69,9 +70,8 @@ def test_training_adds_that_noise_to_the_sums(momentum: float | None) -> None:
         nothing,
         (features.double(), targets),
         run,
-        noise_generator=np.random.default_rng(3),
         optimizer=optimizer,
-        isolation="declared",
+        options=TrainOptions(noise_generator=np.random.default_rng(3), isolation="declared"),
     )
     drawing, steps = NetworkNoise(np.random.default_rng(3)), []
     for _ in range(6):
@@ -104,7 +104,7 @@ def test_it_learns() -> None:
     features, targets = data(400)
     run = run_of(records=400, batches={"design": "shuffled_once", "size": 40}, steps=60, noise_multiplier=0.5, step_size=1.0)
     model = network()
-    fit(model, LOSS, (features, targets), run, seed=0, ema=0.9)
+    fit(model, LOSS, (features, targets), run, options=TrainOptions(seed=0, ema=0.9))
     assert (model(features).argmax(1) == targets).float().mean() > 0.9
 
 
@@ -125,7 +125,13 @@ def test_what_it_cannot_do_is_refused(changes: dict[str, Any], options: dict[str
     model = network()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(LetheError, match=said):
-        fit(model, LOSS, data(), run_of(**changes), checkpoints=tmp_path / "folder" if "noise_policy" not in options else None, **options)
+        fit(
+            model,
+            LOSS,
+            data(),
+            run_of(**changes),
+            **arguments({"checkpoints": tmp_path / "folder" if "noise_policy" not in options else None, **options}),
+        )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not (tmp_path / "folder" / "checkpoint.pt").exists()
 
@@ -134,11 +140,11 @@ def loop(
     run: lethe.Run, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any = LOSS, steps: int = 6, **options: Any
 ) -> PrivacyEngine:
     """A loop of one's own, of so many steps."""
-    engine = PrivacyEngine(run, **options)
     dtype = next(model.parameters()).dtype
-    _, _, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: loss(model(batch[0]), batch[1]), data=(data()[0].to(dtype), data()[1])
+    engine = PrivacyEngine(
+        model, optimizer, lambda batch: loss(model(batch[0]), batch[1]), (data()[0].to(dtype), data()[1]), run, **arguments(options)
     )
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -153,7 +159,7 @@ def test_a_loop_of_one_s_own_takes_the_same_steps_as_fit() -> None:
     for make in (lambda given: torch.optim.SGD(given, lr=0.5), lambda given: torch.optim.Adam(given, lr=0.1)):
         models = [network(), network()]
         seeds = {"seed": 4}
-        fitted = fit(models[0], LOSS, data(), run_of(), optimizer=make(models[0].parameters()), **seeds)
+        fitted = fit(models[0], LOSS, data(), run_of(), optimizer=make(models[0].parameters()), **arguments(seeds))
         engine = loop(run_of(), models[1], make(models[1].parameters()), **seeds)
         assert all(torch.equal(*pair) for pair in zip(models[0].parameters(), models[1].parameters(), strict=True))
         assert engine.recorded_run() == fitted.run
@@ -166,7 +172,7 @@ def test_a_loop_is_certified_as_its_run_is() -> None:
     run, model = run_of(), network()
     engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
     three = run.replace(steps=3)
-    assert engine.get_epsilon(1e-5) == lethe.certify(three, 1e-5).epsilon
+    assert engine.epsilon(1e-5, steps_fixed_in_advance=True) == lethe.certify(three, 1e-5).epsilon
     assert engine.recorded_run() == run
     taken = engine.recorded_run(steps_fixed_in_advance=True)
     assert (taken.total_steps, taken.noise) == (3, run.noise)
@@ -181,7 +187,7 @@ def test_a_loop_that_ends_early_has_no_matrix_of_so_many_steps(tmp_path: Path) -
     run, model = run_of(noise=LowerTriangular.saved(binary_tree(6), tmp_path / "tree.npy")), network()
     engine = loop(run, model, torch.optim.Adam(model.parameters()), steps=3)
     assert engine.recorded_run() == run
-    assert engine.get_epsilon(1e-5) == lethe.certify(run, 1e-5).epsilon  # of the whole plan
+    assert engine.epsilon(1e-5, steps_fixed_in_advance=True) == lethe.certify(run, 1e-5).epsilon  # of the whole plan
     with pytest.raises(InputError, match="for 6 steps; the run has 3"):
         engine.recorded_run(steps_fixed_in_advance=True)
 
@@ -193,11 +199,11 @@ def test_a_loop_with_several_step_sizes_says_what_it_has_spent_so_far() -> None:
     run = run_of(step_size=sizes, steps=6, noise_multiplier=1.7, clip_norm=0.7)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = PrivacyEngine(run)
     losses = lambda batch: LOSS(model(batch[0]), batch[1])  # noqa: E731
-    loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=features)[-1]
+    engine = PrivacyEngine(model, optimizer, losses, features, run)
+    loader = engine.batches()
     for step, batch in enumerate(loader, start=1):
         engine.backward(batch)
         optimizer.step()
         taken = run.replace(steps=step, step_size=sizes[:step])
-        assert engine.get_epsilon(1e-5) == lethe.certify(taken, 1e-5).epsilon
+        assert engine.epsilon(1e-5, steps_fixed_in_advance=True) == lethe.certify(taken, 1e-5).epsilon

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from helpers import make_run
 from numpy.typing import NDArray
 from scipy import stats
@@ -30,7 +31,6 @@ from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import largest_batch, record_chance
-from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.data.batches import Anchor, draw_from

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from helpers import make_run, with_fresh_noise
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.noise import LowerTriangular
-from lethe.train import fit_linear
 from lethe.train.linear.loop import linear_noise
 from lethe.train.network.noise.gaussian import NetworkNoise
 

@@ -16,7 +16,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
 from lethe.run.noise import LowerTriangular
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_spacing
 from lethe.train.network.noise.training_noise import TrainingNoise
@@ -128,7 +128,13 @@ def test_it_trains_and_is_certified_as_planned(tmp_path: Path) -> None:
     targets, run = (features[:, 0] > 0).long(), run_of(BANDED, noise_multiplier=0.1, steps=30, step_size=1.0)
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
-    fitted = fit(model, nn.CrossEntropyLoss(reduction="none"), (features, targets), run, secure=True, checkpoints=tmp_path / "kept")
+    fitted = fit(
+        model,
+        nn.CrossEntropyLoss(reduction="none"),
+        (features, targets),
+        run,
+        options=TrainOptions(secure=True, checkpoints=tmp_path / "kept"),
+    )
     assert fitted.run == run
     assert lethe.certify(fitted, 1e-5).epsilon == lethe.certify(run, 1e-5).epsilon
     assert (model(features).argmax(1) == targets).float().mean() > 0.9

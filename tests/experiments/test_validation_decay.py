@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from doors import fit_linear
 
 import lethe
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
-from lethe.train import Observed, fit_linear
+from lethe.train.core.budgeted_noise import Observed
 from lethe_experiments.adaptive import ValidationDecay
 
 

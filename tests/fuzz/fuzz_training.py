@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from doors import arguments
 from random_models import Case, random_case
 from torch import Tensor, nn
 
@@ -181,7 +182,7 @@ def _examine_fit(case: Case, outcome: Outcome) -> None:
         model = copy.deepcopy(case.model)
         options = {"clip_groups": None if isinstance(case.clip_norm, float) else case.clip_norm, "method": case.method, "seed": case.seed}
         physical = case.physical_size
-        fit(model, case.loss, (inputs.numpy(), targets.numpy()), run, physical_size=physical, **options)
+        fit(model, case.loss, (inputs.numpy(), targets.numpy()), run, **arguments({"physical_size": physical, **options}))
         ends.append(_flat(parameter.detach() for parameter in model.parameters() if parameter.requires_grad))
     parameter = next(case.model.parameters())
     rounding = 4 * torch.finfo(parameter.dtype).eps * float(ends[0].norm() + ends[1].norm())

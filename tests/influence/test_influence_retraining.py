@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from doors import fit_linear
 from how_many import by_night
 from influence_problems import least_squares_influence, make_data, make_run
 
@@ -9,7 +10,6 @@ import lethe
 from lethe.errors import InputError, LetheError
 from lethe.influence import PublicTrainer, quadratic_influence, retraining_influence
 from lethe.influence.linear_problem import linear_problem, repeat_seeds
-from lethe.train import fit_linear
 
 
 def deviations(weights: np.ndarray, errors: np.ndarray, expected: np.ndarray) -> np.ndarray:

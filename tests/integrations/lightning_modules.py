@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
 from lethe.integrations.lightning import PrivateTraining
-from lethe.train import PrivacyEngine
+from lethe.train import PrivacyEngine, TrainOptions
 
 RECORDS, COLUMNS, CLASSES, DELTA = 23, 4, 3, 1e-3
 
@@ -116,13 +116,13 @@ def by_hand(run: lethe.Run, *, physical_size: int, seed: int = 5, autocast: bool
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-    engine = PrivacyEngine(run, physical_size=physical_size, seed=seed)
 
     def losses(batch: Any) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
-    _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=data())
+    engine = PrivacyEngine(model, optimizer, losses, data(), run, options=TrainOptions(physical_size=physical_size, seed=seed))
+    batches = engine.batches()
     for batch in batches:
         engine.backward(batch)
         if engine.batch_complete and clip is not None:

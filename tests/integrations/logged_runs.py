@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from doors import arguments
 from torch import Tensor, nn
 
 import lethe
@@ -40,18 +41,19 @@ def make_model() -> nn.Module:
 
 def fitted(run: lethe.Run, *callbacks: Any, **options: Any) -> Fitted[Any]:
     """By `fit`; the noise is fresh, since a seeded run has no epsilon."""
-    return fit(make_model(), CROSS_ENTROPY, make_data(), run, callbacks=callbacks, **options)
+    return fit(make_model(), CROSS_ENTROPY, make_data(), run, callbacks=callbacks, **arguments(options))
 
 
 def looped(run: lethe.Run, *callbacks: Any, **options: Any) -> PrivacyEngine:
     """In a loop of one's own."""
-    engine, model = PrivacyEngine(run, callbacks=callbacks, **options), make_model()
+    model = make_model()
     sgd = torch.optim.SGD(model.parameters(), lr=0.5)
 
     def losses(batch: tuple[Tensor, Tensor]) -> Tensor:
         return CROSS_ENTROPY(model(batch[0]), batch[1])
 
-    _, optimizer, loader = engine.make_private(module=model, optimizer=sgd, losses=losses, data=make_data())
+    engine = PrivacyEngine(model, sgd, losses, make_data(), run, callbacks=callbacks, **arguments(options))
+    optimizer, loader = sgd, engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()

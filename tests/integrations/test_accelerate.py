@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from forked import forking
 from torch import nn
 
@@ -43,11 +44,13 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
     kept = None if folder is None else Checkpoints(folder=folder)
     generators: dict[str, Any] = {} if folder else {"noise_generator": np.random.default_rng(0)}
     accelerator = accelerate.Accelerator(cpu=True)  # which initialises the process group
-    engine = PrivacyEngine(run, physical_size=4, checkpoints=kept, **generators)
     if order == "before":
         model, optimizer = accelerator.prepare(model, optimizer)
     given = optimizer
-    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=data, users=users)
+    engine = PrivacyEngine(
+        model, optimizer, losses_of(model), data, run, **arguments({"physical_size": 4, "checkpoints": kept, "users": users, **generators})
+    )
+    loader = engine.batches()
     assert optimizer is given
     if order == "after":
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -107,9 +110,8 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     accelerator = accelerate.Accelerator(cpu=True)
     loader = accelerator.prepare(torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
-    told: dict[str, Any] = {"target_epsilon": 3.0, "target_delta": 1e-3, "max_grad_norm": 1.0, "epochs": 1}
     with pytest.raises(InputError, match=r"as it was before accelerator\.prepare"):
-        PrivacyEngine().make_private_with_epsilon(module=model, optimizer=optimizer, losses=losses_of(model), data_loader=loader, **told)
+        PrivacyEngine(model, optimizer, losses_of(model), loader, epsilon=3.0, delta=1e-3, epochs=1)
     run = lethe.Run(
         records=40,
         batches=lethe.Cyclic(size=8),
@@ -120,8 +122,8 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
         release="all",
         neighbours="replace_one",
     )
-    engine = PrivacyEngine(run)
-    _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=data)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), data, run)
+    batches = engine.batches()
     given = iter(batches)
     engine.backward(next(given))  # and no step, as within accumulate
     with pytest.raises(InputError, match=r"(?s)step 1 was not taken.*accelerator\.accumulate.*physical_size="):

@@ -12,6 +12,7 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+from doors import arguments
 from small_models import RECORDS, classifier, gpt2, language_model, padded, sentences, texts
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader
 import lethe
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.transformers import record_losses
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 
 RUN = lethe.Run(
     records=RECORDS,
@@ -41,8 +42,8 @@ def quiet() -> Iterator[None]:
 
 
 def trained(model: nn.Module, loss: Any, data: Any, **options: Any) -> Tensor:
-    fitted = fit(model, loss, data, RUN, seed=5, **options)
-    assert fitted.report.gradients == "fast"
+    fitted = fit(model, loss, data, RUN, **arguments({"seed": 5, **options}))
+    assert fitted.diagnostics.gradients == "fast"
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
@@ -88,4 +89,4 @@ def test_a_model_of_another_kind_has_no_known_loss() -> None:
 def test_a_loss_that_is_given_all_that_the_model_says_is_told_where_to_look() -> None:
     data = DataLoader(sentences(), batch_size=2, collate_fn=padded)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"(?s)loss: .*a SequenceClassifierOutput.*outputs\.logits.*record_losses"):
-        fit(classifier(), nn.CrossEntropyLoss(reduction="none"), data, RUN, seed=5)
+        fit(classifier(), nn.CrossEntropyLoss(reduction="none"), data, RUN, options=TrainOptions(seed=5))

@@ -82,8 +82,8 @@ def test_records_that_cannot_meet_by_construction_give_the_same() -> None:
     fitted(module, callback)
     torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
     assert callback.engine is not None
-    assert callback.engine.report is not None
-    assert callback.engine.report.gradients == "vmap"
+    assert callback.engine.diagnostics is not None
+    assert callback.engine.diagnostics.gradients == "vmap"
 
 
 @pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import lethe
 from lethe.errors import InputError, LetheWarning
 from lethe.integrations.lightning import PrivateTraining
-from lethe.train import Checkpoints, PrivacyEngine
+from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 
 pytestmark = [
     pytest.mark.slow,
@@ -96,9 +96,11 @@ def by_hand(folder: Path, after: int) -> Tensor:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
         kept = Checkpoints(folder=folder / "by hand", every=EVERY, also={"schedule": schedule})
-        engine = PrivacyEngine(private(folder)._target["run"], physical_size=5, checkpoints=kept)
         losses = partial(record_losses_of, model)
-        _, _, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=data())
+        engine = PrivacyEngine(
+            model, optimizer, losses, data(), private(folder)._target["run"], options=TrainOptions(physical_size=5, checkpoints=kept)
+        )
+        batches = engine.batches()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimiser did not step
             for _ in range(engine.steps - schedule.last_epoch):

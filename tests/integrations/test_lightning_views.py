@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("lightning")
 
+from doors import arguments
 from lightning_modules import COLUMNS, DELTA, RECORDS, Classifier, data, fitted, flat, network, run_of
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -63,7 +64,7 @@ def test_views_and_the_average_are_those_of_fit(reduction: str) -> None:
     fitted(module, callback, DataLoader(Augmented(), batch_size=2), max_epochs=-1, max_steps=8)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    expected = fit(model, nn.CrossEntropyLoss(reduction="none"), MapStyleSource(Augmented()), RUN, optimizer=optimizer, **given)
+    expected = fit(model, nn.CrossEntropyLoss(reduction="none"), MapStyleSource(Augmented()), RUN, optimizer=optimizer, **arguments(given))
     torch.testing.assert_close(flat(module), flat(expected.model), rtol=0, atol=1e-6)
     assert (flat(module) - flat(network())).abs().max() > 1e-2
     averaged = Classifier()

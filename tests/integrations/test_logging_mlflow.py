@@ -21,7 +21,7 @@ import lethe
 from lethe.accounting.cumulative import stopped
 from lethe.errors import CallbackWarning, InputError, MissingExtraError
 from lethe.integrations.logging import MLflowLogger, TensorBoardLogger
-from lethe.train import Checkpoints, TrainingCallback, fit
+from lethe.train import Callback, Checkpoints, fit
 
 DELTA = 1e-5
 RECOGNISABLE = 1234.5625
@@ -144,7 +144,7 @@ def test_it_logs_to_the_run_that_is_active_and_leaves_it_open(store: str) -> Non
 def test_a_run_that_is_resumed_goes_on_at_its_step(store: str, tmp_path: Path) -> None:
     run, kept = make_run(), Checkpoints(folder=tmp_path / "kept", every=1)
 
-    class Kills(TrainingCallback):
+    class Kills(Callback):
         def on_step_end(self, step: Any) -> None:
             if step.step == 4:
                 raise KeyboardInterrupt

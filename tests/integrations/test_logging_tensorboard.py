@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tensorboard")
 
+from doors import fit_linear
 from logged_runs import CROSS_ENTROPY, EventFiles, fitted, looped, make_data, make_model, make_run
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from lethe.accounting.cumulative import stopped
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import CallbackWarning, InputError, LargeDeltaWarning
 from lethe.integrations.logging import TensorBoardLogger
-from lethe.train import Checkpoints, TrainingCallback, fit, fit_linear
+from lethe.train import Callback, Checkpoints, fit
 
 DELTA = 1e-5
 RECOGNISABLE = 1234.5625  # of 32 bits, too
@@ -152,7 +153,7 @@ def test_nothing_private_is_written_unless_asked_and_then_apart(tmp_path: Path, 
 def test_a_released_loss(tmp_path: Path) -> None:
     run, log = make_run(), logger(tmp_path)
 
-    class Evaluates(TrainingCallback):
+    class Evaluates(Callback):
         def on_step_end(self, step: Any) -> None:
             log.log_released("validation_loss", math.nan if step.step == 3 else 1.0 / step.step, basis="public_data")
 
@@ -172,7 +173,7 @@ def test_nothing_of_an_iterate_on_the_way_may_be_handed_over_where_only_the_last
     run, log = make_run(release="last"), logger(tmp_path)
     refused: list[str] = []
 
-    class Evaluates(TrainingCallback):
+    class Evaluates(Callback):
         def on_step_end(self, step: Any) -> None:
             try:
                 log.log_released("validation_loss", 0.5, basis="public_data")
@@ -251,7 +252,7 @@ def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp
     """Killed after step 6, with a checkpoint of step 4: steps 5 and 6 are taken again, and stand in the log once."""
     run = make_run(release="last")
 
-    class Kills(TrainingCallback):
+    class Kills(Callback):
         def on_step_end(self, step: Any) -> None:
             if step.step == 6:
                 raise KeyboardInterrupt
@@ -270,7 +271,7 @@ def test_a_resumed_training_goes_on_at_its_step_and_takes_back_what_was_lost(tmp
 def test_a_budget_that_is_resumed_is_priced_with_all_its_steps(tmp_path: Path) -> None:
     run = make_run(noise_budget=2.0)
 
-    class Kills(TrainingCallback):
+    class Kills(Callback):
         def on_step_end(self, step: Any) -> None:
             if step.step == 6:
                 raise KeyboardInterrupt

@@ -193,8 +193,8 @@ def test_checkpoints_of_activations_change_nothing(adapter: bool, reentrant: boo
         trainer.train()
         assert trainer.engine is not None
         assert trainer.model.is_gradient_checkpointing == bool(changes)
-        assert trainer.engine.report is not None
-        ends.append((flat(trainer.model), trainer.engine.report.gradients))
+        assert trainer.engine.diagnostics is not None
+        ends.append((flat(trainer.model), trainer.engine.diagnostics.gradients))
     assert float((ends[0][0] - ends[1][0]).abs().max()) < 1e-9
     assert ends[0][1] == ends[1][1] == "fast"
 

@@ -20,7 +20,7 @@ from lethe.errors import InputError
 from lethe.integrations.transformers import record_losses
 from lethe.integrations.transformers.arguments import refuse_arguments
 from lethe.integrations.transformers.planning import planned
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.data import MapStyleSource
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
@@ -150,7 +150,14 @@ def test_views_are_those_of_fit(tmp_path: Path) -> None:
     trainer.train()
     model = classifier()
     source = MapStyleSource(Augmented(), collate=padded, declared_apart=True)
-    fitted = fit(model, record_losses(model), source, run, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), physical_size=4, **given)
+    fitted = fit(
+        model,
+        record_losses(model),
+        source,
+        run,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        options=TrainOptions(physical_size=4, **given),
+    )
     for name, expected in fitted.model.state_dict().items():
         assert torch.allclose(trainer.model.state_dict()[name], expected, rtol=0, atol=1e-12)
     assert trainer.averaged is not None

@@ -163,7 +163,7 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypat
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lethe.jobs.training.fit_linear", interrupt)
+    monkeypatch.setattr("lethe.jobs.training.fit", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Job(**_config()).execute(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

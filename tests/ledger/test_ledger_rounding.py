@@ -12,9 +12,10 @@ from lethe.ledger import Budget, Ledger, Spending
 pytest.importorskip("torch")
 
 import torch
+from doors import fit_linear
 from torch import nn
 
-from lethe.train import fit, fit_linear  # without torch there is nothing to import
+from lethe.train import TrainOptions, fit  # without torch there is nothing to import
 
 RECORDS, WIDTH, CLASSES, EPSILON, DELTA = 6000, 200, 10, 2.0, 1e-5
 
@@ -58,7 +59,7 @@ def test_a_coarse_model_is_warned_of_and_told_to_be_trained_in_float64(ledger: L
         pytest.warns(UserWarning, match=r"about mu = 0\.0032.*model\.double"),
         pytest.raises(BudgetExceededError, match=r"model\.double\(\)"),
     ):
-        fit(model, loss, data, run, ledger=Spending(ledger, "patients", by="team"))
+        fit(model, loss, data, run, options=TrainOptions(ledger=Spending(ledger, "patients", by="team")))
     assert [line.state for line in ledger.show("patients").lines] == ["voided"]
-    fit(model.double(), loss, (data[0].double(), data[1]), run, ledger=Spending(ledger, "patients", by="team"))
+    fit(model.double(), loss, (data[0].double(), data[1]), run, options=TrainOptions(ledger=Spending(ledger, "patients", by="team")))
     assert [line.state for line in ledger.show("patients").lines] == ["voided", "settled"]

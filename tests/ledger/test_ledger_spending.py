@@ -20,12 +20,13 @@ pytest.importorskip("torch")
 
 import joblib
 import torch
+from doors import arguments, fit_linear
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
-from lethe.train import fit, fit_linear
+from lethe.train import fit
 
 QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": 1e-5, "epsilon": 0.1}
 NUMBERS = np.random.default_rng(0)
@@ -190,8 +191,8 @@ def test_a_training_with_correlated_noise_costs_one_gaussian_of_its_strategy(led
     tensors = torch.tensor(data[0], dtype=torch.float32), torch.tensor(data[1])
     with nullcontext() if named else spending(ledger, "patients"):
         fit_linear(run, *data, classes=2, **own)
-        fit(torch.nn.Linear(3, 2), loss, tensors, run, **own)
-        fit(torch.nn.Linear(3, 2), loss, tensors, run.replace(release="last"), **own)
+        fit(torch.nn.Linear(3, 2), loss, tensors, run, **arguments(own))
+        fit(torch.nn.Linear(3, 2), loss, tensors, run.replace(release="last"), **arguments(own))
     assert settled(ledger) == 3
     for line in ledger.show("patients").lines:
         assert square * (1 - 1e-12) <= line.price.cost / 2**80 <= square * (1 + 1e-9)

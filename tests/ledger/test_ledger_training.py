@@ -10,7 +10,9 @@ from lethe.ledger import Budget, Ledger, Spending, spending
 
 torch = pytest.importorskip("torch")
 
-from lethe.train import PrivacyEngine, TrainingCallback, fit, fit_linear  # noqa: E402  # without torch there is nothing to import
+from doors import fit_linear  # noqa: E402
+
+from lethe.train import Callback, PrivacyEngine, TrainOptions, fit  # noqa: E402  # without torch there is nothing to import
 
 RECORDS = 60
 
@@ -68,7 +70,7 @@ def test_the_same_training_every_night_is_counted_every_night(ledger) -> None:
 @pytest.mark.slow
 def test_a_network_is_reserved_and_settled(ledger) -> None:
     model, data = network()
-    fit(model, LOSS, data, network_run(), ledger=Spending(ledger, "patients"))
+    fit(model, LOSS, data, network_run(), options=TrainOptions(ledger=Spending(ledger, "patients")))
     assert [line.state for line in ledger.show("patients").lines] == ["settled"]
 
 
@@ -81,7 +83,7 @@ def test_a_training_that_does_not_fit_reads_no_record(ledger) -> None:
             raise AssertionError("a record was read")
 
     with pytest.raises(BudgetExceededError, match="still fits"):
-        fit(network()[0], LOSS, Watched(), network_run(noise_multiplier=0.5), ledger=Spending(ledger, "patients"))
+        fit(network()[0], LOSS, Watched(), network_run(noise_multiplier=0.5), options=TrainOptions(ledger=Spending(ledger, "patients")))
     assert ledger.show("patients").lines == ()
 
 
@@ -92,7 +94,7 @@ def test_training_does_not_begin_without_its_ledger(ledger, tmp_path) -> None:
     model, data = network()
     before = model.weight.detach().clone()
     with pytest.raises(LedgerError):
-        fit(model, LOSS, data, network_run(), ledger=spending)
+        fit(model, LOSS, data, network_run(), options=TrainOptions(ledger=spending))
     assert torch.equal(before, model.weight)
 
 
@@ -131,7 +133,7 @@ def test_what_fails_after_the_first_step_stays_counted(ledger) -> None:
 
 
 def test_another_callback_that_objects_is_asked_first(ledger) -> None:
-    class Objects(TrainingCallback):
+    class Objects(Callback):
         def on_train_begin(self, run, *, steps_done) -> None:
             raise ValueError("no")
 
@@ -167,17 +169,22 @@ def stopping(at: int):
 def by_fit(paid, folder, run, at):
     model, data = network()
     progress = stopping(at) if at else False
-    return fit(model, LOSS, data, run, progress=progress, ledger=paid, checkpoints=folder).record
+    return fit(model, LOSS, data, run, options=TrainOptions(progress=progress, ledger=paid, checkpoints=folder)).record
 
 
 def by_loop(paid, folder, run, at):
     model, data = network()
-    engine = PrivacyEngine(run, ledger=paid, checkpoints=folder)
     sgd = torch.optim.SGD(model.parameters(), lr=run.step_size)
     try:
-        model, sgd, loader = engine.make_private(
-            module=model, optimizer=sgd, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=torch.utils.data.TensorDataset(*data)
+        engine = PrivacyEngine(
+            model,
+            sgd,
+            lambda batch: LOSS(model(batch[0]), batch[1]),
+            torch.utils.data.TensorDataset(*data),
+            run,
+            options=TrainOptions(ledger=paid, checkpoints=folder),
         )
+        loader = engine.batches()
         for batch in loader:
             engine.backward(batch)
             sgd.step()
@@ -312,11 +319,16 @@ def test_a_reservation_that_was_made_before_pays_for_one_training_and_not_for_tw
 @pytest.mark.slow
 def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
     model, data = network()
-    engine = PrivacyEngine(network_run(), ledger=Spending(ledger, "patients"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: LOSS(model(batch[0]), batch[1]), data=torch.utils.data.TensorDataset(*data)
+    engine = PrivacyEngine(
+        model,
+        optimizer,
+        lambda batch: LOSS(model(batch[0]), batch[1]),
+        torch.utils.data.TensorDataset(*data),
+        network_run(),
+        options=TrainOptions(ledger=Spending(ledger, "patients")),
     )
+    loader = engine.batches()
     assert ledger.show("patients").lines[0].state == "started"
     for batch in loader:
         engine.backward(batch)
@@ -331,9 +343,7 @@ def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
 
 def test_a_loop_that_does_not_fit_is_not_begun(ledger) -> None:
     model, data = network()
-    engine = PrivacyEngine(network_run(noise_multiplier=0.5), ledger=Spending(ledger, "patients"))
+    optimizer, options = torch.optim.SGD(model.parameters(), lr=0.5), TrainOptions(ledger=Spending(ledger, "patients"))
     with pytest.raises(BudgetExceededError):
-        engine.make_private(
-            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), losses=len, data=torch.utils.data.TensorDataset(*data)
-        )
+        PrivacyEngine(model, optimizer, len, data, network_run(noise_multiplier=0.5), options=options)
     assert ledger.show("patients").lines == ()

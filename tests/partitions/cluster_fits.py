@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from dask.delayed import delayed
+from doors import fit_head, fit_linear
 from partitioned_records import COLUMNS, SETTINGS, frame
 from torch import nn
 
@@ -35,7 +36,6 @@ from lethe.estimators import (
 )
 from lethe.partitions import PartitionedTable, array_table
 from lethe.run.losses import Logistic
-from lethe.train import fit_head, fit_linear
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
 BOUNDED: dict[str, Any] = {"feature_norm": 2.0, "target_bound": 5.0, **SETTINGS}

@@ -21,6 +21,7 @@ from dask.delayed import delayed
 from digit_samples import TEST, TRAINING
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
+from doors import fit_head
 from partitioned_records import COLUMNS, frame
 from torch import nn
 
@@ -33,7 +34,6 @@ from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import PartitionedTable, dask_table, parquet_table
 from lethe.partitions.on_dask.cluster import Unshown
 from lethe.partitions.passes import Answer, Executor, Part, Work
-from lethe.train import fit_head
 from lethe_experiments.base import Options
 from lethe_experiments.hong.figure_1 import Plan, hong_figure_1
 from lethe_experiments.hong.samples import Task

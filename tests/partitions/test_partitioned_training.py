@@ -13,6 +13,7 @@ import dask.dataframe as dd
 import numpy as np
 import pytest
 import torch
+from doors import fit_head, fit_linear
 from partitioned_records import COLUMNS, frame, in_blocks, records, written
 from torch import nn
 
@@ -21,7 +22,7 @@ from lethe.certificates.findings import Finding
 from lethe.errors import HypothesisError, InputError
 from lethe.partitions import array_table, dask_table, parquet_table
 from lethe.run.losses import Huber, LeastSquares, Logistic, Softmax
-from lethe.train import Linear, fit, fit_head, fit_linear
+from lethe.train import Linear, TrainOptions, fit
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
 DESIGNS = {
@@ -48,7 +49,7 @@ def test_a_training_in_blocks_is_the_one_in_memory(design: str) -> None:
         found = fit_linear(run, in_blocks(blocks, "label"), seed=1)
         np.testing.assert_allclose(found.model.weights, expected.model.weights, rtol=0.0, atol=1e-12)
         np.testing.assert_allclose(found.model.intercept, expected.model.intercept, rtol=0.0, atol=1e-12)
-        assert (found.run, found.report, found.checked) == (expected.run, expected.report, expected.checked)
+        assert (found.run, found.diagnostics, found.checked) == (expected.run, expected.diagnostics, expected.checked)
         memory, inside = (lethe.certify(one, delta=1e-5) for one in (expected, found))
         assert inside.guarantee == memory.guarantee
         # Beside those of memory one more is declared where batches are secret: workers are told whose turn it is.
@@ -101,7 +102,7 @@ def test_single_precision_agrees_as_far_as_it_reaches_and_tables_come_in_every_f
         (dd.from_pandas(table, npartitions=3), "label"),
     ):
         np.testing.assert_allclose(fit_linear(run, *data, seed=1).model.weights, expected, rtol=0.0, atol=1e-12)
-    found = fit(Linear(), None, in_blocks(2, "label"), run, seed=1)
+    found = fit(Linear(), None, in_blocks(2, "label"), run, options=TrainOptions(seed=1))
     np.testing.assert_allclose(found.model.weights, expected, rtol=0.0, atol=1e-12)
 
 

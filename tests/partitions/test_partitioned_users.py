@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from doors import fit_linear
 from partitioned_records import COLUMNS, SETTINGS, frame, in_blocks, written
 from sklearn.pipeline import Pipeline
 
@@ -24,7 +25,6 @@ from lethe.estimators.partitioned.transformed import Standardised, transformed
 from lethe.partitions import dask_table
 from lethe.partitions.chosen_records import chosen_records
 from lethe.run.losses import Logistic
-from lethe.train import fit_linear
 
 BOUNDED: dict[str, Any] = {"feature_norm": 2.0, **SETTINGS}
 

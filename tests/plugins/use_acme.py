@@ -4,12 +4,13 @@ import acme
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from torch import nn
 
 import lethe
 from lethe.mechanisms.base import joint
 from lethe.theorems.registry import OURS
-from lethe.train import fit, fit_linear
+from lethe.train import fit
 from lethe.train.clip import Clipper
 
 rng = np.random.default_rng(0)

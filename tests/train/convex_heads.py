@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from doors import fit_head
 from torch import Tensor, nn
 
 from lethe.run.run import Run
-from lethe.train import Fitted, fit_head
+from lethe.train import Fitted
 
 RECORDS, INPUTS, FEATURES = 37, 6, 5
 KINDS: dict[str, tuple[dict[str, Any], int]] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
@@ -127,8 +128,15 @@ def trained(
                 options.pop("loss", CROSS_ENTROPY),
                 options.pop("data", None) or make_data(),
                 run,
-                checkpoints=options.pop("checkpoints", Checkpoints(folder=folder, every=every)),
-                **{"batch_generator": torch.Generator().manual_seed(3), "physical_size": 4, "isolation": "declared", **options},
+                **arguments(
+                    {
+                        "checkpoints": options.pop("checkpoints", Checkpoints(folder=folder, every=every)),
+                        "batch_generator": torch.Generator().manual_seed(3),
+                        "physical_size": 4,
+                        "isolation": "declared",
+                        **options,
+                    }
+                ),
             )
         except Killed:
             return None

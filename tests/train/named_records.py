@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from doors import arguments
 from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network
 from torch import Tensor, nn
 
@@ -51,8 +52,12 @@ def listed() -> list[dict[str, Tensor]]:
 
 
 def of_tuples(run: Run, **options: Any) -> Tensor:
-    return flat(fit(make_network(), CROSS_ENTROPY, make_data(), run, **{"seed": 5, "isolation": "declared", **options}).model)
+    return flat(fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"seed": 5, "isolation": "declared", **options})).model)
 
 
 def of_mappings(run: Run, data: Any = None, **options: Any) -> Tensor:
-    return flat(fit(ByName(), own_loss, by_name() if data is None else data, run, **{"seed": 5, "isolation": "declared", **options}).model)
+    return flat(
+        fit(
+            ByName(), own_loss, by_name() if data is None else data, run, **arguments({"seed": 5, "isolation": "declared", **options})
+        ).model
+    )

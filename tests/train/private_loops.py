@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from torch import Tensor
 
@@ -39,18 +40,11 @@ class Loop:
         self.run = make_network_run(noise_multiplier=1.0) if run is None else run
         self.given = make_network() if model is None else model
         options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
-        grouped = {name: options.pop(name) for name in ("users", "records_per_user", "views") if name in options}
-        self.engine = PrivacyEngine(self.run, **options)
-        own = torch.optim.SGD(self.given.parameters(), lr=0.5) if optimizer is None else optimizer(self.given.parameters())
-        self.model, self.optimizer, self.loader = self.engine.make_private(
-            module=self.given,
-            optimizer=own,
-            losses=losses_of(self.given) if losses is None else losses,
-            data=make_data() if data is None else data,
-            **grouped,
-        )
-        assert self.model is self.given
-        assert self.optimizer is own
+        self.model = self.given
+        self.optimizer = torch.optim.SGD(self.given.parameters(), lr=0.5) if optimizer is None else optimizer(self.given.parameters())
+        losses, data = losses_of(self.given) if losses is None else losses, make_data() if data is None else data
+        self.engine = PrivacyEngine(self.given, self.optimizer, losses, data, self.run, **arguments(options))
+        self.loader = self.engine.batches()
 
     def use(self, batch: Any) -> None:
         self.engine.backward(batch)

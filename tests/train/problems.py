@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from doors import fit_linear
 from helpers import batches as batches_of
 
 from lethe.run.losses import LinearLoss, parse_loss
 from lethe.run.run import Run
-from lethe.train import fit_linear
 from lethe.train.linear import loop
 
 RECORDS, COLUMNS, CLASSES = 23, 4, 3

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from doors import arguments
 from forked import forking
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from torch import Tensor
@@ -96,5 +97,5 @@ def plain_fit(rank: int, **changes: Any) -> Tensor:
     model = changes.pop("model", None) or make_network()
     run = changes.pop("run", None) or make_network_run("shuffled", noise_multiplier=1.0)
     loss, data = changes.pop("loss", CROSS_ENTROPY), changes.pop("data", make_data())
-    fit(model, loss, data, run, **changes)
+    fit(model, loss, data, run, **arguments(changes))
     return flat(model)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, make_data
 from shared_work import everything, network, sharded
 
 from lethe.run.run import Run
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -45,7 +46,7 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, end: str = "raise",
         "batch_generator": torch.Generator().manual_seed(3),
     }
     optimizer = None if make is None else make(model.parameters(), lr=0.1)
-    fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **options)
+    fitted = fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, **arguments(options))
     return everything(model), fitted.run
 
 
@@ -69,6 +70,6 @@ def root_dies(rank: int, run: Run, folder: str, at: int, written: bool) -> None:
 
     NetworkNoise.add, Journal.release = add, dying  # type: ignore[method-assign]
     try:
-        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, checkpoints=folder)
+        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, options=TrainOptions(checkpoints=folder))
     finally:
         NetworkNoise.add, Journal.release = drawn, release  # type: ignore[method-assign]

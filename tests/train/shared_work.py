@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from doors import arguments
 from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network_run
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from lethe.certificates.weights import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.run.run import Run
-from lethe.train import Checkpoints, PrivacyEngine, fit
+from lethe.train import Checkpoints, PrivacyEngine, TrainOptions, fit
 from lethe.train.core.tensors import local, whole
 from lethe.train.distributed.placement import Placement
 
@@ -65,7 +66,7 @@ def trained(rank: int, how: str, run: Run, make: Any, options: dict[str, Any], d
     """`fit` of the model in shards; `make` is an optimiser's class."""
     model = sharded(network(dtype), how)
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
-    fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **options)
+    fitted = fit(model, CROSS_ENTROPY, make_data(dtype), run, optimizer=optimizer, **arguments(options))
     state = {name: whole(entry) for name, entry in fitted.model.state_dict().items()}
     assert fitted.record.released[0].sha256 == tensors_digest(raw_state(state))
     return everything(model), fitted.run, fitted.checked
@@ -77,11 +78,11 @@ def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any],
     model = DistributedDataParallel(model) if how == "ddp" and dist.is_initialized() else sharded(model, how) if how != "ddp" else model
     options = dict(options)
     grouped = {name: options.pop(name) for name in ("users", "records_per_user") if name in options}
-    engine = PrivacyEngine(run, **options)
     own = make(model.parameters(), lr=0.5)
-    given, optimizer, loader = engine.make_private(
-        module=model, optimizer=own, losses=lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), data=make_data(dtype), **grouped
+    engine = PrivacyEngine(
+        model, own, lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1]), make_data(dtype), run, **arguments({**options, **grouped})
     )
+    given, optimizer, loader = model, own, engine.batches()
     assert given is model
     for batch in loader:
         engine.backward(batch)
@@ -112,7 +113,7 @@ def collected(rank: int, run: Run, options: dict[str, Any]) -> list[tuple[int, i
 
     Placement.collect = counting  # type: ignore[method-assign]
     try:
-        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, **options)
+        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, **arguments(options))
     finally:
         Placement.collect = collect  # type: ignore[method-assign]
     return kept
@@ -197,7 +198,7 @@ def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, 
     optimizer = None if make is None else make(model.parameters(), lr=0.5)
     data = (torch.zeros(23, 900, dtype=torch.float64), torch.zeros(23, dtype=torch.long))
     options = {"optimizer": optimizer, "isolation": "declared", "progress": note, **options}
-    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **options)
+    fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **arguments(options))
     return Noises(*places, whole(model[0].weight.detach()), fitted.run)
 
 
@@ -205,7 +206,7 @@ def moved_by(rank: int, how: str, run: Run, scale: float, options: dict[str, Any
     features, targets = make_data()
     features[7] = scale * torch.tensor([1.0, -2.0, 0.5, 3.0])
     model = sharded(network(), how)
-    fit(model, CROSS_ENTROPY, (features, targets), run, **options)
+    fit(model, CROSS_ENTROPY, (features, targets), run, **arguments(options))
     return everything(model)
 
 
@@ -236,7 +237,7 @@ def wrong(rank: int, what: str) -> Any:
     }
     made = makers.get(what, lambda: fully_shard(model, mesh=mesh))()
     run = make_network_run("shuffled", **{"noise_multiplier": 1.0, **changes.get(what, {})})
-    return fit(made, CROSS_ENTROPY, make_data(), run, **options.get(what, {}))
+    return fit(made, CROSS_ENTROPY, make_data(), run, **arguments(options.get(what, {})))
 
 
 def written(rank: int, what: str, folder: str) -> None:
@@ -262,7 +263,14 @@ def written(rank: int, what: str, folder: str) -> None:
             next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
         return CROSS_ENTROPY(outputs, targets)
 
-    fit(model, loss, make_data(), run, optimizer=optimizer, progress=progress, checkpoints=Checkpoints(folder=folder, every=2))
+    fit(
+        model,
+        loss,
+        make_data(),
+        run,
+        optimizer=optimizer,
+        options=TrainOptions(progress=progress, checkpoints=Checkpoints(folder=folder, every=2)),
+    )
 
 
 def state_of_a_shard(rank: int) -> None:

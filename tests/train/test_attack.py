@@ -15,11 +15,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+from doors import fit_linear
 from scipy import stats
 
 from lethe.accounting.certify import certify
 from lethe.run.run import Run
-from lethe.train import fit_linear
 
 RUNS, FEW = 1000, 300  # in each world; fewer show that noise is missing
 FALSE_ALARM = 1e-6  # of each Clopper-Pearson bound

@@ -6,11 +6,11 @@ $A_k = \omega_k + \dots + \omega_\ell$ for steps that do not expand, so by at mo
 
 import numpy as np
 import pytest
+from doors import fit_linear
 from test_attack import FEATURES, exact_law, make_run, targets
 
 from lethe.accounting.certify import certify
 from lethe.run.run import Run
-from lethe.train import fit_linear
 
 WEIGHTS = ([1.0, 1.0], [1.0, 0.0], [0.2, 0.8], [0.0, 1.0])
 SIZE, BOUND = 4, 1.0

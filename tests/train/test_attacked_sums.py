@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from doors import arguments
 from networks import one_thread
 from processes import Processes
 from torch import Tensor, nn
@@ -64,15 +65,13 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def by_fit(model: nn.Module, data: tuple[Tensor, Tensor], run: lethe.Run, options: dict[str, Any]) -> None:
-    fit(model, loss, data, run, seed=1, **options)
+    fit(model, loss, data, run, **arguments({"seed": 1, **options}))
 
 
 def by_loop(model: nn.Module, data: tuple[Tensor, Tensor], run: lethe.Run, options: dict[str, Any]) -> None:
-    engine = PrivacyEngine(run, seed=1, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=run.step_size)  # pyright: ignore[reportArgumentType]
-    model, optimizer, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: loss(model(batch[0]), batch[1]), data=data
-    )
+    engine = PrivacyEngine(model, optimizer, lambda batch: loss(model(batch[0]), batch[1]), data, run, **arguments({"seed": 1, **options}))
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from torch import nn
 
 import lethe
 from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
-from lethe.train import Checkpoints, fit, fit_linear
+from lethe.train import Checkpoints, TrainOptions, fit
 from lethe.train.core.iterates import keep_within, precision_of, radius_of
 from lethe.train.linear.gradients import LinearModel, gradient_rounding
 from lethe.train.linear.loop import linear_precision
@@ -97,7 +98,7 @@ def test_the_iterates_are_within_a_ball_that_is_stated(dtype: torch.dtype, *, pa
     nn.init.zeros_(network.weight)
     data = torch.from_numpy(rows).to(dtype), torch.from_numpy(targets)
     loss = lethe.losses.Convex(smoothness=1.0)
-    trained = fit(network, nn.CrossEntropyLoss(reduction="none"), data, run.replace(loss=loss, clip_norm=1.0), seed=1)
+    trained = fit(network, nn.CrossEntropyLoss(reduction="none"), data, run.replace(loss=loss, clip_norm=1.0), options=TrainOptions(seed=1))
     assert linear.run.precision == trained.run.precision == stated
     for weights in (linear.model.weights, network.weight.detach().double().numpy()):
         assert np.linalg.norm(weights) == pytest.approx(0.6, rel=1e-6)
@@ -122,9 +123,9 @@ def test_a_training_that_goes_on_keeps_the_ball_of_its_own_start(start: float, t
     run = make_run(records=64, clip_norm=1.0, loss=lethe.losses.Convex(smoothness=1.0), step_size=1e-2)
     loss, kept = nn.CrossEntropyLoss(reduction="none"), Checkpoints(folder=tmp_path, every=2)
     with pytest.raises(KeyboardInterrupt):
-        fit(network(1000.0), loss, data, run, checkpoints=kept, progress=stop, seed=1)
+        fit(network(1000.0), loss, data, run, options=TrainOptions(checkpoints=kept, progress=stop, seed=1))
     again = network(start)
-    recorded = fit(again, loss, data, run, checkpoints=kept, seed=1).run
+    recorded = fit(again, loss, data, run, options=TrainOptions(checkpoints=kept, seed=1)).run
     assert recorded.precision is not None
     assert recorded.precision.parameter_norm > 2 * 1000.0 * np.sqrt(10)
     assert float(torch.linalg.vector_norm(torch.cat([one.detach().flatten() for one in again.parameters()]))) > 3000.0

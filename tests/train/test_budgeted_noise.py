@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from doors import fit_linear
 from helpers import DESIGNS, with_fresh_noise
 from how_many import examples
 from hypothesis import given, settings
@@ -15,8 +16,9 @@ from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, NoisePolicy, Observed, fit_linear, scheduled
-from lethe.train.core.budgeted_noise import BudgetedNoise
+from lethe.train import Fitted
+from lethe.train.core.budgeted_noise import BudgetedNoise, NoisePolicy, Observed, scheduled
+from lethe.train.linear.models import LinearPredictor
 
 SLOTTED = ("cyclic", "shuffled_once")
 
@@ -47,7 +49,7 @@ def test_the_run_stops_before_the_first_step_that_would_overspend(design: str) -
     run = budgeted_run(1.0, design=design, steps=12)
     assert 0.5 * (run.sensitivities / run.noise_stds) ** 2 == pytest.approx(0.5)
     trained = fit(run)
-    assert trained.report.steps == trained.run.total_steps == (8 if design in SLOTTED else 2)
+    assert trained.diagnostics.steps == trained.run.total_steps == (8 if design in SLOTTED else 2)
     assert trained.run.noise_budget == 1.0
     assert trained.run.noise_multipliers == pytest.approx(2.0, rel=5e-16)  # a list holds them up to two roundings
     assert trained.spent == pytest.approx(1.0)
@@ -63,25 +65,25 @@ def test_the_schedule_that_spends_exactly_runs_to_its_end_and_is_recorded_as_pla
     assert with_fresh_noise(trained.run) == run
     assert trained.spent == pytest.approx(1.5)
     assert (trained.model.weights == fit(run.replace(noise_budget=None)).model.weights).all()  # the filter changes no number
-    assert fit(run.replace(noise_budget=1.5 * (1 - 1e-9))).report.steps == 8
+    assert fit(run.replace(noise_budget=1.5 * (1 - 1e-9))).diagnostics.steps == 8
 
 
 def test_nothing_is_trained_when_the_first_step_costs_too_much() -> None:
     with pytest.raises(BudgetExceededError, match=r"first step costs rho = 0\.5 of a budget of 0\.3") as caught:
         fit(budgeted_run(0.3))
     least = float(str(caught.value.remedy).split("at least ")[1].split(",")[0])
-    assert fit(budgeted_run(0.3, noise_multiplier=least)).report.steps == 4  # one a slot: the remedy is right
+    assert fit(budgeted_run(0.3, noise_multiplier=least)).diagnostics.steps == 4  # one a slot: the remedy is right
     with pytest.raises(BudgetExceededError, match="rho = inf"):
         fit(budgeted_run(0.3, noise_multiplier=0.0))
 
 
 def test_a_silent_step_is_refused_and_ends_the_run() -> None:
-    assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).report.steps == 5
+    assert fit(budgeted_run(100.0, noise_multiplier=[2.0] * 5 + [0.0] + [2.0] * 6)).diagnostics.steps == 5
 
 
 def test_what_a_step_costs_is_the_same_for_all_step_sizes() -> None:
     trained = fit(budgeted_run(1.0, step_size=[0.1 * 1.3**step for step in range(12)]))
-    assert trained.report.steps == 8
+    assert trained.diagnostics.steps == 8
     assert trained.spent == pytest.approx(1.0)
 
 
@@ -111,7 +113,7 @@ def test_the_policy_sees_what_is_public_and_its_noise_is_what_is_recorded() -> N
         return 2.0 + observed.step / 7
 
     trained = fit(budgeted_run(0.85, noise_multiplier=None), policy)
-    steps = trained.report.steps
+    steps = trained.diagnostics.steps
     assert steps == 8
     assert [observed.step for observed in seen] == list(range(1, steps + 2))  # the last was refused
     assert {observed.steps_per_pass for observed in seen} == {4}
@@ -142,7 +144,7 @@ def test_the_whole_rest_may_be_spent_at_once() -> None:
         return touch / math.sqrt(2 * share * observed.remaining)
 
     trained = fit(budgeted_run(0.7), policy)
-    assert trained.report.steps == 12
+    assert trained.diagnostics.steps == 12
     assert accounts(trained.run) == pytest.approx([0.7] * 4, rel=1e-12)
 
 
@@ -157,7 +159,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
     except BudgetExceededError:
         assert 0.5 * (run.touch_factor / multipliers[0]) ** 2 > budget
         return
-    steps = trained.report.steps
+    steps = trained.diagnostics.steps
     paid = accounts(trained.run)
     assert max(paid) <= budget * (1 + 1e-9)
     assert trained.spent == pytest.approx(max(paid), rel=1e-12)
@@ -190,7 +192,7 @@ def test_an_overflow_is_not_shown_to_the_policy() -> None:
 def test_secret_norms_of_least_squares_are_counted_at_their_bound() -> None:
     """Without clipping the unit is the loss's gradient bound, and so is the sensitivity: a multiplier of 2 costs 1/2 again."""
     run = budgeted_run(1.0, kind="least_squares", clip_norm=None, loss=make_loss("least_squares"))
-    assert fit(run).report.steps == 8
+    assert fit(run).diagnostics.steps == 8
 
 
 # schedules.md section 12, test 10: Yu et al. at t = 0, 10, 25 from s0 = 10.
@@ -220,7 +222,7 @@ def test_a_scheduled_policy_trains_as_the_schedule_does() -> None:
     schedule = {"schedule": "exponential", "first": 3.0, "ratio": 0.9}
     run = make_run(release="all", noise_budget=1.0, noise_multiplier=schedule, passes=5)
     planned, asked = fit(run), fit(run, scheduled(schedule))
-    assert planned.report.steps == asked.report.steps < 20
+    assert planned.diagnostics.steps == asked.diagnostics.steps < 20
     assert (planned.model.weights == asked.model.weights).all()
 
 
@@ -229,7 +231,7 @@ def test_sixty_epochs_of_the_printed_decay_fit_a_budget_of_theirs() -> None:
     schedule = {"schedule": "exponential", "first": 10.0, "ratio": math.exp(-0.0138)}
     run = make_run(release="all", noise_budget=0.7572645, noise_multiplier=None, passes=100, neighbours="zero_out")
     trained = fit(run, scheduled(schedule, every="pass"))
-    assert trained.report.steps == 60 * 4
+    assert trained.diagnostics.steps == 60 * 4
     assert trained.spent == pytest.approx(0.757264, abs=5e-7)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from convex_heads import make_backbone, make_head, make_records
+from doors import arguments, fit_head, fit_linear
 from helpers import as_planned
 from interrupted import quick_disk
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
@@ -19,8 +20,8 @@ from problems import make_problem, make_run
 
 from lethe.errors import CallbackWarning, HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Fitted, fit, fit_head, fit_linear
-from lethe.train.callbacks.callback import StepEnd, TrainingCallback, TrainingEnd
+from lethe.train import Checkpoints, Fitted, fit
+from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
 from lethe.train.core.samplers import draw_batches
 
 
@@ -30,7 +31,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-class Heard(TrainingCallback):
+class Heard(Callback):
     """Keeps all that it is told."""
 
     def __init__(self, *, private: bool = False) -> None:
@@ -53,7 +54,7 @@ class Heard(TrainingCallback):
         self.failed.append(kind)
 
 
-class Failing(TrainingCallback):
+class Failing(Callback):
     """Raises an error at one place."""
 
     def __init__(self, at: str | int, error: type[BaseException] = OSError) -> None:
@@ -70,7 +71,7 @@ class Failing(TrainingCallback):
 
 def network(run: Run, **options: Any) -> Fitted[Any]:
     options = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0), **options}
-    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
 
 
 def in_a_loop(run: Run, **options: Any) -> Loop:
@@ -130,7 +131,7 @@ def test_they_are_told_what_the_run_says(train: Callable[..., Fitted[Any]], run:
     assert (begun.precision is None) == (run.release == "all")
     assert heard.steps == of_run(run)
     (end,) = heard.ends
-    assert (end.run, end.record, end.steps, end.report) == (fitted.run, fitted.record, run.total_steps, None)
+    assert (end.run, end.record, end.steps, end.diagnostics) == (fitted.run, fitted.record, run.total_steps, None)
     assert heard.failed == []
     assert all(
         (step.private.loss is None) == (run.release == "last" or train is not network) for step in asks.steps if step.private.records
@@ -157,8 +158,8 @@ def test_what_is_private_is_told_to_those_alone_who_ask(train: Callable[..., Any
     losses = CROSS_ENTROPY(make_network()(inputs[first]), targets[first])
     assert asks.steps[0].private.loss == pytest.approx(losses.mean().item(), rel=1e-12)
     assert [step.private.loss is None for step in asks.steps] == [size == 0 for size in sizes]
-    assert asks.ends[0].report is not None
-    assert does_not.ends[0].report is None
+    assert asks.ends[0].diagnostics is not None
+    assert does_not.ends[0].diagnostics is None
 
 
 def test_a_callback_that_fails_at_the_beginning_ends_the_training_before_its_first_step() -> None:
@@ -231,7 +232,7 @@ def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Pat
 def test_a_callback_that_moves_the_parameters_is_found_out() -> None:
     model = make_network()
 
-    class Moving(TrainingCallback):
+    class Moving(Callback):
         def on_step_end(self, step: StepEnd) -> None:
             with torch.no_grad():
                 next(model.parameters()).mul_(0.5)
@@ -266,7 +267,7 @@ def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> No
 
 @pytest.mark.parametrize("strange", [print, "tensorboard", 3, [Heard(), None]])
 def test_what_is_no_callback_is_refused(strange: Any) -> None:
-    with pytest.raises(InputError, match="TrainingCallback"):
+    with pytest.raises(InputError, match="Callback"):
         network(make_network_run(noise_multiplier=1.0), callbacks=strange)
     asking = Heard()
     asking.private = "yes"  # type: ignore[assignment]

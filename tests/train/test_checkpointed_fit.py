@@ -14,7 +14,7 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
 from torch import nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.budgeted_noise import BudgetedNoise
@@ -245,4 +245,4 @@ def test_a_policy_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be made"):
         trained(tmp_path / "file" / "kept", RUN)
     with pytest.raises(InputError, match="checkpoints: got 3"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), RUN, checkpoints=3)  # type: ignore[arg-type]
+        fit(make_network(), CROSS_ENTROPY, make_data(), RUN, options=TrainOptions(checkpoints=3))  # type: ignore[arg-type]

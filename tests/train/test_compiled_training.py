@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ def fitted(model: nn.Module, loss: Any = CROSS_ENTROPY) -> Tensor:
     """Where nine noisy steps end."""
     run = make_network_run("shuffled", noise_multiplier=1.0)
     draws = {"batch_generator": torch.Generator().manual_seed(3), "noise_generator": np.random.default_rng(0)}
-    fit(model, loss, make_data(), run, **draws)
+    fit(model, loss, make_data(), run, **arguments(draws))
     return flat(model)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from convex_heads import FEATURES, KINDS, RECORDS, fitted, make_backbone, make_head, make_head_run, make_records, weights_of
+from doors import fit_head, fit_linear
 from helpers import as_planned, with_fresh_noise
 from torch import Tensor, nn
 
@@ -14,7 +15,6 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.run.losses import parse_loss
-from lethe.train import fit_head, fit_linear
 
 
 @pytest.mark.sampled(3)
@@ -31,7 +31,7 @@ def test_it_is_fit_linear_on_the_features_and_the_model_predicts_as_trained(kind
     lengths = np.linalg.norm(features, axis=1)
     assert (lengths > 0.9).any()
     assert (lengths < 0.9).any()
-    assert result.report.projected == (lengths > 0.9).sum()
+    assert result.diagnostics.projected == (lengths > 0.9).sum()
     linear = fit_linear(
         run, features, targets.numpy(), classes=3 if kind == "softmax_regression" else None, seed=5, initial=torch.cat(start), dtype=dtype
     )

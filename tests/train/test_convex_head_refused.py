@@ -62,7 +62,7 @@ def test_one_by_one_they_cannot_meet(mixing: str) -> None:
 def test_whole_numbers_that_meet_are_refused() -> None:
     table = nn.Embedding(10, FEATURES).double().requires_grad_(False)
     data = torch.arange(RECORDS) % 10, make_records()[1]
-    assert fitted(table, data=data).report.records == RECORDS
+    assert fitted(table, data=data).diagnostics.records == RECORDS
     with pytest.raises(HypothesisError, match="features of some records change"):
         fitted(Bare(lambda x: table(x) + table(x).mean(0)), data=data)
 

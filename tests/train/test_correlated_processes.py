@@ -22,7 +22,7 @@ from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular
 from lethe.run.run import Run
-from lethe.train import Checkpoints, fit
+from lethe.train import Checkpoints, TrainOptions, fit
 from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.core.tensors import local
 from lethe.train.network import NetworkNoise
@@ -86,7 +86,13 @@ def kept(rank: int, run: Run, folder: str, stop: int | None, how: str) -> Any:
 
     model = sharded(network(), how)
     try:
-        fit(model, CROSS_ENTROPY, make_data(), run, seed=5, checkpoints=Checkpoints(folder=folder, every=1), progress=progress)
+        fit(
+            model,
+            CROSS_ENTROPY,
+            make_data(),
+            run,
+            options=TrainOptions(seed=5, checkpoints=Checkpoints(folder=folder, every=1), progress=progress),
+        )
     except Killed:
         return "killed"
     return everything(model)
@@ -129,10 +135,7 @@ def without_gradient(rank: int, run: Run, folder: str, stop: int | None) -> list
             lambda outputs, targets: outputs.sum(1) * 0.0,
             make_data(),
             run,
-            seed=5,
-            checkpoints=kept_as,
-            progress=note,
-            isolation="declared",
+            options=TrainOptions(seed=5, checkpoints=kept_as, progress=note, isolation="declared"),
         )
     return places
 

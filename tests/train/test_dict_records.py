@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from doors import arguments
 from interrupted import quick_disk
 from named_records import ByName, WithLoss, by_name, listed, of_mappings, of_tuples, own_loss
 from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run, one_thread
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
 
 
@@ -75,7 +76,7 @@ def shared(rank: int, run: Run, options: dict[str, Any], renamed: bool) -> Tenso
     model, data = ByName(), by_name()
     if renamed and rank:
         data["target"] = data.pop("label")
-    fit(model, own_loss, data, run, **options)
+    fit(model, own_loss, data, run, **arguments(options))
     return flat(model)
 
 
@@ -94,9 +95,16 @@ def test_several_processes_train_as_one(processes: Processes) -> None:
 @pytest.mark.parametrize("physical_size", [None, 2])
 def test_a_loop_of_ones_own_is_given_mappings(physical_size: int | None) -> None:
     def trained(model: nn.Module, losses: Callable[[Any], Tensor], data: Any) -> Tensor:
-        engine = PrivacyEngine(make_network_run("poisson", noise_multiplier=1.0), seed=5, physical_size=physical_size)
         optimizer = torch.optim.Adam(model.parameters())
-        _, optimizer, batches = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=data)
+        engine = PrivacyEngine(
+            model,
+            optimizer,
+            losses,
+            data,
+            make_network_run("poisson", noise_multiplier=1.0),
+            options=TrainOptions(seed=5, physical_size=physical_size),
+        )
+        batches = engine.batches()
         for batch in batches:
             engine.backward(batch)
             optimizer.step()
@@ -118,7 +126,7 @@ def test_without_a_loss_function_it_is_the_models_own_of_each_record_alone(physi
     run = make_network_run("poisson", noise_multiplier=1.0)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        fitted = fit(WithLoss(reduction), None, by_name(), run, seed=5, physical_size=physical_size)
+        fitted = fit(WithLoss(reduction), None, by_name(), run, options=TrainOptions(seed=5, physical_size=physical_size))
     torch.testing.assert_close(flat(fitted.model), of_tuples(run), rtol=1e-6, atol=1e-9)
     alone = reduction == "mean" and physical_size != 1
     assert [one.category for one in said if one.category is RecordByRecordWarning] == ([RecordByRecordWarning] if alone else [])

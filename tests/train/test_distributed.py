@@ -166,18 +166,12 @@ def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_a_process_group_that_comes_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begun(engine: PrivacyEngine) -> Any:
-        model = make_network()
-        own = torch.optim.SGD(model.parameters(), lr=0.5)
-        losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
-        return engine.make_private(module=model, optimizer=own, losses=losses, data=make_data())[-1]
-
-    run = make_network_run(noise_multiplier=1.0)
-    waiting, engine = PrivacyEngine(run), PrivacyEngine(run)
-    batch = next(iter(begun(engine)))
+    model = make_network()
+    own = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
+    engine = PrivacyEngine(model, own, losses, make_data(), make_network_run(noise_multiplier=1.0))
+    batch = next(iter(engine.batches()))
     Group(monkeypatch, [(0.0, 0.0)])
-    with pytest.raises(InputError, match="process 0 of 2; the engine was made in process 0 of 1"):
-        begun(waiting)
     with pytest.raises(InputError, match="process 0 of 2; the engine was made in process 0 of 1"):
         engine.backward(batch)
 

@@ -10,12 +10,13 @@ from shared_work import in_a_loop
 
 from lethe.errors import LetheError
 from lethe.run.run import Run
-from lethe.train import StepEnd, TrainingCallback, TrainingEnd, fit
+from lethe.train import Callback, TrainOptions, fit
+from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 
-class Heard(TrainingCallback):
+class Heard(Callback):
     """Keeps the steps, and how many ends there were."""
 
     private = True
@@ -40,7 +41,14 @@ class Heard(TrainingCallback):
 def heard_in_fit(rank: int, fail_at: int | None = None) -> tuple[list[StepEnd], int]:
     heard = Heard(fail_at)
     try:
-        fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), seed=5, callbacks=heard)
+        fit(
+            make_network(),
+            CROSS_ENTROPY,
+            make_data(),
+            make_network_run(noise_multiplier=1.0),
+            callbacks=heard,
+            options=TrainOptions(seed=5),
+        )
     except KeyboardInterrupt:
         raise RuntimeError("interrupted") from None  # the tests' processes hand on what is an Exception
     return heard.steps, heard.ends

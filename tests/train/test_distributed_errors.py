@@ -14,7 +14,7 @@ from processes import Processes, all_raised, plain_fit
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import PrivacyEngine
+from lethe.train import PrivacyEngine, TrainOptions
 from lethe.train.core.budgeted_noise import Observed
 from lethe.train.distributed.collectives import StoppedElsewhere
 
@@ -138,7 +138,6 @@ def test_processes_that_come_apart_are_stopped(processes: Processes, train: Any,
 def looped(rank: int, fails_at: str) -> str:
     """A loop of one's own that goes wrong in process 1 at step 3; the error is caught, and whether the engine goes on is told."""
     model = make_network()
-    engine = PrivacyEngine(make_network_run("shuffled", noise_multiplier=1.0), physical_size=2)
     wrong = [""]
 
     def losses(batch: Any) -> Tensor:
@@ -146,7 +145,10 @@ def looped(rank: int, fails_at: str) -> str:
         return told.mean() if wrong[0] == "loss" else told
 
     own = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=make_data())
+    engine = PrivacyEngine(
+        model, own, losses, make_data(), make_network_run("shuffled", noise_multiplier=1.0), options=TrainOptions(physical_size=2)
+    )
+    optimizer, loader = own, engine.batches()
     batch: Any = None
     try:
         for batch in loader:

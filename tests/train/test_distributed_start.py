@@ -79,14 +79,14 @@ def test_processes_that_begin_differently_are_all_told_so(processes: Processes, 
 
 
 def other_group(rank: int, begun: bool) -> None:
-    """An engine that was made, or given its model, in a process group that is gone when it is used."""
-    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0))
+    """An engine that was made in a process group that is gone when it is used, before its first batch or after."""
     model = make_network()
     own = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
+    engine = PrivacyEngine(model, own, losses, make_data(), make_network_run(noise_multiplier=1.0))
+    loader = engine.batches()
     if not begun:
         dist.destroy_process_group()
-    losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
-    _, _, loader = engine.make_private(module=model, optimizer=own, losses=losses, data=make_data())
     batch = next(iter(loader))
     dist.destroy_process_group()
     engine.backward(batch)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_linear
 from helpers import as_planned
 from how_many import examples
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from lethe.errors import InputError, LetheError
 from lethe.influence import PublicData, adjoint_influence
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
-from lethe.train import fit, fit_linear
+from lethe.train import fit
 from lethe.train.linear.features import prepare_targets
 from lethe.train.linear.gradients import LinearModel
 
@@ -159,7 +160,7 @@ def test_networks_are_refused_with_the_reason(how: str) -> None:
     data = torch.randn(10, 3), torch.zeros(10, 1)
     options: dict[str, Any] = {"method": "envelope"} if how == "method" else {}
     with pytest.raises(InputError, match="envelope of a network's loss"):
-        fit(nn.Linear(3, 1), nn.BCEWithLogitsLoss(reduction="none"), data, run, **options)
+        fit(nn.Linear(3, 1), nn.BCEWithLogitsLoss(reduction="none"), data, run, **arguments(options))
 
 
 def test_scores_far_beyond_use_end_the_training() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from acme.loss import PseudoHuber
+from doors import fit_linear
 from helpers import as_planned, with_fresh_noise
 from how_many import examples
 from hypothesis import given, settings
@@ -20,7 +21,6 @@ from lethe.mechanisms.minimisers.objective_perturbation import objective_perturb
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import LinearLoss, parse_loss
-from lethe.train import fit_linear
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_linear
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
 from how_many import by_night
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from torch import nn
 import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train import Group, fit, fit_linear
+from lethe.train import Group, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
@@ -35,7 +36,13 @@ def batches(seed: int) -> torch.Generator:
 
 def fitted(run: Run, **options: Any) -> torch.Tensor:
     model = make_network()
-    fit(model, CROSS_ENTROPY, make_data(), run, **{"batch_generator": batches(3), "noise_generator": np.random.default_rng(0), **options})
+    fit(
+        model,
+        CROSS_ENTROPY,
+        make_data(),
+        run,
+        **arguments({"batch_generator": batches(3), "noise_generator": np.random.default_rng(0), **options}),
+    )
     return flat(model)
 
 
@@ -83,7 +90,7 @@ def test_a_linear_network_is_fit_linear(design: str) -> None:
     model = nn.Linear(4, 3).double()
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    network = fit(model, CROSS_ENTROPY, (features, targets), run, seed=5, physical_size=2)
+    network = fit(model, CROSS_ENTROPY, (features, targets), run, options=TrainOptions(seed=5, physical_size=2))
     assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-8
     assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-8
     assert as_planned(trained.run) == run
@@ -98,7 +105,7 @@ def test_recorded_is_planned(design: str, noise_at: str) -> None:
     schedule = {"schedule": "exponential", "first": 1.5, "ratio": 0.9}
     for release in ("last", "all"):
         run = make_network_run(design, noise_at=noise_at, noise_multiplier=schedule, step_size=schedule, release=release)
-        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, physical_size=4)
+        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(physical_size=4))
         assert as_planned(recorded.run) == run
         assert recorded.checked == "checked"
     epsilon = lethe.certify(recorded.run, delta=1e-5).epsilon
@@ -117,7 +124,7 @@ def test_empty_batches_get_noise_and_are_recorded() -> None:
             finished.append(step)
 
         options = {"batch_generator": batches(3), "physical_size": physical_size, "progress": note}
-        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+        recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
         assert as_planned(recorded.run) == run
         assert finished == list(range(1, 13))
 
@@ -145,7 +152,7 @@ def test_the_noise_of_a_run_is_the_planned_noise(changes: dict[str, Any], secure
     run = make_network_run(noise_multiplier=[1.0, 2.0, 0.5], **changes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if given_optimizer else None
     data = torch.zeros(RECORDS, 400), torch.zeros(RECORDS, dtype=torch.long)
-    recorded = fit(model, CROSS_ENTROPY, data, run, optimizer=optimizer, secure=secure)
+    recorded = fit(model, CROSS_ENTROPY, data, run, optimizer=optimizer, options=TrainOptions(secure=secure))
     variance = sum((0.5 * multiplier * 0.4 / 5) ** 2 for multiplier in (1.0, 2.0, 0.5))
     low, high = stats.chi2.interval(1 - 1e-9, model.weight.numel())
     assert low < float(model.weight.detach().double().square().sum()) / variance < high
@@ -170,7 +177,12 @@ def test_an_optimiser_gets_the_noisy_mean_gradient(make: Callable[..., torch.opt
     model, twin = make_network(), make_network()
     optimizer, twins = make(model.parameters(), lr=0.05), make(twin.parameters(), lr=0.05)
     recorded = fit(
-        model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, batch_generator=batches(3), noise_generator=np.random.default_rng(0)
+        model,
+        CROSS_ENTROPY,
+        make_data(),
+        run,
+        optimizer=optimizer,
+        options=TrainOptions(batch_generator=batches(3), noise_generator=np.random.default_rng(0)),
     )
     noise = NetworkNoise(np.random.default_rng(0))
     features, targets = make_data()
@@ -203,7 +215,9 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
 
     def moved(rows: torch.Tensor) -> torch.Tensor:
         model = make_network()
-        fit(model, CROSS_ENTROPY, (rows, targets), run, method=method, clip_groups=groups, physical_size=physical_size)
+        fit(
+            model, CROSS_ENTROPY, (rows, targets), run, options=TrainOptions(method=method, clip_groups=groups, physical_size=physical_size)
+        )
         return flat(model)
 
     reached = []
@@ -228,7 +242,7 @@ def test_frozen_parameters_and_eval_mode_stay() -> None:
     run = make_network_run(noise_multiplier=1.0)
     with pytest.raises(InputError, match="batch"):
         fit(model.train(), CROSS_ENTROPY, make_data(), run)
-    result = fit(model.eval(), CROSS_ENTROPY, make_data(), run, physical_size=7)
+    result = fit(model.eval(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(physical_size=7))
     assert result.model is model
     assert not model.training
     after = model.state_dict()

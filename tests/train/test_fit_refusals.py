@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from torch import nn
 
@@ -65,7 +66,9 @@ def test_a_model_made_in_inference_mode_is_refused(frozen: bool) -> None:
 def test_one_of_several_processes_that_has_not_joined_the_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_network_run("full", noise_multiplier=1.0, steps=1)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for train in (lambda: fit(make_network(), CROSS_ENTROPY, make_data(), run), lambda: PrivacyEngine(run)):
+    model = make_network()
+    own = SGD(model.parameters(), lr=0.5)
+    for train in (lambda: fit(model, CROSS_ENTROPY, make_data(), run), lambda: PrivacyEngine(model, own, len, make_data(), run)):
         with pytest.raises(InputError, match="one of 2 processes, and no process group is initialised"):
             train()
     for alone in ("1", "0", "", "many"):
@@ -166,12 +169,14 @@ REFUSED: tuple[tuple[str, dict[str, Any], dict[str, Any], type[LetheError], str]
 def test_refusals(changes: dict[str, Any], options: dict[str, Any], error: type[LetheError], message: str) -> None:
     model = make_network()
     run = make_network_run(**{"noise_multiplier": 1.0, **changes})
-    arguments: dict[str, Any] = {"model": model, "loss": CROSS_ENTROPY, "data": make_data(), "run": run, **options}
+    given: dict[str, Any] = dict(options)
     if "optimizer" in options:
-        arguments["optimizer"] = options["optimizer"](list(model.parameters()))
+        given["optimizer"] = options["optimizer"](list(model.parameters()))
     before = flat(model)
+    trained = {"model": model, "loss": CROSS_ENTROPY, "data": make_data(), "run": run}
+    trained |= {name: given.pop(name) for name in trained if name in given}
     with pytest.raises(error, match=message):
-        fit(**arguments)
+        fit(**trained, **arguments(given))
     assert torch.equal(flat(model), before)
 
 

@@ -175,7 +175,7 @@ def test_models_of_whole_batches_are_trained_record_by_record(make: Callable[[],
     rows, targets = numbers(4)
     optimizer, given = standing(model)
     fitted = fit(model, CROSS_ENTROPY, (rows, targets), RUN.replace(steps=1), optimizer=optimizer)
-    assert fitted.report.gradients == way
+    assert fitted.diagnostics.gradients == way
     expected = clipped(model, CROSS_ENTROPY, rows[:SIZE], targets[:SIZE])
     assert float((SIZE * given[0] - expected).norm()) < 1e-8
 

@@ -11,7 +11,7 @@ from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from torch import Tensor
 
 from lethe.errors import InputError
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
 
@@ -98,5 +98,5 @@ def test_it_is_refused_before_the_first_step(loss: Callable[[Tensor, Tensor], An
     torch.manual_seed(0)  # a permutation that moves no target mixes nothing
     done: list[int] = []
     with pytest.raises(InputError, match=r"the loss of record|got dict|a record alone"):
-        fit(make_network(), loss, make_data(), RUN, progress=lambda step, steps: done.append(step))
+        fit(make_network(), loss, make_data(), RUN, options=TrainOptions(progress=lambda step, steps: done.append(step)))
     assert len(done) <= 1  # the few records that are compared may lie where they belong

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_head
 from helpers import as_planned
 from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
 from processes import Processes
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, LetheError
 from lethe.run.run import Run
-from lethe.train import fit, fit_head
+from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import Checkpoints
 
 MANY, WIDTH, SIZE = 128, 4, 96
@@ -130,7 +131,7 @@ def test_a_float32_network_with_float64_outputs_is_trained() -> None:
 
     torch.manual_seed(0)
     data = torch.randn(40, 80), torch.randint(3, (40,))
-    fit(Doubled(), CROSS_ENTROPY, data, make_network_run("full", records=40, steps=1, noise_multiplier=1.0), seed=0)
+    fit(Doubled(), CROSS_ENTROPY, data, make_network_run("full", records=40, steps=1, noise_multiplier=1.0), options=TrainOptions(seed=0))
 
 
 class Reordered(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
@@ -156,7 +157,7 @@ TWICE = int(np.intersect1d(_ORDERS[0][: RECORDS // 3], _ORDERS[1][RECORDS // 3 :
 def moved(rank: int, run: Run, loud: float) -> Tensor:
     torch.manual_seed(0)
     model = make_network()
-    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, isolation="declared", physical_size=1)
+    fit(model, CROSS_ENTROPY, Reordered(rank, loud), run, options=TrainOptions(isolation="declared", physical_size=1))
     return flat(model)
 
 
@@ -180,7 +181,9 @@ def kept(rank: int, run: Run, folder: str, stop: int | None) -> tuple[Tensor, Ru
 
     model = make_network()
     checkpoints = Checkpoints(folder=folder, every=2)
-    result = fit(model, CROSS_ENTROPY, make_data(), run, checkpoints=checkpoints, progress=progress, seed=4, physical_size=3)
+    result = fit(
+        model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(checkpoints=checkpoints, progress=progress, seed=4, physical_size=3)
+    )
     return flat(model), result.run
 
 
@@ -200,7 +203,7 @@ def test_cut_batches_go_on_with_another_number_of_processes(processes: Processes
 
 def in_single_precision(rank: int, run: Run) -> Tensor:
     model = make_network(torch.float32)
-    fit(model, CROSS_ENTROPY, make_data(torch.float32), run, seed=5)
+    fit(model, CROSS_ENTROPY, make_data(torch.float32), run, options=TrainOptions(seed=5))
     return flat(model)
 
 

@@ -4,14 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from helpers import DESIGNS
 from problems import COLUMNS, RECORDS, make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, fit_linear
+from lethe.train import Fitted
 from lethe.train.core.progress import reporting
+from lethe.train.linear.models import LinearPredictor
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 
@@ -141,9 +143,14 @@ def test_shapes_and_report(kind: str, intercept: bool) -> None:
     assert trained.model.intercept.shape == (outputs,)
     assert trained.model.intercept.any() == intercept
     norms = np.linalg.norm(problem.features, axis=1)
-    assert trained.report.projected == (norms > 1.5).sum() > 0
-    assert (trained.report.records, trained.report.steps, trained.report.left_over) == (RECORDS, 12, 3)
-    assert [fit(make_run(design=design)).report.left_over for design in ("full", "shuffled", "poisson", "balls_in_bins")] == [0, 3, 0, 0]
+    assert trained.diagnostics.projected == (norms > 1.5).sum() > 0
+    assert (trained.diagnostics.records, trained.diagnostics.steps, trained.diagnostics.left_over) == (RECORDS, 12, 3)
+    assert [fit(make_run(design=design)).diagnostics.left_over for design in ("full", "shuffled", "poisson", "balls_in_bins")] == [
+        0,
+        3,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])

@@ -178,16 +178,16 @@ def test_training_to_which_nothing_contributed_says_so_and_not_how_many_did() ->
     features, targets = make_data()
     with pytest.warns(UserWarning, match="private: no record contributed to any step"):
         done = fit(make_network(), CROSS_ENTROPY, (torch.full_like(features, torch.nan), targets), RUN)
-    assert done.report.contributed is False
+    assert done.diagnostics.contributed is False
     nan = features.clone()
     nan[1:] = torch.nan
-    assert fit(make_network(), CROSS_ENTROPY, (nan, targets), RUN).report.contributed is True
+    assert fit(make_network(), CROSS_ENTROPY, (nan, targets), RUN).diagnostics.contributed is True
     masked = torch.full_like(targets, -100)  # PyTorch's label of what does not count: the loss is 0
     with pytest.warns(UserWarning, match="private: no record contributed to any step .* every gradient was 0.* all masked") as said:
-        assert fit(make_network(), CROSS_ENTROPY, (features, masked), RUN).report.contributed is False
+        assert fit(make_network(), CROSS_ENTROPY, (features, masked), RUN).diagnostics.contributed is False
     assert not any(str(len(masked)) in str(one.message) for one in said)
     loop = Loop(RUN)
-    assert loop.engine.report is None
+    assert loop.engine.diagnostics is None
     loop.whole()
-    assert loop.engine.report is not None
-    assert loop.engine.report.contributed is True
+    assert loop.engine.diagnostics is not None
+    assert loop.engine.diagnostics.contributed is True

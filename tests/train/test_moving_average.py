@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from lethe.train import Checkpoints, Fitted, fit
 
 def _fit(model: nn.Module, **options: Any) -> Fitted[nn.Module]:
     run = make_network_run(noise_multiplier=1.0, **options.pop("run", {}))
-    return fit(model, CROSS_ENTROPY, make_data(), run, **options)
+    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments(options))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_linear
 from helpers import DESIGNS, with_fresh_noise
 from how_many import by_night
 from hypothesis import given, settings
@@ -19,8 +20,8 @@ from lethe.accounting.certify import certify
 from lethe.calculus.composition.odometer import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, NoisePolicy, Observed, PrivacyEngine, fit, fit_linear
-from lethe.train.core.budgeted_noise import BudgetedNoise
+from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit
+from lethe.train.core.budgeted_noise import BudgetedNoise, NoisePolicy, Observed
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
@@ -43,7 +44,7 @@ def budgeted_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:
 
 def fitted(run: Run, policy: NoisePolicy | None = None, model: nn.Module | None = None, **options: Any) -> Fitted[nn.Module]:
     model = make_network() if model is None else model
-    return fit(model, CROSS_ENTROPY, make_data(), run, **{"seed": 2, "noise_policy": policy, "isolation": "declared", **options})
+    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 2, "noise_policy": policy, "isolation": "declared", **options}))
 
 
 def accounts(run: Run) -> list[float]:
@@ -200,7 +201,7 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
 def test_a_policy_that_runs_out_is_an_error_for_people() -> None:
     run = make_network_run(noise_budget=100.0)
     with pytest.raises(InputError, match=r"returned StopIteration.* at step 1"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run, noise_policy=lambda observed: next(iter(())))
+        fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(noise_policy=lambda observed: next(iter(()))))
 
 
 def test_a_policy_needs_a_budget_and_a_run_without_noise_needs_a_policy() -> None:
@@ -234,6 +235,4 @@ def test_noise_that_was_not_paid_for_is_not_drawn() -> None:
 def test_a_loop_of_ones_own_has_no_budget() -> None:
     model = make_network()
     with pytest.raises(InputError, match="A loop of one's own keeps neither promise"):
-        PrivacyEngine(budgeted_run(1.0)).make_private(
-            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), losses=len, data=make_data()
-        )
+        PrivacyEngine(model, torch.optim.SGD(model.parameters(), lr=0.5), len, make_data(), budgeted_run(1.0))

@@ -14,13 +14,14 @@ import gpu_check
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from interrupted import Spy, make_kept_run, trained
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError, LetheError
-from lethe.train import Fitted, PrivacyEngine, fit
+from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit
 from lethe.train.clip import Clipper
 from lethe.train.core.generators import fresh_generator
 from lethe.train.network import NetworkNoise
@@ -45,7 +46,13 @@ def test_fit_takes_the_steps_written_out_by_hand(design: str, where: str) -> Non
     run, data = make_network_run(design), make_data()
     expected = by_hand(make_network(), data, run, torch.Generator().manual_seed(3))
     given = data if where == "records on the CPU" else on_gpu(*data)
-    fitted = fit(make_network().to(GPU), CROSS_ENTROPY, given, run, batch_generator=torch.Generator().manual_seed(3), physical_size=4)
+    fitted = fit(
+        make_network().to(GPU),
+        CROSS_ENTROPY,
+        given,
+        run,
+        options=TrainOptions(batch_generator=torch.Generator().manual_seed(3), physical_size=4),
+    )
     assert flat(fitted.model).is_cuda
     assert float((flat(fitted.model).cpu() - expected).abs().max()) < 1e-12
 
@@ -53,13 +60,14 @@ def test_fit_takes_the_steps_written_out_by_hand(design: str, where: str) -> Non
 def test_a_loop_of_one_s_own_takes_them_too() -> None:
     run, data, model = make_network_run("cyclic"), make_data(), make_network().to(GPU)
     expected = by_hand(make_network(), data, run, torch.Generator())
-    engine = PrivacyEngine(run)
-    model, optimizer, loader = engine.make_private(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
-        losses=lambda batch: CROSS_ENTROPY(model(batch[0].to(GPU)), batch[1].to(GPU)),
-        data=data,
+    engine = PrivacyEngine(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        lambda batch: CROSS_ENTROPY(model(batch[0].to(GPU)), batch[1].to(GPU)),
+        data,
+        run,
     )
+    optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.5), engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -89,7 +97,7 @@ def noise_of(run: Any, *, dtype: torch.dtype = torch.float32, width: int = 1000,
     model = nn.Linear(4, width, bias=False).to(GPU, dtype)
     start = model.weight.detach().clone()
     data = on_gpu(torch.zeros(RECORDS, 4, dtype=dtype), torch.zeros(RECORDS, dtype=torch.long))
-    fit(model, lambda outputs, targets: 0.0 * outputs.sum(1), data, run, isolation="declared", **options)
+    fit(model, lambda outputs, targets: 0.0 * outputs.sum(1), data, run, **arguments({"isolation": "declared", **options}))
     return ((model.weight.detach() - start) * RECORDS / 0.5 / run.clip_norm).double().flatten().cpu()
 
 
@@ -231,7 +239,7 @@ def test_a_numpy_generator_of_noise_is_refused() -> None:
     """It draws on the CPU."""
     run = make_network_run("cyclic", noise_multiplier=1.0)
     with pytest.raises(InputError, match="cuda"):
-        fit(make_network().to(GPU), CROSS_ENTROPY, make_data(), run, noise_generator=np.random.default_rng(0))
+        fit(make_network().to(GPU), CROSS_ENTROPY, make_data(), run, options=TrainOptions(noise_generator=np.random.default_rng(0)))
 
 
 def test_over_nccl_every_layout_takes_the_steps_by_hand() -> None:

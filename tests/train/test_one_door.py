@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_head, fit_linear
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
 from problems import make_loss, make_problem, make_run
 from torch import nn
@@ -17,20 +18,8 @@ from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.losses import Softmax, parse_loss
 from lethe.run.run import Run
-from lethe.train import (
-    Checkpoints,
-    Fitted,
-    Group,
-    Head,
-    Linear,
-    LinearPredictor,
-    PrivacyEngine,
-    ProximalGroup,
-    fit,
-    fit_head,
-    fit_linear,
-)
-from lethe.train.options import OF_ALL, TrainOptions
+from lethe.train import Checkpoints, Fitted, Group, Head, Linear, PrivacyEngine, ProximalGroup, TrainOptions, fit
+from lethe.train.linear.models import LinearPredictor
 
 KIND = "softmax_regression"
 PROBLEM = make_problem(KIND)
@@ -54,14 +43,14 @@ def through(model: Any, run: Run | None = None, loss: Any = None, **options: Any
     """A training of each kind by the door itself."""
     if isinstance(model, nn.Module):
         run = make_network_run(noise_multiplier=1.0) if run is None else run
-        return fit(model, CROSS_ENTROPY if loss is None else loss, make_data(), run, **options)
+        return fit(model, CROSS_ENTROPY if loss is None else loss, make_data(), run, **arguments(options))
     data = TABLE if isinstance(model, Linear) else tuple(torch.tensor(part) for part in TABLE)
-    return fit(model, loss, data, make_run(release="all") if run is None else run, **options)
+    return fit(model, loss, data, make_run(release="all") if run is None else run, **arguments(options))
 
 
 def test_the_shorthands_are_the_door() -> None:
     run = make_run()
-    short, long = fit_linear(run, *TABLE, classes=3, seed=1), fit(Linear(classes=3), run.loss, TABLE, run, seed=1)
+    short, long = fit_linear(run, *TABLE, classes=3, seed=1), fit(Linear(classes=3), run.loss, TABLE, run, options=TrainOptions(seed=1))
     assert (short.model.weights == long.model.weights).all()
     heads = fit_head(*vars_of(make_head()), tuple(torch.tensor(part) for part in TABLE), run, seed=1), through(make_head(), run, seed=1)
     assert torch.equal(*(head.model.state_dict()["2.weight"] for head in heads))
@@ -87,9 +76,9 @@ def test_all_come_out_alike() -> None:
     }
     for fitted in found.values():
         assert isinstance(fitted, Fitted)
-        assert fitted.report.steps > 0
-        assert fitted.report.records == 23
-        assert fitted.report.left_over == 3
+        assert fitted.diagnostics.steps > 0
+        assert fitted.diagnostics.records == 23
+        assert fitted.diagnostics.left_over == 3
         assert fitted.odometer == Odometer.up_to(1.0)
         assert fitted.spent is not None
         assert 0.5 < fitted.spent <= 1.0 + 1e-9
@@ -107,7 +96,9 @@ def test_all_come_out_alike() -> None:
 
 # Of networks alone: something that is not the default for each of their options.
 OTHERS: dict[str, Any] = {
-    "optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1),
+    "lr_scheduler": "cosine",
+    "validation_data": [1],
+    "patience": 2,
     "clip_groups": [Group(parameters=("*",), clip_norm=0.1)],
     "proximal_groups": [ProximalGroup(regularisers=())],
     "method": "clip",
@@ -125,15 +116,16 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("option", OTHERS)
 def test_options_of_networks_are_refused_by_name_elsewhere(option: str) -> None:
-    assert set(OTHERS) == {field.name for field in fields(TrainOptions)} - set(OF_ALL)  # of a new one this test must know
-    with pytest.raises(InputError, match=f"^{option}: given, and a Linear does not know it"):
+    of_all = {"noise_policy", "seed", "batch_generator", "noise_generator", "progress", "ledger", "allow_large_delta"}
+    assert set(OTHERS) == {field.name for field in fields(TrainOptions)} - of_all  # of a new one this test must know
+    with pytest.raises(InputError, match=f"^{option}: a Linear does not know it"):
         through(Linear(classes=3), **{option: OTHERS[option]})
     if option == "physical_size":
         through(make_head(), physical_size=4)
         return
     head = make_head()
     before = head.head.weight.detach().clone()
-    with pytest.raises(InputError, match=f"^{option}: given, and a Head does not know it"):
+    with pytest.raises(InputError, match=f"^{option}: a Head does not know it"):
         through(head, **{option: OTHERS[option]})
     assert torch.equal(before, head.head.weight)
 
@@ -159,7 +151,7 @@ def test_what_is_no_model_no_optimiser_and_no_run_is_refused() -> None:
     with pytest.raises(InputError, match="model: got str"):
         fit("cnn", CROSS_ENTROPY, make_data(), run)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"optimizer: got NoneType; it needs a torch\.optim\.Optimizer"):
-        PrivacyEngine(run).make_private(module=make_network(), optimizer=None, losses=len, data=make_data())
+        PrivacyEngine(make_network(), None, len, make_data(), run)  # pyright: ignore[reportArgumentType]
     for model, loss in ((Linear(classes=3), None), (Linear(classes=3), LOSS), (make_head(), None), (make_head(), LOSS)):
         with pytest.raises(InputError, match=r"needs a lethe\.Run"):
             through(model, "run", loss)  # pyright: ignore[reportArgumentType]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_head
 from private_loops import losses_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import Fitted, PrivacyEngine, fit, fit_head
+from lethe.train import Fitted, PrivacyEngine, fit
 from lethe.train.data import MapStyleSource
 
 RECORDS, WORDS = 24, 7
@@ -91,7 +92,7 @@ def source(**options: Any) -> MapStyleSource:
 
 
 def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any) -> Fitted[nn.Module]:
-    return fit(model, loss, source(), run(), **options)
+    return fit(model, loss, source(), run(), **arguments(options))
 
 
 @pytest.mark.sampled(2)
@@ -100,7 +101,7 @@ def fitted(model: nn.Module, loss: Callable[[Any, Any], Tensor], **options: Any)
 def test_fit_refuses_a_mean_over_the_padding(physical_size: int | None) -> None:
     with pytest.raises(InputError, match="padded"):
         fitted(Mean(masked=False), entropies, physical_size=physical_size)
-    assert fitted(Mean(masked=True), entropies, physical_size=physical_size).report.gradients is not None
+    assert fitted(Mean(masked=True), entropies, physical_size=physical_size).diagnostics.gradients is not None
 
 
 def test_fit_refuses_a_loss_that_counts_the_padding() -> None:
@@ -115,9 +116,9 @@ def test_it_is_looked_at_in_batches_that_worker_processes_read() -> None:
 
 
 def loop(model: nn.Module, criterion: Callable[[Any, Tensor], Tensor], given: Callable[[Any], Any] = tuple) -> None:
-    engine = PrivacyEngine(run())
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model, criterion), data=source())
+    engine = PrivacyEngine(model, optimizer, losses_of(model, criterion), source(), run())
+    loader = engine.batches()
     for batch in loader:
         engine.backward(given(batch))
         optimizer.step()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from helpers import SLOT_DESIGNS, as_planned
 from problems import executed, make_loss, make_problem, make_run
 from scipy import stats
@@ -12,13 +13,14 @@ from scipy import stats
 from lethe.errors import HypothesisError
 from lethe.run.losses import require_linear_loss
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, fit_linear
+from lethe.train import Fitted
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.models import LinearPredictor
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")

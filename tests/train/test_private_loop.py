@@ -11,7 +11,7 @@ from private_loops import Loop
 import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.truncation import truncation_slack
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 
@@ -40,8 +40,7 @@ def test_a_loop_of_one_s_own_is_fit(design: str, physical_size: int | None, make
         make_data(),
         run,
         optimizer=make(twin.parameters(), lr=0.05),
-        batch_generator=torch.Generator().manual_seed(3),
-        noise_generator=np.random.default_rng(0),
+        options=TrainOptions(batch_generator=torch.Generator().manual_seed(3), noise_generator=np.random.default_rng(0)),
     )
     assert float((flat(loop.model) - flat(twin)).abs().max()) < 1e-9
     assert list(loop.model.state_dict()) == names == list(make_network().state_dict())
@@ -69,8 +68,8 @@ def test_passes_end_at_passes_and_a_loop_may_stop_early() -> None:
     run = make_network_run("shuffled", passes=3, noise_multiplier=1.0)
     loop = Loop(run, physical_size=3)
     ended = []
-    for epoch in loop.loader.passes():
-        for batch in epoch:
+    for _ in loop.engine.epochs():
+        for batch in loop.loader:
             loop.use(batch)
         ended.append(loop.engine.steps)
     assert ended == [4, 8, 12]

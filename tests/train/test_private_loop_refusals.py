@@ -72,10 +72,6 @@ def an_error_within(loop: Loop) -> None:
     loop.engine.backward(batch)
 
 
-def second_model(loop: Loop) -> None:
-    loop.engine.make_private(module=loop.model, optimizer=loop.optimizer, losses=losses_of(loop.model), data=make_data())
-
-
 FOREIGN = "is not the noisy gradient"
 REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
     "a step without backward": (lambda loop: (first(loop), loop.optimizer.step()), "no private gradient for step 1"),
@@ -92,11 +88,10 @@ REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
     "other records": (lambda loop: (first(loop), loop.use(make_data())), "got a batch of 23 rows"),
     "no batch": (lambda loop: loop.use(make_data()), "no batch has been taken"),
     "more steps": (lambda loop: (loop.whole(), loop.optimizer.step()), "all 9 steps of the run are used up"),
-    "the loop again": (lambda loop: (loop.whole(), loop.whole()), "iterating once gives all"),
+    "the loop again": (lambda loop: (loop.whole(), loop.whole()), "those of all 9 steps were delivered"),
     "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
     "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
     "layers that are frozen": (unfrozen, "are not those that training began with"),
-    "a second model": (second_model, "has a model already"),
     "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
 }
 UNMOVED = [name for name in REFUSED if "backward" in name or "gradient" in name]
@@ -140,23 +135,19 @@ def test_a_plain_backward_within_a_logical_batch_is_refused_and_leaves_nothing()
         ({"records": 22}, {}, InputError, "records: the run says 22"),
     ],
 )
-def test_make_private_refuses(changes: dict[str, Any], arguments: dict[str, Any], error: type[LetheError], message: str) -> None:
+def test_an_engine_refuses(changes: dict[str, Any], arguments: dict[str, Any], error: type[LetheError], message: str) -> None:
     model = make_network()
     optimizer = arguments.pop("optimizer", SGD)(model.parameters(), lr=0.5)
-    engine = PrivacyEngine(make_network_run(**{"noise_multiplier": 1.0, **changes}))
+    run, data = make_network_run(**{"noise_multiplier": 1.0, **changes}), arguments.get("data", make_data())
     with pytest.raises(error, match=message):
-        engine.make_private(**{"module": model, "optimizer": optimizer, "losses": losses_of(model), "data": make_data(), **arguments})
+        PrivacyEngine(model, optimizer, losses_of(model), data, run)
     optimizer.step()  # no guard is left behind
 
 
 def test_after_close_the_optimiser_is_free() -> None:
     model = make_network()
     optimizer = SGD(model.parameters(), lr=0.5)
-    engine = PrivacyEngine(make_network_run(noise_multiplier=1.0))
-    with pytest.raises(InputError, match="no model yet"):
-        engine.recorded_run()
-    given: dict[str, Any] = {"module": model, "optimizer": optimizer, "losses": losses_of(model), "data": make_data()}
-    engine.make_private(**given)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), make_network_run(noise_multiplier=1.0))
     engine.close()
     losses_of(model)(make_data()).mean().backward()
     optimizer.step()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
 from torch import nn
@@ -16,7 +17,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.run.regularisers import L1, Ball, GroupL1, Ridge
 from lethe.run.run import Run
-from lethe.train import ProximalGroup, fit
+from lethe.train import ProximalGroup, TrainOptions, fit
 
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
 LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), Ridge(strength=0.3)), parameters=("3.weight",))
@@ -44,7 +45,7 @@ def proximal_by_hand(model: nn.Module, step_size: float) -> None:
 
 def trained(run: Run, **options: Any) -> torch.Tensor:
     model = make_network()
-    fit(model, CROSS_ENTROPY, make_data(), run, **{"seed": 4, "proximal_groups": [FIRST, LAST], **options})
+    fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 4, "proximal_groups": [FIRST, LAST], **options}))
     return flat(model)
 
 
@@ -81,7 +82,14 @@ def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(opt
         moved.step()
         proximal_by_hand(model, step_size)
     other = make_network()
-    fit(other, CROSS_ENTROPY, make_data(), run, optimizer=optimizer(list(other.parameters())), proximal_groups=[FIRST, LAST])
+    fit(
+        other,
+        CROSS_ENTROPY,
+        make_data(),
+        run,
+        optimizer=optimizer(list(other.parameters())),
+        options=TrainOptions(proximal_groups=[FIRST, LAST]),
+    )
     assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
 
 
@@ -101,7 +109,7 @@ def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
 @pytest.mark.slow
 def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     run = make_network_run("cyclic", noise_multiplier=2.0)
-    recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST, LAST]).run
+    recorded = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[FIRST, LAST])).run
     assert with_fresh_noise(recorded) == run
     certificate = certify(with_fresh_noise(recorded), 1e-5)
     assert certificate.theorem == "composition"
@@ -138,7 +146,7 @@ def test_refusals(changes: dict[str, Any], groups: Any, error: type[LetheError],
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5) if by_optimizer and not changes else None
     run = make_network_run(noise_multiplier=1.0, **changes)
     with pytest.raises(error, match=message):
-        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, proximal_groups=groups)
+        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, options=TrainOptions(proximal_groups=groups))
     assert torch.equal(flat(model), before)
 
 
@@ -156,6 +164,6 @@ def test_frozen_parameters_are_refused_and_left_alone() -> None:
     before = bias.detach().clone()
     run = make_network_run(noise_multiplier=1.0)
     with pytest.raises(InputError, match=r"'0\.bias' is not one that is trained"):
-        fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[FIRST])
-    fit(model, CROSS_ENTROPY, make_data(), run, proximal_groups=[ALL])  # all: all that are trained
+        fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[FIRST]))
+    fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[ALL]))  # all: all that are trained
     assert torch.equal(bias, before)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from doors import arguments
 from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.errors import InputError
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 
 RUN = make_network_run(noise_multiplier=1.0)
 FEATURES, LABELS = make_data()
@@ -30,17 +31,18 @@ def trained(loss: Any, targets: Tensor, outputs: int, **options: Any) -> Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Linear(COLUMNS, outputs).double()
-    return flat(fit(model, loss, (FEATURES, targets), RUN, seed=0, **options).model)
+    return flat(fit(model, loss, (FEATURES, targets), RUN, **arguments({"seed": 0, **options})).model)
 
 
 def looped(loss: Any, targets: Tensor, outputs: int) -> Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Linear(COLUMNS, outputs).double()
-    engine, optimizer = PrivacyEngine(RUN, seed=0), torch.optim.SGD(model.parameters(), lr=0.5)
-    _, _, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: loss(model(batch[0]), batch[1]), data=(FEATURES, targets)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine = PrivacyEngine(
+        model, optimizer, lambda batch: loss(model(batch[0]), batch[1]), (FEATURES, targets), RUN, options=TrainOptions(seed=0)
     )
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -160,5 +162,5 @@ class Tempered(nn.Module):
 def test_parameters_of_a_loss_are_trained_by_nobody_and_refused(physical_size: int | None) -> None:
     tempered = Tempered()
     with pytest.raises(InputError, match="parameters of its own"):
-        fit(make_network(), tempered, make_data(), RUN, physical_size=physical_size)
-    fit(make_network(), tempered.requires_grad_(False), make_data(), RUN, physical_size=physical_size)
+        fit(make_network(), tempered, make_data(), RUN, options=TrainOptions(physical_size=physical_size))
+    fit(make_network(), tempered.requires_grad_(False), make_data(), RUN, options=TrainOptions(physical_size=physical_size))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from doors import arguments, fit_linear
 from helpers import as_planned, with_fresh_noise
 from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
 from private_loops import Loop
@@ -14,7 +15,7 @@ from torch import nn
 import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train import fit, fit_linear
+from lethe.train import TrainOptions, fit
 from lethe.train.clip import Group, per_layer
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
@@ -32,7 +33,7 @@ def _one_thread() -> Iterator[None]:
 
 def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:
     model = make_network()
-    return fit(model, CROSS_ENTROPY, make_data(), run, seed=3, **options).run, model
+    return fit(model, CROSS_ENTROPY, make_data(), run, **arguments({"seed": 3, **options})).run, model
 
 
 def by_engine(run: Run, **options: Any) -> tuple[Run, nn.Module]:
@@ -157,13 +158,13 @@ def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
     run = make_network_run(noise_multiplier=1.0)
     model = make_network()
     norms = tuple(group.clip_norm for group in per_layer(model, run.clip_norm or 0.0))
-    fitted = fit(model, CROSS_ENTROPY, make_data(), run, clip_groups="per_layer", seed=3)
+    fitted = fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_layer", seed=3))
     assert fitted.run.clip_groups == norms
     assert len(norms) > 1
     certificate = lethe.certify(with_fresh_noise(fitted.run), 0.999, allow_large_delta=True)
     assert f"clipped, in {len(norms)} groups of parameters" in certificate.explain()
     again = make_network()
-    fit(again, CROSS_ENTROPY, make_data(), run.replace(clip_groups=norms), clip_groups="per_layer", seed=3)
+    fit(again, CROSS_ENTROPY, make_data(), run.replace(clip_groups=norms), options=TrainOptions(clip_groups="per_layer", seed=3))
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     own, _ = by_engine(run, clip_groups="per_layer")
     assert own.clip_groups == norms
@@ -172,8 +173,10 @@ def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:
 def test_other_words_and_runs_are_refused() -> None:
     run = make_network_run(noise_multiplier=1.0)
     with pytest.raises(InputError, match="'per_layer', or None"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run, clip_groups="per_leaf")
+        fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_leaf"))
     with pytest.raises(InputError, match="the run says"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run.replace(clip_groups=[0.01, 0.01]), clip_groups="per_layer")
+        fit(
+            make_network(), CROSS_ENTROPY, make_data(), run.replace(clip_groups=[0.01, 0.01]), options=TrainOptions(clip_groups="per_layer")
+        )
     with pytest.raises(InputError, match=r"torch\.nn\.Module"):
-        fit("model", CROSS_ENTROPY, make_data(), run, clip_groups="per_layer")  # pyright: ignore
+        fit("model", CROSS_ENTROPY, make_data(), run, options=TrainOptions(clip_groups="per_layer"))  # pyright: ignore

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from helpers import DESIGNS, EXACT_DESIGNS, EXACT_SLOT_DESIGNS, SCHEDULES, as_planned
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,6 @@ from problems import RECORDS, executed, make_loss, make_problem, make_run
 
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
-from lethe.train import fit_linear
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 

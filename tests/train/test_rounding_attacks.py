@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from doors import fit_linear
 from torch import nn
 
 import lethe
 from lethe.run.run import Run
-from lethe.train import Head, PrivacyEngine, fit, fit_linear
+from lethe.train import Head, PrivacyEngine, TrainOptions, fit
 
 RECORDS, WIDTH, SIDE, MULTIPLIER, LOUD = 64, 1024, 256, 100.0, 0.99
 SEEDS = range(4)
@@ -57,7 +58,13 @@ def rows(run: Run, dtype: torch.dtype, sign: float) -> torch.Tensor:
 def by_fit(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     model = nn.Linear(SIDE, SIDE, bias=False, dtype=dtype)
     nn.init.ones_(model.weight)
-    fitted = fit(model, lambda out, t: out.sum(1) * t, (rows(run, dtype, sign), torch.ones(RECORDS, dtype=dtype)), run, seed=seed)
+    fitted = fit(
+        model,
+        lambda out, t: out.sum(1) * t,
+        (rows(run, dtype, sign), torch.ones(RECORDS, dtype=dtype)),
+        run,
+        options=TrainOptions(seed=seed),
+    )
     return Trained(model.weight.detach().double(), fitted.run)
 
 
@@ -65,10 +72,15 @@ def by_engine(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     model = nn.Linear(SIDE, SIDE, bias=False, dtype=dtype)
     nn.init.ones_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0]))
-    engine = PrivacyEngine(run, seed=seed)
-    _, optimizer, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: model(batch[0]).sum(1), data=(rows(run, dtype, sign), torch.ones(RECORDS))
+    engine = PrivacyEngine(
+        model,
+        optimizer,
+        lambda batch: model(batch[0]).sum(1),
+        (rows(run, dtype, sign), torch.ones(RECORDS)),
+        run,
+        options=TrainOptions(seed=seed),
     )
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -98,7 +110,7 @@ def by_head(run: Run, dtype: torch.dtype, sign: float, seed: int) -> Trained:
     nn.init.ones_(head.weight)
     features, targets = linear_data(run, dtype, sign)
     data = torch.from_numpy(features).to(dtype), torch.from_numpy(targets).to(dtype)
-    fitted = fit(Head(nn.Identity(), head), None, data, run, seed=seed)
+    fitted = fit(Head(nn.Identity(), head), None, data, run, options=TrainOptions(seed=seed))
     return Trained(head.weight.detach().double(), fitted.run)
 
 
@@ -174,7 +186,7 @@ def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype)
         pulled = torch.zeros((RECORDS, WIDTH), dtype=dtype)
         pulled[:32], pulled[0] = half, sign * half
         model = Quadratic(dtype)
-        fitted = fit(model, lambda out, t: out.sum(1) * t, (pulled, torch.ones(RECORDS, dtype=dtype)), run, seed=seed)
+        fitted = fit(model, lambda out, t: out.sum(1) * t, (pulled, torch.ones(RECORDS, dtype=dtype)), run, options=TrainOptions(seed=seed))
         return Trained(model.weight.detach().double(), fitted.run)
 
     pairs = [(trained(1.0, seed), trained(-1.0, seed)) for seed in SEEDS]

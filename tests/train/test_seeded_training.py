@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments, fit_head, fit_linear
 from helpers import make_run, with_fresh_noise
 from interrupted import Spy, make_kept_run, quick_disk, trained
 from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
@@ -19,7 +20,7 @@ from torch import nn
 import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.run.run import Run
-from lethe.train import fit, fit_head, fit_linear
+from lethe.train import fit
 from lethe.train.checkpoints.journal import Journal
 
 SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -49,7 +50,7 @@ def head(run: Run, **randomness: Any) -> Run:
 
 
 def network(run: Run, **randomness: Any) -> Run:
-    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **randomness).run
+    return fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(randomness)).run
 
 
 def loop(run: Run, **randomness: Any) -> Run:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 import lethe
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 
 
 def momentum(parameters: Any) -> torch.optim.Optimizer:
@@ -51,7 +51,9 @@ def test_clipping_in_fit() -> None:
         model = make_network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         optimizer.register_step_pre_hook(lambda *_: norms.append(clip_grad_norm_(model.parameters(), norm)))
-        fitted = fit(model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), optimizer=optimizer, seed=0)
+        fitted = fit(
+            model, CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0), optimizer=optimizer, options=TrainOptions(seed=0)
+        )
         assert lethe.certify(fitted.run.replace(seeded=False), 1e-3).epsilon < float("inf")
         return flat(fitted.model)
 

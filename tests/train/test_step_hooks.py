@@ -16,7 +16,7 @@ from torch.nn.utils import spectral_norm as hooked_spectral_norm
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lethe.errors import InputError
-from lethe.train import Checkpoints, fit
+from lethe.train import Checkpoints, TrainOptions, fit
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -117,7 +117,7 @@ def test_a_spectral_norm_that_is_iterated_in_the_step_stays_one() -> None:
         if iterated:
             optimizer.register_step_post_hook(iterate)
         run = make_network_run(steps=30, noise_multiplier=1.0)
-        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, seed=0)
+        fit(model, CROSS_ENTROPY, make_data(), run, optimizer=optimizer, options=TrainOptions(seed=0))
         sizes.append(max(float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) for layer in layers))
     assert 0.9 < sizes[0] < 1.1  # one iteration a step follows moving weights, and is not exact
     assert sizes[1] > 1.5

@@ -14,7 +14,7 @@ from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train import Checkpoints, PrivacyEngine
+from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,17 +31,18 @@ class Epochs:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
         self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9) if scheduled else None
         also = {"scheduler": self.scheduler} if scheduled else {}
-        self.engine = PrivacyEngine(checkpoints=None if folder is None else Checkpoints(folder=folder, every=1, also=also))
         self.dataset = TensorDataset(*make_data())
-        _, _, self.loader = self.engine.make_private(
-            module=self.model,
-            optimizer=self.optimizer,
-            losses=losses_of(self.model),
-            data_loader=DataLoader(self.dataset, batch_size=5),
+        self.engine = PrivacyEngine(
+            self.model,
+            self.optimizer,
+            losses_of(self.model),
+            DataLoader(self.dataset, batch_size=5),
+            epsilon=8.0,
+            delta=1e-3,
             epochs=2,
-            noise_multiplier=1.0,
-            max_grad_norm=1.0,
+            options=TrainOptions(checkpoints=None if folder is None else Checkpoints(folder=folder, every=1, also=also)),
         )
+        self.loader, self.numbers = self.engine.batches(), self.engine.epochs()
 
     def use(self, batch: Any) -> None:
         self.engine.backward(batch)
@@ -51,6 +52,7 @@ class Epochs:
             self.scheduler.step()
 
     def epoch(self) -> int:
+        next(self.numbers, None)
         return sum(self.use(batch) is None for batch in self.loader)
 
 
@@ -80,6 +82,7 @@ def test_a_look_does_not_change_how_long_an_epoch_is() -> None:
     loop = Epochs()
     next(iter(loop.loader))
     assert loop.epoch() == 5
+    next(loop.numbers)
     for number, batch in enumerate(loop.loader):  # interrupted at the last batch of the last epoch
         if number == 4:
             break
@@ -110,7 +113,7 @@ def test_one_epoch_more_names_its_own_way() -> None:
     loop = Epochs()
     for _ in range(2):
         loop.epoch()
-    with pytest.raises(InputError, match="another epoch would cost more") as refused:
+    with pytest.raises(InputError, match="more would cost more than was planned") as refused:
         loop.epoch()
     assert "passes()" not in str(refused.value)
     assert "another engine" in str(refused.value)
@@ -118,23 +121,24 @@ def test_one_epoch_more_names_its_own_way() -> None:
 
 def test_an_optimiser_of_another_engine_is_refused_at_once() -> None:
     loop = Loop()
-    engine = PrivacyEngine(loop.run)
     with pytest.raises(InputError, match=r"(?s)belongs to another engine.*close\(\)"):
-        engine.make_private(module=loop.model, optimizer=loop.optimizer, losses=losses_of(loop.model), data=make_data())
+        PrivacyEngine(loop.model, loop.optimizer, losses_of(loop.model), make_data(), loop.run)
     loop.engine.close()
-    engine = PrivacyEngine(loop.run)
-    engine.make_private(module=loop.model, optimizer=loop.optimizer, losses=losses_of(loop.model), data=make_data())
+    PrivacyEngine(loop.model, loop.optimizer, losses_of(loop.model), make_data(), loop.run)
 
 
 def test_what_a_loader_says_of_itself() -> None:
     loop, epochs = Loop(), Epochs()
     assert (len(loop.loader), loop.loader.batch_size, len(loop.loader.dataset)) == (9, 5, RECORDS)
-    assert (len(epochs.loader), epochs.loader.batch_size) == (5, 5)
+    assert (len(epochs.loader), epochs.loader.batch_size) == (10, 5)
+    assert next(epochs.numbers) == 0
+    assert len(epochs.loader) == 5
     assert epochs.loader.dataset is epochs.dataset
     part = Subset(epochs.dataset, range(20))
-    engine, model = PrivacyEngine(make_network_run(records=20, noise_multiplier=1.0)), make_network()
+    model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    assert engine.make_private(module=model, optimizer=optimizer, losses=losses_of(model), data=part)[2].dataset is part
+    engine = PrivacyEngine(model, optimizer, losses_of(model), part, make_network_run(records=20, noise_multiplier=1.0))
+    assert engine.batches().dataset is part
 
 
 def test_epochs_after_a_kill_are_those_left_and_a_schedule_that_begins_again_says_so(tmp_path: Path) -> None:

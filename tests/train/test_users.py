@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from helpers import DESIGNS
 from networks import CLASSES, CROSS_ENTROPY, IDS, RECORDS, USERS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch.utils.data import Dataset
 
 import lethe
 from lethe.errors import InputError
-from lethe.train import Checkpoints, Head, Linear, fit
+from lethe.train import Checkpoints, Head, Linear, TrainOptions, fit
 from lethe.train.data import BatchStream
 from lethe.train.data.users import Members, owners_of
 
@@ -27,8 +28,10 @@ from lethe.train.data.users import Members, owners_of
 def test_users_of_one_record_are_records_bit_for_bit(design: str, physical_size: int | None) -> None:
     record = make_network_run(design, noise_multiplier=1.0)
     options: dict[str, Any] = {"seed": 5, "physical_size": physical_size}
-    one = fit(make_network(), CROSS_ENTROPY, make_data(), record, **options)
-    other = fit(make_network(), CROSS_ENTROPY, make_data(), record.replace(unit="user"), users=np.arange(RECORDS), **options)
+    one = fit(make_network(), CROSS_ENTROPY, make_data(), record, **arguments(options))
+    other = fit(
+        make_network(), CROSS_ENTROPY, make_data(), record.replace(unit="user"), **arguments({"users": np.arange(RECORDS), **options})
+    )
     assert torch.equal(flat(one.model), flat(other.model))
     certified = [lethe.certify(run, 1e-3) for run in (record, record.replace(unit="user"))]
     assert certified[0].epsilon == certified[1].epsilon
@@ -44,7 +47,7 @@ def test_training_is_the_recursion_of_users(design: str, physical_size: int | No
     run, generators = make_users_run(design), [torch.Generator().manual_seed(3) for _ in range(2)]
     expected = by_hand(make_network(), make_data(), run, generators[0], lambda user, step: np.flatnonzero(user == IDS))
     options: dict[str, Any] = {"users": IDS, "batch_generator": generators[1], "physical_size": physical_size}
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
     torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
 
 
@@ -59,10 +62,10 @@ def test_of_a_user_with_many_records_some_take_part(physical_size: int | None) -
 
     run, options = make_users_run("cyclic"), {"users": IDS, "seed": 11, "physical_size": physical_size}
     chosen = Members(owners_of(IDS), most=2, seed=11)
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, records_per_user=2, **options)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"records_per_user": 2, **options}))
     expected = by_hand(make_network(), make_data(), run, torch.Generator(), some)
     torch.testing.assert_close(flat(fitted.model), expected, rtol=1e-6, atol=1e-9)
-    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, **options)
+    everything = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments(options))
     assert not torch.allclose(flat(fitted.model), flat(everything.model), rtol=1e-6)
 
 
@@ -77,7 +80,7 @@ def test_one_users_data_move_a_step_by_the_bound_at_most() -> None:
     def after(mine: Tensor, classes: Tensor) -> Tensor:
         ids = torch.cat([torch.from_numpy(IDS)[others], torch.full((len(mine),), 3)])
         data = (torch.cat([features[others], mine]), torch.cat([targets[others], classes]))
-        return flat(fit(make_network(), CROSS_ENTROPY, data, run, users=ids, isolation="declared").model)
+        return flat(fit(make_network(), CROSS_ENTROPY, data, run, options=TrainOptions(users=ids, isolation="declared")).model)
 
     random = torch.Generator().manual_seed(1)
     row = torch.randn(1, 4, dtype=torch.float64, generator=random)
@@ -113,7 +116,7 @@ class Augmented(Dataset[tuple[Tensor, Tensor]]):
 @pytest.mark.slow
 def test_views_of_a_record_are_averaged_before_the_clip() -> None:
     run, data = make_network_run("full", steps=1), Augmented()
-    fitted = fit(make_network(), CROSS_ENTROPY, data, run, views=3)
+    fitted = fit(make_network(), CROSS_ENTROPY, data, run, options=TrainOptions(views=3))
     assert fitted.run == run
     read = data.read[-3 * RECORDS :]
     assert [index for index, _ in read] == [record for record in range(RECORDS) for _ in range(3)]
@@ -138,18 +141,20 @@ def test_training_goes_on_with_the_same_users_only(tmp_path: Path) -> None:
             raise Stop
 
     run = make_users_run("shuffled")
-    expected = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, seed=6)
+    expected = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(users=IDS, records_per_user=2, seed=6))
     options: dict[str, Any] = {"seed": 6, "checkpoints": Checkpoints(folder=tmp_path / "kept", every=1)}
     with pytest.raises(Stop):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, progress=stop, **options)
+        fit(
+            make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"users": IDS, "records_per_user": 2, "progress": stop, **options})
+        )
     other = np.where(IDS == 8, 7, IDS)
     other[0] = 8
     for changed in ({"users": other, "records_per_user": 2}, {"users": IDS}, {"users": IDS, "records_per_user": 2, "views": 2}):
         with pytest.raises(InputError, match="other users"):
-            fit(make_network(), CROSS_ENTROPY, make_data(), run, **changed, **options)
-    again = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, records_per_user=2, **options)
+            fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({**changed, **options}))
+    again = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"users": IDS, "records_per_user": 2, **options}))
     assert again.run == expected.run
-    assert again.report.steps == run.total_steps
+    assert again.diagnostics.steps == run.total_steps
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ def test_what_does_not_fit_is_refused_before_training(changes: dict[str, Any], o
     model = make_network()
     before = flat(model)
     with pytest.raises(InputError, match=said):
-        fit(model, CROSS_ENTROPY, make_data(), make_users_run().replace(**changes), **options)
+        fit(model, CROSS_ENTROPY, make_data(), make_users_run().replace(**changes), **arguments(options))
     assert torch.equal(flat(model), before)
 
 
@@ -183,7 +188,13 @@ def test_where_nobody_groups_records_users_are_refused() -> None:
         fit(Linear(classes=CLASSES), None, (features[:USERS], targets[:USERS]), convex)
     with pytest.raises(InputError, match="unit: user; the trainer of a Head"):
         fit(Head(nn.Identity(), nn.Linear(4, CLASSES, bias=False)), None, (features[:USERS], targets[:USERS]), convex)
-    with pytest.raises(InputError, match="users: given, and a Linear"):
-        fit(Linear(classes=CLASSES), None, (features, targets), convex.replace(unit="record", records=RECORDS), users=IDS)
+    with pytest.raises(InputError, match="users: a Linear does not know it"):
+        fit(
+            Linear(classes=CLASSES),
+            None,
+            (features, targets),
+            convex.replace(unit="record", records=RECORDS),
+            options=TrainOptions(users=IDS),
+        )
     with pytest.raises(InputError, match="unit: user; a stream of records"):
         BatchStream(make_users_run(), (features[:USERS],))

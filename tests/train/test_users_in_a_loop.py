@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from doors import arguments
 from networks import CROSS_ENTROPY, IDS, USERS, flat, make_data, make_network, make_network_run, make_users_run
 from private_loops import Loop, losses_of
 from torch import Tensor
@@ -14,7 +16,7 @@ from torch import Tensor
 import lethe
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 from lethe.train.core.training_records import ORDER
 from lethe.train.core.training_records import USERS as SAID_OF_USERS
 
@@ -32,7 +34,7 @@ def users_run(design: str = "poisson", **changes: Any) -> Run:
 def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most: int | None) -> None:
     run = users_run(design)
     options: dict[str, Any] = {"physical_size": physical_size, "users": IDS, "records_per_user": most}
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, seed=5, **options)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, **arguments({"seed": 5, **options}))
     loop = Loop(run, **SEEDED, **options)
     recorded = loop.whole()
     # Within one layer rows are added in another order where all rows of a user pass through the model together.
@@ -44,7 +46,7 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
 @pytest.mark.slow
 def test_a_certificate_of_a_loop_is_about_users() -> None:
     run = users_run("shuffled", steps=2)
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, users=IDS, seed=5)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(users=IDS, seed=5))
     loop = Loop(run, users=IDS, **SEEDED)
     loop.whole()
     certificate, other = lethe.certify(loop.engine.record(), 1e-3), lethe.certify(fitted, 1e-3)
@@ -55,9 +57,9 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
     assert "all records of a user have its id" in certificate.explain()
     assert "stand in the order of its rows" in certificate.explain()
     assert "stand in the order of its rows" not in other.explain()
-    assert loop.engine.get_epsilon(1e-3) == certificate.epsilon
+    assert loop.engine.epsilon(1e-3, steps_fixed_in_advance=True) == certificate.epsilon
     with pytest.raises(InputError, match="delta"):
-        loop.engine.get_epsilon(1 / USERS)
+        loop.engine.epsilon(1 / USERS, steps_fixed_in_advance=True)
 
 
 @pytest.mark.slow
@@ -97,18 +99,17 @@ def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> 
         empty += not bool(loop.engine.counted.any())
         loop.use(batch)
     assert empty
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), seldom, users=IDS, seed=5)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), seldom, options=TrainOptions(users=IDS, seed=5))
     torch.testing.assert_close(flat(loop.model), flat(fitted.model), rtol=0, atol=1e-14)
 
 
-def test_without_a_run_nobody_says_what_a_batch_counts() -> None:
+def test_without_a_run_a_batch_size_counts_users() -> None:
     model = make_network()
+    words: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-3, "epochs": 2, "batch_size": 3}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    records = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*make_data()), batch_size=5)
-    numbers: dict[str, Any] = {"data_loader": records, "noise_multiplier": 1.0, "max_grad_norm": 1.0, "epochs": 1}
-    for given in ({"users": IDS}, {"records_per_user": 2}):
-        with pytest.raises(InputError, match=r"the engine has no run.*count.*users"):
-            PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), **numbers, **given)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), **words, options=TrainOptions(users=IDS))
+    run = engine.run
+    assert (run.unit, run.records, run.batch_size, run.total_steps) == ("user", USERS, 3, 2 * math.ceil(USERS / 3))
 
 
 @pytest.mark.parametrize("physical_size", [None, 1])

@@ -10,11 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from doors import fit_head, fit_linear  # noqa: E402
 from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
 from lethe.accounting.recheck import recheck  # noqa: E402
-from lethe.train import PrivacyEngine, fit, fit_head, fit_linear  # noqa: E402
+from lethe.train import PrivacyEngine, TrainOptions, fit  # noqa: E402
 from lethe.train.core.training_records import network_record  # noqa: E402
 
 DELTA = 1e-3
@@ -65,7 +66,7 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
     assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss"]
-    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), isolation="declared")
+    unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), options=TrainOptions(isolation="declared"))
     assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
     assert verified(certificate, tmp_path / "model.pt", tmp_path).yes
@@ -78,11 +79,9 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -> None:
     model = make_model()
-    engine = PrivacyEngine(make_run())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, loader = engine.make_private(
-        module=model, optimizer=optimizer, losses=lambda batch: entropy()(model(batch[0]), batch[1]), data=(FEATURES, CLASSES)
-    )
+    engine = PrivacyEngine(model, optimizer, lambda batch: entropy()(model(batch[0]), batch[1]), (FEATURES, CLASSES), make_run())
+    loader = engine.batches()
     for batch in loader:
         engine.backward(batch)
         optimizer.step()
@@ -130,7 +129,7 @@ def test_a_budget_filter_that_ran_is_enforced() -> None:
 
 @pytest.mark.slow
 def test_a_seed_is_in_the_seal() -> None:
-    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), seed=3)
+    fitted = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), options=TrainOptions(seed=3))
     certificate = lethe.certify(fitted, DELTA)
     assert not fitted.record.fresh
     assert certificate.epsilon == float("inf")

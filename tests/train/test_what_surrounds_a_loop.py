@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import InputError
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine, TrainOptions, fit
 from lethe.train.data import as_source
 
 RUN = make_network_run(noise_multiplier=1.0)
@@ -60,7 +60,9 @@ def test_sparse_embeddings_are_trained_to_the_numbers_of_dense_ones(physical_siz
                 torch.manual_seed(0)
                 model = nn.Sequential(kind(7, 4, sparse=sparse, **options), nn.Flatten(), nn.LazyLinear(CLASSES)).double()
                 model(TOKENS)
-            moved.append(flat(fit(model, CROSS_ENTROPY, (TOKENS, LABELS), RUN, seed=0, physical_size=physical_size).model))
+            moved.append(
+                flat(fit(model, CROSS_ENTROPY, (TOKENS, LABELS), RUN, options=TrainOptions(seed=0, physical_size=physical_size)).model)
+            )
         assert torch.equal(*moved)
 
 
@@ -101,7 +103,7 @@ def test_several_optimisers_are_made_one() -> None:
     parts = [torch.optim.SGD([model[0].weight], lr=0.5), torch.optim.AdamW([*model.parameters()][1:], lr=0.1)]
     for train in (
         lambda: fit(model, CROSS_ENTROPY, make_data(), RUN, optimizer=parts),  # pyright: ignore[reportArgumentType]
-        lambda: PrivacyEngine(RUN).make_private(module=model, optimizer=parts, losses=losses_of(model), data=make_data()),  # pyright: ignore[reportArgumentType]
+        lambda: PrivacyEngine(model, parts, losses_of(model), make_data(), RUN),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(InputError, match=r"(?s)got list.*whose step\(\) calls step\(\) of each, with release: all"):
             train()
@@ -119,10 +121,10 @@ def test_a_loader_of_data_without_a_length_is_refused_by_name() -> None:
     loader: DataLoader[Any] = DataLoader(NoLength(), batch_size=4)  # pyright: ignore[reportArgumentType]
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    given: dict[str, Any] = {"data_loader": loader, "noise_multiplier": 1.0, "max_grad_norm": 1.0, "epochs": 1}
+    words: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 1}
     for read in (
         lambda: as_source(loader),
-        lambda: PrivacyEngine().make_private(module=model, optimizer=optimizer, losses=losses_of(model), **given),
+        lambda: PrivacyEngine(model, optimizer, losses_of(model), loader, **words),
     ):
         with pytest.raises(InputError, match="NoLength has no length"):
             read()

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from doors import fit_head, fit_linear
 from torch import nn
 
 import lethe
-from lethe.train import PrivacyEngine, fit, fit_head, fit_linear
+from lethe.train import PrivacyEngine, fit
 from lethe.train.core.samplers import draw_batches
 
 
@@ -29,9 +30,9 @@ def _engine(run: lethe.Run) -> Any:
     features, targets = _features(run)
     model = nn.Linear(3, 2).double()
     data = torch.tensor(features), torch.tensor(targets)
-    engine = PrivacyEngine(run)
     own = torch.optim.SGD(model.parameters(), lr=0.5)
-    _, _, loader = engine.make_private(module=model, optimizer=own, losses=lambda batch: model(batch[0]).sum(1), data=data)
+    engine = PrivacyEngine(model, own, lambda batch: model(batch[0]).sum(1), data, run)
+    loader = engine.batches()
     return next(iter(loader))
 
 

@@ -8,35 +8,27 @@ import torch
 from torch import nn
 
 from lethe.run.run import Run
-from lethe.train import PrivacyEngine
+from lethe.train import PrivacyEngine, TrainOptions
 
 
 def fit_by_engine(
-    model: nn.Module,
-    loss: Any,
-    data: Any,
-    run: Run,
-    *,
-    seed: int,
-    optimizer: torch.optim.Optimizer | None = None,
-    isolation: str = "checked",
+    model: nn.Module, loss: Any, data: Any, run: Run, *, optimizer: torch.optim.Optimizer | None = None, options: TrainOptions
 ) -> Run:
     """Train by `PrivacyEngine`; returns the recorded run.
 
     Args:
-        model, loss, data, run, seed, isolation: as for `fit`.
+        model, loss, data, run, options: as for `fit`.
         optimizer: None: plain SGD with the run's step sizes, which must be one number.
     """
     descent = torch.optim.SGD(model.parameters(), lr=float(run.step_sizes[0])) if optimizer is None else optimizer
-    engine = PrivacyEngine(run, seed=seed, isolation=isolation)
 
     def losses(batch: Any) -> torch.Tensor:
         *inputs, targets = batch
         return loss(model(*inputs), targets)
 
-    _, _, loader = engine.make_private(module=model, optimizer=descent, losses=losses, data=data)
+    engine = PrivacyEngine(model, descent, losses, data, run, options=options)
     try:
-        for batch in loader:
+        for batch in engine.batches():
             engine.backward(batch)
             descent.step()
             descent.zero_grad()

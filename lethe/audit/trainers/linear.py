@@ -18,9 +18,10 @@ from lethe.errors import InputError
 from lethe.run.descended import descends_envelope
 from lethe.run.losses import LeastSquares, LinearLoss, require_linear_loss
 from lethe.run.run import Run
-from lethe.train import Fitted, LinearPredictor, fit_linear
+from lethe.train import Fitted, Linear, TrainOptions, fit
 from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import losses_of, residuals_of
+from lethe.train.linear.models import LinearPredictor
 
 _CPU = torch.device("cpu")
 _SIMULATIONS = 32
@@ -46,7 +47,8 @@ class LinearTraining(RunTraining):
 
     def __call__(self, data: Data, seed: int) -> Fitted[LinearPredictor]:
         """Train once."""
-        return fit_linear(self.run, *data, classes=self.classes, seed=seed, initial=self.initial)
+        model = Linear(classes=self.classes, initial=self.initial)
+        return fit(model, None, data, self.run, options=TrainOptions(seed=seed, progress=False))
 
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
         """See `AuditedTraining`. In a direction: features of the largest norm there, and the target that is farthest off."""

@@ -20,7 +20,7 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
 
 IGNORED = -100
@@ -68,7 +68,7 @@ class NetworkTraining(RunTraining):
         start = _flat(model)
         watch = _Watch(model, self)
         watched = {"optimizer": watch.optimizer()} if self.watching else {}
-        self.fit(model, self.loss, data, self.run, seed=seed, **watched)
+        self.fit(model, self.loss, data, self.run, **watched, options=TrainOptions(seed=seed, progress=False))
         return Watched(model=model, displacement=(_flat(model) - start).numpy(), shares=np.array(watch.shares))
 
     def built(self) -> nn.Module:

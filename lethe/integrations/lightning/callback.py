@@ -26,7 +26,7 @@ from lethe.integrations.logical_batches import LogicalBatches
 from lethe.integrations.recorded_training import Planned, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Group, PrivacyEngine
+from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data import Source
 from lethe.train.data.loaders import records_of, refuse_own_batches
@@ -217,9 +217,9 @@ class PrivateTraining(RecordedTraining, Callback):
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         every = self._plan.run.total_steps if not self._own_rhythm else None
         kept = self._kept if self._kept is None or every is None else dataclasses.replace(self._kept, every=every)
-        engine = PrivacyEngine(self._plan.run, physical_size=self._plan.physical_size, checkpoints=kept, **self._options)
-        read = {"data": self._source, "users": self._ids, **self._read}
-        _, _, loader = engine.make_private(module=pl_module, optimizer=optimizer, losses=losses, **read)
+        read = {"users": self._ids, **self._read}
+        options = TrainOptions(physical_size=self._plan.physical_size, checkpoints=kept, **self._options, **read)
+        engine = PrivacyEngine(pl_module, optimizer, losses, self._source, self._plan.run, options=options)
         self.engine = engine
         if engine.steps and not done:
             raise InputError(
@@ -244,7 +244,7 @@ class PrivateTraining(RecordedTraining, Callback):
                 ),
                 stacklevel=2,
             )
-        self._batches.open(engine, iter(loader), done)
+        self._batches.open(engine, engine.deliver(), done)
         self._steps = PrivateSteps(engine, losses, lost=lost, log_private=self._log_private)
         self._steps.put_on(trainer, pl_module, optimizer)
 
@@ -258,7 +258,11 @@ class PrivateTraining(RecordedTraining, Callback):
         if self._steps is not None and self._steps.mean_loss is not None:
             pl_module.log("train_loss", self._steps.mean_loss, prog_bar=True)
         if trainer.global_step % trainer.log_every_n_steps == 0 or trainer.is_last_batch:
-            pl_module.log("epsilon", self._engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta), prog_bar=True)
+            pl_module.log(
+                "epsilon",
+                self._engine.epsilon(self._delta, steps_fixed_in_advance=True, allow_large_delta=self._allow_large_delta),
+                prog_bar=True,
+            )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Record what was trained, and leave module and optimiser as they were."""

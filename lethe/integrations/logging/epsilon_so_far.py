@@ -10,7 +10,7 @@ from lethe.accounting.cumulative import stopped
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
-from lethe.train import StepEnd
+from lethe.train.callbacks.callback import StepEnd
 
 _LAST = (
     "release: last. No iterate but the last may leave the training, so nothing has been released yet, and there is no epsilon of the steps "

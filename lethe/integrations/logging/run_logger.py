@@ -19,7 +19,8 @@ from lethe.errors import InputError, MissingExtraError
 from lethe.integrations.logging.description import PRIVATE_LAST, PRIVATE_NOTE, Setting, settings_of
 from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
 from lethe.run.run import Run
-from lethe.train import StepEnd, TrainingCallback, TrainingEnd
+from lethe.train import Callback
+from lethe.train.callbacks.callback import StepEnd, TrainingEnd
 
 _POINTS = 50
 _TAG = re.compile(r"[A-Za-z0-9][\w\-./ ]*")
@@ -29,7 +30,7 @@ _BASES = {
 }
 
 
-class RunLogger(TrainingCallback, ABC):
+class RunLogger(Callback, ABC):
     """A logger of private training; `TensorBoardLogger` and `MLflowLogger` say where to.
 
     Logged under `dp/`, of every `log_every_n_steps`-th step, the first and the last: the noise (standard deviation and multiplier), step
@@ -103,10 +104,10 @@ class RunLogger(TrainingCallback, ABC):
         certificate = self._certificate(end)
         self._scalars({"dp/certified_epsilon": certificate.epsilon}, end.steps, private=False)
         self._text("dp/certificate", str(certificate), private=False)
-        if end.report is not None:
-            told = {"private/projected": float(end.report.projected)}
-            if end.report.contributed is not None:
-                told["private/contributed"] = float(end.report.contributed)
+        if end.diagnostics is not None:
+            told = {"private/projected": float(end.diagnostics.projected)}
+            if end.diagnostics.contributed is not None:
+                told["private/contributed"] = float(end.diagnostics.contributed)
             self._scalars(told, end.steps, private=True)
         with tempfile.TemporaryDirectory() as folder:
             self._documents(self._written(certificate, end.run, Path(folder)))

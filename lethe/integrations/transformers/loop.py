@@ -116,7 +116,7 @@ class PrivateLoop(Trainer):
         if self.is_in_train and not self._log_private:
             logs = {key: value for key, value in logs.items() if key not in PRIVATE}
         if self.is_in_train and self.engine is not None and "learning_rate" in logs:
-            logs["epsilon"] = self.engine.get_epsilon(self._delta, allow_large_delta=self._allow_large_delta)
+            logs["epsilon"] = self.engine.epsilon(self._delta, steps_fixed_in_advance=True, allow_large_delta=self._allow_large_delta)
         super().log(logs, start_time)
 
     def floating_point_ops(self, inputs: Any) -> int:

@@ -12,12 +12,13 @@ from transformers import TrainingArguments
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned, poisson_run, steps_per_epoch
+from lethe.integrations.recorded_training import Planned
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.data.users import owners_of
+from lethe.train.planning import poisson_run, steps_per_epoch
 
 _COUNTS = {
     "per_device_train_batch_size": "give how many records are on the device at once.",

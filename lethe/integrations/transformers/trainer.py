@@ -31,7 +31,7 @@ from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import caught_up, checkpoints_of, refuse_begun, refuse_earlier, with_state
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
-from lethe.train import Checkpoints, Group, PrivacyEngine
+from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender
 from lethe.train.data.users import ids_of
 
@@ -141,7 +141,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         self._kept, self._noise_corrected = checkpoints, noise_corrected
         self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
         self._target |= {"neighbours": neighbours, "users": self._users}
-        self._read = {"users": self._users, "records_per_user": records_per_user, "views": views}
+        self._options |= {"users": self._users, "records_per_user": records_per_user, "views": views}
         self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         self.engine: PrivacyEngine | None = None
         self._criterion: Any = None
@@ -207,13 +207,13 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
             own = super().compute_loss
             refuse_other_loss(self._losses, lambda batch: own(model, batch), model, source, half=self.accelerator.mixed_precision == "bf16")
         kept = with_state(checkpoints_of(self._kept, self.args), self)
-        engine = PrivacyEngine(self._planned.run, physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
-        _, _, loader = engine.make_private(module=model, optimizer=optimizer, losses=self._losses, data=source, **self._read)
+        options = TrainOptions(physical_size=self._planned.physical_size, checkpoints=kept, **self._options)
+        engine = PrivacyEngine(model, optimizer, self._losses, source, self._planned.run, options=options)
         self.engine, self._batches = engine, batches
         refuse_begun(engine.resumed, self._resume, self._folder())
         caught_up(self.lr_scheduler, engine.steps - self.state.global_step)
         self.state.global_step = engine.steps
-        batches.open(engine, iter(loader))
+        batches.open(engine, engine.deliver())
         self.callback_handler.callbacks.insert(0, Epochs(len(batches)))
 
     def _own_criterion(self, model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""TrainingCallback: what a logger implements, and the facts that training tells it."""
+"""Callback: what a logger implements, and the facts that training tells it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lethe.certificates.training_record import TrainingRecord
 from lethe.run.run import Run
-from lethe.train.fitted import Report
+from lethe.train.fitted import Diagnostics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +59,22 @@ class TrainingEnd:
         steps: that were taken.
         record: `lethe.certify(record, delta)` certifies and seals it.
         spent: as in `StepEnd`.
-        report: what happened to the data, for callbacks whose `private` is True; else None.
+        diagnostics: what happened to the data, for callbacks whose `private` is True; else None.
     """
 
     run: Run
     steps: int
     record: TrainingRecord
     spent: float | None = None
-    report: Report | None = None
+    diagnostics: Diagnostics | None = None
 
 
-class TrainingCallback:
+class Callback:
     """Is told how a training goes: by `lethe.train.fit(..., callbacks=[...])` and `PrivacyEngine(..., callbacks=[...])`.
 
     Override what you need. A callback is told facts that are public and never sees a parameter, a gradient or a record: with
     `release: last` no iterate but the last may leave the training, not even as a norm. One that sets `private = True` is told in addition
-    what `PrivateStep` and `Report` hold; what it keeps is as private as the data.
+    what `PrivateStep` and `Diagnostics` hold; what it keeps is as private as the data.
 
     What goes wrong in `on_train_begin` ends the training before its first step. Later an `Exception` of a callback is a
     `CallbackWarning`: the callback is called no more and training goes on, since a run that was broken off has to be paid for again if

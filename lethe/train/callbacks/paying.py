@@ -22,7 +22,7 @@ from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
+from lethe.train.callbacks.callback import Callback, TrainingEnd
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.checkpoints.journal import read_receipt, write_receipt
 
@@ -61,7 +61,7 @@ class Spender(Protocol):
         ...
 
 
-class Paying(TrainingCallback):
+class Paying(Callback):
     """Reserves, starts and settles; of several processes number 0 does. What is reserved for a training that breaks off stays counted.
 
     Args:

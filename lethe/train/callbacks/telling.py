@@ -15,7 +15,7 @@ from lethe.calculus.composition.budget import BudgetFilter
 from lethe.errors import CallbackWarning, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
+from lethe.train.callbacks.callback import Callback, PrivateStep, StepEnd, TrainingEnd
 from lethe.train.callbacks.paying import Paying
 from lethe.train.core.recorder import Recorder
 
@@ -26,11 +26,14 @@ class Telling:
     Args:
         callbacks: one, or several.
         payer: one more, that is told of the beginning only where no other objected; None: nothing pays.
+        watched: more of them, such as a progress bar.
     """
 
-    def __init__(self, callbacks: TrainingCallback | Iterable[TrainingCallback] = (), payer: Paying | None = None) -> None:
-        self._callbacks, self._payer, self.pays = _checked(callbacks), payer, payer is not None
-        self.live: list[TrainingCallback] = []
+    def __init__(
+        self, callbacks: Callback | Iterable[Callback] = (), payer: Paying | None = None, watched: tuple[Callback, ...] = ()
+    ) -> None:
+        self._callbacks, self._payer, self.pays = (*watched, *_checked(callbacks)), payer, payer is not None
+        self.live: list[Callback] = []
         self.asks_losses = False
         self._run: Run | None = None
         self._budget: BudgetFilter | None = None
@@ -101,10 +104,10 @@ class Telling:
         """Tell that training ended well; once for each number of steps and run."""
         if self._ended == (which := (end.steps, end.run.run_id)):
             return
-        self._ended, public = which, replace(end, report=None)
+        self._ended, public = which, replace(end, diagnostics=None)
         self._each("the end", lambda callback: callback.on_train_end(end if callback.private else public))
 
-    def _each(self, when: str, call: Callable[[TrainingCallback], Any]) -> None:
+    def _each(self, when: str, call: Callable[[Callback], Any]) -> None:
         for callback in tuple(self.live):
             try:
                 call(callback)
@@ -119,15 +122,15 @@ class Telling:
                 )
 
 
-def _checked(callbacks: object) -> tuple[TrainingCallback, ...]:
-    several = callbacks if isinstance(callbacks, Iterable) and not isinstance(callbacks, TrainingCallback | str) else (callbacks,)
-    found: list[TrainingCallback] = []
+def _checked(callbacks: object) -> tuple[Callback, ...]:
+    several = callbacks if isinstance(callbacks, Iterable) and not isinstance(callbacks, Callback | str) else (callbacks,)
+    found: list[Callback] = []
     for one in several:
-        if not isinstance(one, TrainingCallback) or not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(one, Callback) or not isinstance(one.private, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"callbacks: got {one!r}; it needs objects of lethe.train.TrainingCallback, whose private is True or False.",
+                f"callbacks: got {one!r}; it needs objects of lethe.train.Callback, whose private is True or False.",
                 source="callbacks",
-                remedy="derive its class from TrainingCallback; a function of (step, steps) goes to `progress`.",
+                remedy="derive its class from Callback; a function of (step, steps) goes to `progress`.",
             )
         found.append(one)
     return tuple(found)

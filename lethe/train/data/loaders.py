@@ -84,6 +84,6 @@ def refuse_own_batches(loader: DataLoader[Any]) -> None:
         raise InputError(
             f"data: got a DataLoader with a {type(loader.batch_sampler if own else loader.sampler).__name__}, which {what}.",
             source=_DESIGN,
-            remedy="give DataLoader(dataset, collate_fn=...), or the data set, and choose the design with run.batches; choose records "
-            "before: DataLoader(torch.utils.data.Subset(dataset, indices), ...).",
+            remedy="give DataLoader(dataset, batch_size=...), as it was before accelerator.prepare, or the data set; choose records "
+            "before: torch.utils.data.Subset(dataset, indices).",
         )

@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from lethe.certificates.counted_elsewhere import epsilon_of, planned
+from lethe.accounting.certify import certify
 from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
-from lethe.documents.synonyms import answering, in_other_words
+from lethe.documents.synonyms import answering
 from lethe.errors import InputError, UnknownNameError
 from lethe.run.run import Run
-from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
-from lethe.train.callbacks.paying import Spender, paying
+from lethe.train.callbacks.callback import Callback, TrainingEnd
+from lethe.train.callbacks.paying import paying
 from lethe.train.callbacks.telling import Telling
-from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
-from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES, refuse_beside_a_run, run_of
+from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES
 from lethe.train.engine.state import LoopState, PrivateLoader
 from lethe.train.engine.step_guard import refuse_another_engine
 from lethe.train.network.trainer import Trainer
-from lethe.train.options import TrainOptions
+from lethe.train.options import TrainOptions, in_options
+from lethe.train.planning import Words, planned
 
-M = TypeVar("M", bound=nn.Module)
-OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
-_MADE = {"resumed", "_average", "_batch", "_broken", "_clipper", "_counted", "_held", "_guard", "_placement", "_stream"}
+_OF_FIT = ("lr_scheduler", "validation_data", "patience", "proximal_groups", "noise_policy")
 
 
 class PrivacyEngine(LoopState):
     r"""Clips gradients, adds noise and records the run in a user's own loop; calls out of order are refused.
 
-        engine = PrivacyEngine(run, physical_size=64)
-        model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, losses=losses, data=dataset)
-        for batch in loader:
+        engine = PrivacyEngine(model, optimizer, losses, dataset, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256)
+        for batch in engine.batches():
             engine.backward(batch)
             optimizer.step()
             optimizer.zero_grad()
-        certificate = lethe.certify(engine.record(), delta=1e-5)
+        print(engine.epsilon())
 
     `backward` on the last micro-batch of a logical batch writes $\frac1b(\sum_i \mathrm{Clip}_C(\nabla f_i) + \zeta)$,
     $\zeta \sim N(0, z^2C^2I)$, into the parameters' `.grad`; on the others `.grad` stays None, so that `optimizer.step()` changes
@@ -59,9 +50,9 @@ class PrivacyEngine(LoopState):
     own hooks included, and gradient clipping make of noisy gradients is their own affair. The function of the losses is compared with
     single records in some batches, as in `fit`.
 
-    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch. What is refused in one
-    ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of which all processes call `record`
-    and `recorded_run` together.
+    In a process group of `torch.distributed`, all processes run the same loop, each on its share of every batch; batch_size is of each, as
+    in PyTorch. What is refused in one ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of
+    which all processes call `record` and `recorded_run` together.
 
     `declared` says, statement by statement, what the certificate rests on and nobody checked: what the loop does to a batch before
     `backward`; where training begins (the model's weights and the optimiser's state must not depend on the private data, but by a training
@@ -69,172 +60,92 @@ class PrivacyEngine(LoopState):
     else a loop computes from the data and tells (a training loss that is printed is not certified).
 
     Args:
-        run: as for `fit`; without regulariser and pass_weights. None: `make_private` makes it of a DataLoader, as Opacus does.
-        clip_groups, method, physical_size, ema, gradient_memory, seed, batch_generator, noise_generator, secure, isolation: as for
-            `fit`; the moving average is `engine.averaged`.
-        checkpoints: as for `fit`. The training is saved when the loader is asked for the next batch, so all that a loop does after a step
-            (a scheduler's step) is in it; schedulers are to be named in `Checkpoints(also=...)`.
-        callbacks: as for `fit`; they are told of the end when the loop is asked for its record or its recorded run.
-        ledger: as for `fit`; reserved in `make_private`, and settled when the loop is asked for its record or its recorded run.
+        model: any model that `fit` takes, trained in place.
+        optimizer: over its parameters; it sees noisy mean gradients only.
+        losses: (batch) -> one loss a record, shape (B,): `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with
+            reduction="none". It is given batches as `batches` gives them, and parts of them, down to one record.
+        data: what `fit` takes; of records that are mappings the batches are dicts.
+        run, epsilon, delta, epochs, batch_size, clip_norm, callbacks: as of `fit`. The run's release must be all, without regulariser and
+            pass_weights. Callbacks are told of the end when the loop is asked for its record or its recorded run.
+        options: as of `fit`, but for what belongs to its own loop. With users a micro-batch holds all rows of its users that take part in
+            the step, and the losses have one entry a row. With views each record is so many rows next to one another. Checkpoints are
+            written when the next batch is asked for, so that all that a loop does after a step is in them; schedulers are named in
+            `Checkpoints(also={"scheduler": scheduler})`.
     Raises:
-        InputError: see `make_private`, which checks everything.
+        CalibrationError, InputError, HypothesisError: as `fit`.
     """
 
-    @in_other_words
+    @answering({**in_options("PrivacyEngine(model, optimizer, losses, data, ...)"), **ARGUMENTS})
     def __init__(
         self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        losses: Losses,
+        data: Any,
         run: Run | None = None,
         *,
-        clip_groups: Sequence[Group] | str | None = None,
-        method: str | None = None,
-        physical_size: int | None = None,
-        ema: float | None = None,
-        gradient_memory: int | None = None,
-        seed: int | None = None,
-        batch_generator: torch.Generator | None = None,
-        noise_generator: np.random.Generator | torch.Generator | None = None,
-        secure: bool = False,
-        isolation: str = "checked",
-        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        callbacks: TrainingCallback | Iterable[TrainingCallback] = (),
-        ledger: Spender | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        clip_norm: float | None = None,
+        callbacks: Callback | Iterable[Callback] = (),
+        options: TrainOptions | None = None,
     ) -> None:
-        self._run = run
+        self._options = options = TrainOptions() if options is None else options
+        options.refuse("a loop of one's own", *_OF_FIT)
         self._workers = Workers.current()
-        self._told = Telling(callbacks, paying(ledger, checkpoints))
-        self._options = TrainOptions(
-            seed=seed,
-            batch_generator=batch_generator,
-            noise_generator=noise_generator,
-            callbacks=self._told,
-            clip_groups=clip_groups,
-            method=method,
-            physical_size=physical_size,
-            ema=ema,
-            gradient_memory=gradient_memory,
-            secure=secure,
-            isolation=isolation,
-            checkpoints=checkpoints,
-        )
-        self._model: nn.Module | None = None
-
-    @answering(ARGUMENTS)
-    def make_private(
-        self,
-        *,
-        module: M,
-        optimizer: OptimizerT,
-        losses: Losses | None = None,
-        data: Any = None,
-        data_loader: Any = None,
-        noise_multiplier: float | None = None,
-        max_grad_norm: float | None = None,
-        users: Any = None,
-        records_per_user: int | None = None,
-        views: int = 1,
-        epochs: int | None = None,
-        steps: int | None = None,
-    ) -> tuple[M, OptimizerT, PrivateLoader]:
-        """The same model, the same optimiser, guarded, and a loader of the run's batches; of those after a checkpoint, if one was loaded.
-
-        An engine without a run is given what Opacus' is, and how long training lasts; its loader gives an epoch each time it is iterated.
-
-        Args:
-            module: any model that `fit` takes, trained in place.
-            optimizer: over its parameters; it sees noisy mean gradients only. run.release must be all.
-            losses: (batch) -> one loss a record, shape (B,): `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with
-                reduction="none". It is given batches as the loader gives them, and parts of them, down to one record.
-            data: what `fit` takes; of records that are mappings the loader gives dicts.
-            data_loader: without a run: a DataLoader, of which data set, batch size, collate function and workers are used.
-            noise_multiplier, max_grad_norm: without a run: of the noise on the sum of the gradients, relative to the norm that each
-                record's is clipped to.
-            users, records_per_user: of a run of unit "user": as for `fit`. A micro-batch then holds all rows of its users that take part
-                in the step. The losses have one entry a row, in the rows' order, which tells whose each is; their mean over each user
-                is clipped.
-            views: as for `fit`: each record is so many rows of a micro-batch, next to one another, whose mean loss is clipped once.
-            epochs, steps: without a run: one of them.
-        Raises:
-            InputError: anything that cannot be used, what the run says itself, or a second call.
-            HypothesisError: the run asks for more than such training can be certified for.
-        """
-        grouped = {"users": users, "records_per_user": records_per_user}
-        numbers = {"noise_multiplier": noise_multiplier, "max_grad_norm": max_grad_norm, "epochs": epochs, "steps": steps}
-        with self._opening(losses):
-            if (run := self._run) is not None:
-                refuse_beside_a_run(data_loader=data_loader, **numbers)
-            else:
-                run, data = run_of(data_loader, optimizer, **numbers, data=data, **grouped)
-                if noise_multiplier is None:
-                    raise InputError(
-                        "noise_multiplier: none was given, and the engine has no run.",
-                        remedy="give one, or a target: make_private_with_epsilon(target_epsilon=..., target_delta=..., ...).",
-                    )
-            return self._start(module, optimizer, losses, run, data, data_loader, views=views, **grouped)
-
-    @answering(ARGUMENTS)
-    def make_private_with_epsilon(
-        self,
-        *,
-        module: M,
-        optimizer: OptimizerT,
-        losses: Losses | None = None,
-        data_loader: Any,
-        target_epsilon: float,
-        target_delta: float,
-        max_grad_norm: float,
-        epochs: int | None = None,
-        steps: int | None = None,
-        views: int = 1,
-        allow_large_delta: bool = False,
-    ) -> tuple[M, OptimizerT, PrivateLoader]:
-        """`make_private` of an engine without a run, with the smallest noise that meets (target_epsilon, target_delta): as Opacus counts,
-        for Poisson batches, every iterate released, and a record added or removed.
-
-        Args, Raises: as `make_private`; a CalibrationError where no noise meets the target. allow_large_delta is as of `lethe.plan`.
-        """
-        with self._opening(losses):
-            if self._run is not None:
-                refuse_beside_a_run(target_epsilon=target_epsilon)
-            run, source = run_of(data_loader, optimizer, noise_multiplier=None, max_grad_norm=max_grad_norm, epochs=epochs, steps=steps)
-            run = planned(run, target_epsilon, target_delta, allow_large_delta=allow_large_delta)
-            return self._start(module, optimizer, losses, run, source, data_loader, views=views)
-
-    @contextmanager
-    def _opening(self, losses: Losses | None) -> Iterator[None]:
-        """Within: an error ends the start of all processes."""
-        if self._model is not None:
-            raise InputError("make_private: this engine has a model already; a run is carried out once.", remedy="make another engine.")
-        self._workers.refuse_another_group()
+        self._told = Telling(callbacks, paying(options.ledger, options.checkpoints))
         with self._workers.watched():
-            if losses is None:
-                raise InputError("losses: none was given; it needs the function of a batch to one loss a record.", remedy=OF_LOSSES)
-            yield
-
-    def _start(
-        self, module: M, optimizer: OptimizerT, losses: Any, run: Run, data: Any, loader: DataLoader[Any] | None, **of_records: Any
-    ) -> tuple[M, OptimizerT, PrivateLoader]:
-        """Reserve what the run costs, check all that can be checked before the first batch, and begin."""
-        bare, stepping = bare_module(module), bare_optimizer(optimizer)
-        options, own = replace(self._options, optimizer=stepping, **of_records), without_reducer(module, losses)
-        with self._told.preparing(run):
-            refuse_another_engine(stepping)
-            trainer = Trainer(bare, own, data, run, options, own_loop=True)
-            try:
-                self._begin(trainer, stepping)
-            except BaseException:
-                trainer.kept.close()
-                raise
-        self._run, self._model = trainer.asked, module
+            if not callable(losses):
+                raise InputError(
+                    f"losses: got {type(losses).__name__}; it needs the function of a batch to one loss a record.", remedy=OF_LOSSES
+                )
+            bare, stepping = bare_module(model), bare_optimizer(optimizer)
+            rate = stepping.param_groups[0]["lr"] if isinstance(stepping, torch.optim.Optimizer) else None
+            words, large = Words(epsilon, delta, epochs, batch_size, clip_norm), options.allow_large_delta
+            plan = planned(run, words, data, users=options.users, rate=rate, allow_large_delta=large)
+            with self._told.preparing(plan.run):
+                refuse_another_engine(stepping)
+                trainer = Trainer(bare, without_reducer(model, losses), plan, options, stepping, self._told, own_loop=True)
+                try:
+                    self._begin(trainer, stepping)
+                except BaseException:
+                    trainer.kept.close()
+                    raise
+        self._delta, self._model, self._loader = plan.delta, model, PrivateLoader(self, trainer, data)
         self._workers.end()
-        given, epoch = (data, None) if loader is None else (loader, len(loader))
-        return module, optimizer, PrivateLoader(self, trainer, given, steps_per_epoch=epoch)
+
+    def batches(self) -> PrivateLoader:
+        """The batches that are left, on the model's device: all of the run, or within `epochs` those of the epoch."""
+        return self._loader
+
+    def epochs(self) -> Iterator[int]:
+        """The numbers of the epochs that are left, from 0; after a resume from the interrupted one, whose batches then are the rest.
+
+        for epoch in engine.epochs():
+            for batch in engine.batches():
+                ...
+        """
+        steps = self._trainer.steps_per_epoch
+        try:
+            while self.left:
+                before = self.drawn
+                self._epoch_end = min((before // steps + 1) * steps, self._planned.total_steps)
+                yield before // steps
+                if self.drawn == before:
+                    raise InputError(
+                        f"epochs: no batch of epoch {before // steps} was used.",
+                        source="engine.epochs()",
+                        remedy="for epoch in engine.epochs(): for batch in engine.batches(): engine.backward(batch); ...",
+                    )
+        finally:
+            self._epoch_end = None
 
     @property
     def run(self) -> Run:
         """The run that is carried out."""
-        if self._run is None:
-            raise InputError("run: this engine has none yet.", remedy="call engine.make_private first, or give one: PrivacyEngine(run).")
-        return self._run
+        return self._trainer.asked
 
     def recorded_run(self, *, steps_fixed_in_advance: bool = False) -> Run:
         r"""The run to certify: that of `record`.
@@ -264,7 +175,7 @@ class PrivacyEngine(LoopState):
         """
         run = self._placement.read(self._stated, steps_fixed_in_advance)
         record = network_record(run, bare_module(self._model), self._claims(), self.averaged, isolation=self._options.isolation)
-        self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, report=self.report))
+        self._told.end(TrainingEnd(run=run, steps=self.steps, record=record, diagnostics=self.diagnostics))
         return record
 
     @property
@@ -273,19 +184,24 @@ class PrivacyEngine(LoopState):
         average = self._average
         return average.of(bare_module(self._model)) if average is not None and average.begun else None
 
-    def get_epsilon(self, delta: float, *, allow_large_delta: bool = False) -> float:
-        """What is spent so far: the epsilon of the steps whose noise was drawn, that of a step not yet taken included; 0.0 before them.
+    def epsilon(self, delta: float | None = None, *, steps_fixed_in_advance: bool = False, allow_large_delta: bool = False) -> float:
+        """That of the certificate, at any time: of the whole plan, whatever made the loop end before its last step.
 
-        It is for a moment that was fixed in advance, such as a number of steps, or this number, see `recorded_run`.
-
+        Args:
+            delta: None: that which the noise was planned for.
+            steps_fixed_in_advance: as of `recorded_run`: that of the steps whose noise was drawn so far, 0.0 before them.
+            allow_large_delta: whether a delta of 1/records or more is meant.
         Raises:
-            InputError: the engine has no model yet, or a delta that is not in (0, 1), or not below 1/records and not allowed.
+            InputError: no delta, or one that is not in (0, 1), or not below 1/records.
             HypothesisError: something else than a step moved the parameters.
         """
-        run = self._spent()
-        # Before the first step too, so that a delta that cannot be used is refused.
-        spent = epsilon_of(self.run if run is None else run, delta, allow_large_delta=allow_large_delta)
-        return 0.0 if run is None else spent
+        if delta is None and (delta := self._delta) is None:
+            raise InputError("delta: none was given, and none was planned for.", source="run", remedy="engine.epsilon(delta=1e-5).")
+        run = self._spent(whole=not steps_fixed_in_advance)
+        spent = certify(
+            self.run if run is None else run, delta, allow_large_delta=allow_large_delta
+        ).epsilon  # before the first step too, so that a wrong delta is refused
+        return 0.0 if run is None and steps_fixed_in_advance else spent
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -297,7 +213,5 @@ class PrivacyEngine(LoopState):
         return claims(data=self._source, isolation=self._clipper.isolation, optimiser=True, loop=True, users=users)
 
     def __getattr__(self, name: str) -> Any:
-        """What `make_private` makes, before it did, or what Opacus' engine has besides: an error with the line that does it here."""
-        if name in _MADE:
-            raise InputError("the engine has no model yet.", remedy="call engine.make_private(module=..., optimizer=..., ...) first.")
+        """What Opacus' engine has besides: an error with the line that does it here."""
         raise UnknownNameError(f"PrivacyEngine has no {name!r}.", remedy=NAMES.get(name))

@@ -21,7 +21,7 @@ from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data import LoadedBatch
 from lethe.train.data.sources import fields_of, mapping_of
 from lethe.train.engine.step_guard import StepGuard
-from lethe.train.fitted import Report
+from lethe.train.fitted import Diagnostics
 from lethe.train.network.batch_losses import units_of
 from lethe.train.network.steps import NoisySums
 from lethe.train.network.trainer import Trainer
@@ -32,11 +32,12 @@ class LoopState:
 
     Attributes:
         resumed: the steps that were done when training was resumed from a checkpoint; 0 if it began here.
-        report: what happened to the data, private; None before `recorded_run`.
+        diagnostics: what happened to the data, private; None before `recorded_run`.
     """
 
     resumed: int
-    report: Report | None = None
+    _epoch_end: int | None = None
+    diagnostics: Diagnostics | None = None
     _told: Telling
 
     def _begin(self, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
@@ -91,20 +92,27 @@ class LoopState:
         if self._told.live:
             self._told.step(self._recorder)
 
-    def deliver(self, steps: int) -> Iterator[Any]:
-        """The batches of the next so many steps. One that was delivered and not used, to a cell of a notebook that looked at it or was
-        interrupted, is delivered again: its records have met nothing."""
+    @property
+    def left_of_epoch(self) -> int:
+        """Of `left`, those of the present epoch; all where the loop knows no epochs."""
+        return self.left if self._epoch_end is None else max(0, self._epoch_end - self.drawn)
+
+    def deliver(self) -> Iterator[Any]:
+        """The batches that are left of the epoch, or of all. One that was delivered and not used, to a cell of a notebook that looked at it
+        or was interrupted, is delivered again: its records have met nothing."""
         with self._together():
             self._refuse_not_taken()
             if self._batch is None:
                 self._held.keep()  # what accelerate.prepare, or a loop, put in before the first batch is where training begins
-            if not self.left:
+            if not (steps := self.left_of_epoch):
                 if self._batch is None and self.resumed:
                     return  # it was killed after its last step
+                which = "this epoch" if self.left else f"all {self._planned.total_steps} steps"
                 raise InputError(
-                    f"loader: the batches of all {self._planned.total_steps} steps were delivered: iterating once gives all of them.",
-                    source="run.steps or run.passes",
-                    remedy="for a loop over epochs write: for epoch in loader.passes().",
+                    f"batches: those of {which} were delivered; more would cost more than was planned.",
+                    source="epochs, or run.steps",
+                    remedy="loop over epochs as they are planned: for epoch in engine.epochs(). To train on from here is another training, "
+                    "with another engine; lethe.total([first, second], delta) says what both cost.",
                 )
             self._stream.close()
             if self._batch is not None and not self._used:
@@ -205,18 +213,18 @@ class LoopState:
             raise InputError(f"recorded_run: the gradient of step {self.steps + 1} was not used.", remedy="call optimizer.step() first.")
         self._held.refuse_changes(f"after step {self.steps}")
         recorded = self._executed(whole=not steps_fixed_in_advance and self.steps < self._planned.total_steps)
-        self.report = self._trainer.reported(self.steps)
+        self.diagnostics = self._trainer.diagnosed(self.steps)
         refuse_overflow(map(local, self._parameters), recorded)
         if self.steps >= self._planned.total_steps:
             self._kept.finish()
         return recorded
 
-    def _spent(self) -> Run | None:
-        """The run of all noise drawn so far, that of a step not yet taken included; None: none was. Of noise that a matrix correlates,
-        which is for the whole run alone, the whole plan."""
+    def _spent(self, *, whole: bool) -> Run | None:
+        """The run of all noise drawn so far, that of a step not yet taken included, or the whole plan, which is also that of noise that a
+        matrix correlates; None: no noise was drawn."""
         self._held.refuse_changes(f"after step {self.steps}")
         noise = self._trainer.asked.noise
-        whole = self._recorder.steps < self._planned.total_steps and noise is not None and not noise.any_length
+        whole = self._recorder.steps < self._planned.total_steps and (whole or (noise is not None and not noise.any_length))
         return self._executed(whole=whole) if self._recorder.steps else None
 
     def _executed(self, *, whole: bool) -> Run:
@@ -281,57 +289,37 @@ class LoopState:
 class PrivateLoader:
     """The batches of a run, on the model's device: tuples of tensors, or dicts where records have fields.
 
-    Iterating once gives all batches that are left; of a run whose epochs are those of a user's DataLoader an epoch, as with Opacus. Its
-    length is the number of logical batches of that; with a physical size there are more micro-batches, how many is left to chance.
+    Its length is the number of logical batches that are left, of the epoch or of all; with a physical size there are more micro-batches,
+    how many is left to chance.
 
     Attributes:
         dataset: that was given, if its length is the number of records; else, of a pair of arrays for instance, the source that reads it.
     """
 
-    def __init__(self, state: LoopState, trainer: Trainer, data: Any, *, steps_per_epoch: int | None) -> None:
-        self._state, self._trainer, self._run, self._epoch = state, trainer, trainer.run, steps_per_epoch
+    def __init__(self, state: LoopState, trainer: Trainer, data: Any) -> None:
+        self._state, self._trainer = state, trainer
         dataset, source = data.dataset if isinstance(data, DataLoader) else data, trainer.source
         self.dataset = dataset if isinstance(dataset, Sized) and len(dataset) == len(source) else source
 
     @property
     def batch_size(self) -> int:
         """Records (of users: users) of a logical batch: their expected number where it is random."""
-        return self._run.batch_size
+        return self._trainer.run.batch_size
 
     def __len__(self) -> int:
-        return self._epoch or self._run.total_steps
+        return self._state.left_of_epoch
 
     def __iter__(self) -> Iterator[Any]:
-        state = self._state
-        if self._epoch is None:
-            return state.deliver(state.left)
-        if not state.left and not state.resumed:
-            raise InputError(
-                f"loader: the batches of all {self._run.total_steps} steps were delivered; another epoch would cost more privacy than was "
-                "planned.",
-                source="epochs= or steps= of make_private",
-                remedy="plan as many epochs as you need from the beginning. To train on from here is another training, with another "
-                "engine: the two certificates add up.",
-            )
-        optimizer = self._trainer.options.optimizer
+        state, optimizer = self._state, self._trainer.optimizer
         saved = any(getattr(part, "optimizer", None) is optimizer for part in self._trainer.kept.also.values())
         scheduled = getattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched", False)
         if 0 < state.resumed == state.drawn and scheduled and not saved:
             message = (
                 f"scheduler: training goes on after step {state.resumed}, and the learning rate's scheduler begins again, since it was not "
-                'saved; give PrivacyEngine(checkpoints=Checkpoints(folder=..., also={"scheduler": scheduler})).'
+                'saved; give TrainOptions(checkpoints=Checkpoints(folder=..., also={"scheduler": scheduler})).'
             )
             warnings.warn(LetheWarning(message), stacklevel=2)
-        return state.deliver(self._left_of(self._epoch)) if state.left else iter(())
-
-    def passes(self) -> Iterator[Iterator[Any]]:
-        """The batches pass by pass, or epoch by epoch: `for epoch in loader.passes(): for batch in epoch: ...`."""
-        while self._state.left:
-            yield iter(self) if self._epoch else self._state.deliver(self._left_of(self._run.steps_per_pass))
-
-    def _left_of(self, steps: int) -> int:
-        """Steps of the present epoch (of the next one where an epoch is over) whose batches were not used yet."""
-        return min(steps - self._state.drawn % steps, self._state.left)
+        return state.deliver()
 
 
 def _with_a_row(batch: LoadedBatch) -> tuple[Sequence[Tensor], Tensor]:

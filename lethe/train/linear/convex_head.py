@@ -15,6 +15,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.losses.linear import ManyClassLoss
 from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.core.iterates import onto_ball
 from lethe.train.core.training_records import released_states
 from lethe.train.fitted import Fitted, ModelDescription
@@ -84,10 +85,10 @@ class Head(ModelDescription[nn.Sequential]):
     head: nn.Linear
 
 
-def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> Fitted[nn.Sequential]:
+def train_head(described: Head, data: Any, run: Run, options: TrainOptions, told: Telling) -> Fitted[nn.Sequential]:
     """Train a head on the features of its backbone by `train_linear`.
 
-    Args: as `lethe.train.fit`.
+    Args: as `lethe.train.fit`; told: the callbacks.
     """
     backbone, head = described.backbone, described.head
     loss = require_linear_loss(require_run(run, correlated=True).loss)
@@ -98,7 +99,7 @@ def train_head(described: Head, data: Any, run: Run, options: TrainOptions) -> F
     start = torch.cat(rows)  # features by outputs, the bias as the last row, that of the constant feature 1
     classes = head.out_features if isinstance(loss, ManyClassLoss) else None
     linear = Linear(classes=classes, initial=start, dtype=start.dtype, device=start.device)
-    trained = train_linear(linear, data, run, options, backbone=Backbone(backbone.eval(), head.in_features, size))
+    trained = train_linear(linear, data, run, options, told, backbone=Backbone(backbone.eval(), head.in_features, size))
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(trained.model.weights.T))
         if head.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]

@@ -20,17 +20,18 @@ from lethe.run.losses import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
+from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of
 from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.progress import reporting
+from lethe.train.core.progress import progress_of
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
 from lethe.train.core.training_records import WORKERS, linear_record
 from lethe.train.data import as_source
 from lethe.train.data.sources import refuse_fields
-from lethe.train.fitted import Fitted, Report, spending
+from lethe.train.fitted import Diagnostics, Fitted, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows
 from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
@@ -175,11 +176,11 @@ def descend(
 
 
 def train_linear(
-    described: Linear, data: Any, run: Run, options: TrainOptions, *, backbone: Backbone | None = None
+    described: Linear, data: Any, run: Run, options: TrainOptions, told: Telling, *, backbone: Backbone | None = None
 ) -> Fitted[LinearPredictor]:
     """Train a linear model, of the features that a backbone makes or that are given, as `lethe.train.fit` says.
 
-    Args: as `prepared`.
+    Args: as `prepared`; told: the callbacks.
     """
     ready = prepared(described, data, run, backbone=backbone)
     refuse_policy(run, options.noise_policy)
@@ -189,7 +190,7 @@ def train_linear(
     drawn = run.uncorrelated  # what is drawn anew at each step; `noise` correlates it
     recorder, noise = Recorder(drawn, seeded=options.seeded(run)), linear_noise(run, fresh)
     precision = linear_precision(run, ready.loss, ready.start)
-    told, budget = options.callbacks, None if budgeted is None else budgeted.filter
+    budget = None if budgeted is None else budgeted.filter
     told.begin(run if precision is None else run.replace(precision=precision), seeded=recorder.seeded, budget=budget)
 
     def taken(step: int, iterate: Tensor) -> None:
@@ -197,7 +198,8 @@ def train_linear(
         if told.live:
             told.step(recorder)
 
-    with torch.inference_mode(), reporting(options.progress, run.total_steps) as finished:
+    finished = progress_of(options.progress)
+    with torch.inference_mode():
         last = descend(
             drawn,
             ready.start,
@@ -219,7 +221,7 @@ def train_linear(
         run=recorded,
         record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
         checked=_CLOSED_FORM,
-        report=Report.of(run, steps=recorded.total_steps, projected=ready.projected),
+        diagnostics=Diagnostics.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),
     )
 

@@ -171,6 +171,7 @@ def refuse_for_shards(run: Run, options: TrainOptions) -> None:
         "run.pass_weights": run.pass_weights is not None,
         "proximal_groups": options.proximal_groups is not None,
         "noise_policy": options.noise_policy is not None,
+        "validation_data": options.validation_data is not None,
         "ema, and checkpoints": options.ema is not None and options.checkpoints is not None,
     }
     if found := [name for name, given in asked.items() if given]:

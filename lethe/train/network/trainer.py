@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
-from lethe.run.run import Run
+from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe.train.checkpoints.held_parameters import HeldParameters
 from lethe.train.checkpoints.training_state import Training
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.comparison import FAILURES
 from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.progress import Callback, reporting
+from lethe.train.core.progress import Progress, progress_of
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
@@ -29,16 +29,21 @@ from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement, changed_parameters, reshard
 from lethe.train.distributed.shared_start import refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
-from lethe.train.fitted import Fitted, Report, spending
+from lethe.train.fitted import Diagnostics, Fitted, spending
 from lethe.train.network.averaging import NAME as AVERAGE
 from lethe.train.network.averaging import MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.training_noise import sources_of
+from lethe.train.network.optimizers import NAME as SCHEDULER
+from lethe.train.network.optimizers import scheduler_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import NAME as DESCENT
 from lethe.train.network.steps import Descent
+from lethe.train.network.validation import NAME as VALIDATION
+from lethe.train.network.validation import PUBLIC, Validation
 from lethe.train.options import TrainOptions
+from lethe.train.planning import TrainingPlan
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -52,8 +57,12 @@ class Trainer:
     """A network that is about to be trained, once all that can be checked before the first batch was checked.
 
     Args:
-        model, data, run, options: as given to `fit`.
+        model: as given to `fit`.
         loss: as given to `fit`; or, of a loop of one's own, the function of a batch to one loss a record.
+        plan: the run, and the records.
+        options: as given to `fit`.
+        optimizer: that takes the steps; None: the plain recursion does.
+        told: the callbacks.
         own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
     Raises:
         BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
@@ -67,12 +76,24 @@ class Trainer:
 
     held: HeldParameters
 
-    def __init__(self, model: nn.Module, loss: Any, data: Any, run: Run, options: TrainOptions, *, own_loop: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        plan: TrainingPlan,
+        options: TrainOptions,
+        optimizer: torch.optim.Optimizer | None,
+        told: Telling,
+        *,
+        own_loop: bool,
+    ) -> None:
+        data, run = plan.data, plan.run
         require_run(run, correlated=True)
         if isinstance(model, nn.Module):
             reshard(model)
         column = options.users if isinstance(options.users, str) else None
-        self.options, self.source = options, (source := as_source(data, leave_out=() if column is None else (column,)))
+        self.options, self.optimizer, self.told, self.steps_per_epoch = options, optimizer, told, plan.steps_per_epoch
+        self.source = (source := as_source(data, leave_out=() if column is None else (column,)))
         losses = loss if own_loop else BatchLosses(model, loss, source, column)
         self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
@@ -80,8 +101,8 @@ class Trainer:
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
         self._trained = set(parameters)
-        if own_loop or options.optimizer is not None:
-            refuse_optimizer(options.optimizer, run, named, model)
+        if own_loop or optimizer is not None:
+            refuse_optimizer(optimizer, run, named, model)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
         if options.proximal_groups is not None:
             refuse_groups(options.proximal_groups, run)
@@ -97,7 +118,11 @@ class Trainer:
         given = (options.checkpoints, self.asked, options.noise_generator, self.workers)
         self.kept = kept = Checkpointing(*given, seeded=seeded, policed=policed)
         self.recorder = Recorder(run, seeded=seeded)
+        self.scheduler = self.validation = None
         try:
+            if not own_loop:
+                self.scheduler = scheduler_of(optimizer, options.lr_scheduler, run.total_steps)
+                self.validation = self._validation(model, loss)
             batches, self.noise = sources_of(self.asked, options, self.placement, self.workers, start=kept.starts)
             grouped = {"users": options.users, "records_per_user": options.records_per_user, "views": options.views}
             members = members_of(run, data, source, **grouped, seed=options.seed)
@@ -105,21 +130,35 @@ class Trainer:
             self.stream = BatchStream(run, source, batches, physical_size=options.physical_size, members=members, **sharing)
             compared = {name: getattr(options, name) for name in _COMPARED} | {"seeded": seeded, "fields": fields_of(source)}
             compared["users"] = None if members is None else members.digest()
-            pays = options.callbacks.pays
-            refuse_other_start(self.workers, model, self.asked, source, optimizer=options.optimizer, options=compared, pays=pays)
+            pays = told.pays
+            refuse_other_start(self.workers, model, self.asked, source, optimizer=optimizer, options=compared, pays=pays)
         except BaseException:
             kept.close()
             raise
+
+    def _validation(self, model: nn.Module, loss: Any) -> Validation | None:
+        options = self.options
+        if options.validation_data is None:
+            if options.patience is not None:
+                raise InputError(
+                    f"patience: got {options.patience!r}, and no validation data.",
+                    source="TrainOptions.patience",
+                    remedy="give public records: TrainOptions(validation_data=..., patience=3).",
+                )
+            return None
+        told = {"patience": options.patience, "physical_size": options.physical_size, "workers": self.workers}
+        return Validation(model, loss, options.validation_data, self.run, **told)
 
     def begin(self, by: str, update: Descent | None = None) -> None:
         """Begin, or go on from the checkpoints; callbacks are told. `by` is for errors what takes the steps: `update`, or a loop."""
         self.held = HeldParameters(self.named, by, self.placement)
         parts = {AVERAGE: self.average, DESCENT: None if update is None or update.precision is None else update}
+        parts |= {SCHEDULER: self.scheduler, VALIDATION: self.validation}
         self.done = done = self.kept.begin(
             Training(
                 named=self.named if update is None else update.iterate,
                 clipper=self.clipper,
-                optimizer=self.options.optimizer,
+                optimizer=self.optimizer,
                 stream=self.stream,
                 recorder=self.recorder,
                 held=self.held,
@@ -134,7 +173,7 @@ class Trainer:
             self.budget.pay_again(done)
         asked = self.asked if update is None or update.precision is None else self.asked.replace(precision=update.precision)
         budget = None if self.budget is None else self.budget.filter
-        self.options.callbacks.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
+        self.told.begin(asked, seeded=self.recorder.seeded, done=done, budget=budget)
 
     def step_sums(self, batch: LoadedBatch) -> Mapping[nn.Parameter, Tensor] | None:
         """The clipped sums of a step, over all processes, of which `batch` was added last, and whose noise may be drawn now; None: more of
@@ -163,15 +202,18 @@ class Trainer:
         if taken == _EARLY:
             warn_where_nothing_contributes(self.clipper, f"of the first {taken} steps")
 
-    def reported(self, steps: int) -> Report:
+    def diagnosed(self, steps: int) -> Diagnostics:
         """The report of a training that is over after so many steps, with a warning where nothing contributed."""
         warn_where_nothing_contributes(self.clipper, "step of this training")
         ways = " and ".join(sorted(self.clipper.ways)) or None
-        return Report.of(self.run, steps=steps, contributed=self.clipper.contributed, gradients=ways)
+        return Diagnostics.of(self.run, steps=steps, contributed=self.clipper.contributed, gradients=ways)
 
-    def take_steps(self, update: Descent, finished: Callback) -> None:
+    def take_steps(self, update: Descent, finished: Progress) -> None:
         """The loop of `fit`: the clipped sums of each step, over all of its micro-batches, and what `update` makes of them."""
-        begun, told, budget, parameters, steps = 0, self.options.callbacks, self.budget, list(self.named.values()), self.run.total_steps
+        begun, told, budget, parameters, steps = 0, self.told, self.budget, list(self.named.values()), self.run.total_steps
+        scheduler, validation = self.scheduler, self.validation
+        if validation is not None and validation.over:
+            return
         for batch in self.stream:
             if batch.step != begun:
                 begun = batch.step
@@ -192,11 +234,18 @@ class Trainer:
             if self.average is not None:
                 self.average.add()
             self.note(batch, noise_std)
+            if scheduler is not None:
+                scheduler.step()
+            if validation is not None and begun % self.steps_per_epoch == 0:
+                validation.measure()
+            ends = (budget is not None and budget.ends_after(begun)) or (validation is not None and validation.over)
             finished(begun, steps)
             if self.kept.active:
-                self.kept.after(begun, last=budget is not None and budget.ends_after(begun))
+                self.kept.after(begun, last=ends)
             if told.live:
                 told.step(self.recorder)
+            if validation is not None and validation.over:
+                return
 
     def _add(self, batch: LoadedBatch) -> Tensor:
         """Add the clipped gradients of a loaded batch of at least one row; returns its losses, detached, shape (rows,)."""
@@ -221,40 +270,44 @@ class Trainer:
 
 
 @ending_together
-def train_network(model: Module, loss: LossFunction, data: Any, run: Run, options: TrainOptions) -> Fitted[Module]:
+def train_network(
+    model: Module, loss: LossFunction, plan: TrainingPlan, options: TrainOptions, optimizer: torch.optim.Optimizer | None, told: Telling
+) -> Fitted[Module]:
     """Train a module in place, as `lethe.train.fit` says: checks, the loop, checks.
 
     Args:
-        model, loss, data, run, options: as given to `fit`, which says what is raised.
+        model, loss, plan, options, optimizer, told: as of `Trainer`.
     """
-    model, optimizer = bare_module(model), options.optimizer
-    trainer = Trainer(model, loss, data, run, options, own_loop=False)
+    model = bare_module(model)
+    trainer = Trainer(model, loss, plan, options, optimizer, told, own_loop=False)
     run, named, noise, placement, budget = trainer.run, trainer.named, trainer.noise, trainer.placement, trainer.budget
     with closing(trainer.kept) as kept:
         update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
-        progress = options.progress if trainer.workers.root or options.progress is not True else False
         try:
             trainer.begin("fit's own step", update)
-            with reporting(progress, run.total_steps) as finished:
-                trainer.take_steps(update, finished)
+            trainer.take_steps(update, progress_of(options.progress))
         finally:
             trainer.stream.close()
             placement.let_go(refuse=False)
         trainer.held.refuse_changes("after the last step")
         trainer.workers.from_root(placement.whole)
         refuse_overflow(map(local, named.values()), run)
-        recorded = noise.executed(trainer.recorder.run(run, enforced=False)).replace(precision=update.precision)
+        early = trainer.validation is not None and trainer.validation.over  # where it ends depends on iterates: all planned steps count
+        executed = noise.executed(trainer.recorder.run(run, enforced=False, whole=early), steps=trainer.recorder.steps)
+        recorded = executed.replace(precision=update.precision)
         kept.finish()
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
         said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
+        said = said if options.patience is None else (*said, PUBLIC)
         return Fitted(
             model=model,
             run=recorded,
             record=network_record(recorded, model, said, averaged, isolation=options.isolation),
             averaged=averaged,
+            validation_losses=() if trainer.validation is None else tuple(trainer.validation.losses),
             checked=said_of(trainer.clipper),
-            report=trainer.reported(recorded.total_steps),
+            diagnostics=trainer.diagnosed(trainer.recorder.steps),
             **spending(None if budget is None else budget.filter, seeded=recorded.seeded),
         )

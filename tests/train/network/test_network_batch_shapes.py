@@ -11,7 +11,7 @@ from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_netwo
 from torch import nn
 
 from lethe.errors import BatchShapeWarning
-from lethe.train import fit
+from lethe.train import TrainOptions, fit
 from lethe.train.clip import Clipper
 from lethe.train.data import BatchStream
 from lethe.train.data.users import Members
@@ -99,5 +99,11 @@ def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytes
 
     monkeypatch.setattr("lethe.train.network.trainer.warn_of_shapes", noted)
     with torch.autocast("cpu", torch.bfloat16):
-        fit(make_network(torch.float32), CROSS_ENTROPY, make_data(torch.float32), make_network_run("full", steps=2), physical_size=23)
+        fit(
+            make_network(torch.float32),
+            CROSS_ENTROPY,
+            make_data(torch.float32),
+            make_network_run("full", steps=2),
+            options=TrainOptions(physical_size=23),
+        )
     assert seen == [(torch.bfloat16, True)]

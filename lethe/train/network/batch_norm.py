@@ -1,0 +1,38 @@
+"""fix_batch_norm: group normalisation in the place of batch normalisation, which mixes the records of a batch."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+
+_MOST_GROUPS = 32
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def fix_batch_norm(model: Module) -> Module:
+    """The model with group normalisation in the place of each batch normalisation, in place; call it before the optimiser is made.
+
+    Groups: the greatest common divisor of the channels and 32, as in Opacus' ModuleValidator.fix. Scale and shift are kept; running
+    statistics, which one batch's records share, are gone.
+
+    Args:
+        model: any module; one that is itself a batch normalisation comes back as another module.
+    """
+    if isinstance(model, _BatchNorm):
+        return _group_norm(model)  # pyright: ignore[reportReturnType]
+    for name, child in model.named_children():
+        if (fixed := fix_batch_norm(child)) is not child:
+            setattr(model, name, fixed)
+    return model
+
+
+def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
+    channels = layer.num_features
+    norm = nn.GroupNorm(math.gcd(channels, _MOST_GROUPS), channels, eps=layer.eps, affine=layer.affine)
+    if layer.affine:
+        norm.weight, norm.bias = layer.weight, layer.bias
+    return norm.train(layer.training)

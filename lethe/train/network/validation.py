@@ -1,0 +1,91 @@
+"""Validation: the mean loss of public records after each epoch, and whether training goes on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lethe.calculus.domains import require_count
+from lethe.certificates.training_record import HypothesisClaim
+from lethe.errors import HypothesisError
+from lethe.run.run import Run
+from lethe.train.data import as_source
+from lethe.train.data.loaders import records_of
+from lethe.train.distributed.workers import Workers
+from lethe.train.network.batch_losses import BatchLosses
+
+NAME = "lethe validation"
+"""Of the state of `Validation` in a checkpoint."""
+
+PUBLIC = HypothesisClaim("validation", "the validation data, which may have ended training, are public")
+
+_AT_ONCE = 256
+
+
+class Validation:
+    """Losses of public records, epoch by epoch. They are functions of released iterates, so that nothing is spent on them; where they end
+    training, the whole planned run is certified, since where it ends depends on the iterates.
+
+    Args:
+        model, loss: as given to `fit`.
+        data: public records in the form of the private ones.
+        run: that is carried out.
+        patience: how many epochs without a smaller loss end training; None: none do.
+        physical_size: records on the device at once; None: 256.
+        workers: the processes that train together: all go by what process 0 computes.
+    Raises:
+        HypothesisError: only the last iterate is released.
+    Attributes:
+        losses: a mean loss for each epoch so far.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Any, data: Any, run: Run, *, patience: int | None, physical_size: int | None, workers: Workers
+    ) -> None:
+        if run.release == "last":
+            raise HypothesisError(
+                "validation_data: given, and release is last: a loss after each epoch shows the iterates on the way.",
+                source="TrainOptions.validation_data, run.release",
+                remedy="set release: all, or evaluate the last model yourself.",
+            )
+        self._source = records_of(data) if isinstance(data, DataLoader) else as_source(data)
+        self._model, self._workers = model, workers
+        self._patience = None if patience is None else require_count("patience", patience)
+        self._batches = BatchLosses(model, loss, self._source)
+        self._size = physical_size or _AT_ONCE
+        self.losses: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether the last `patience` epochs brought no smaller loss than the best before them."""
+        patience = self._patience
+        return patience is not None and len(self.losses) > patience and min(self.losses[-patience:]) >= min(self.losses[:-patience])
+
+    @torch.no_grad()
+    def measure(self) -> None:
+        """Add the mean loss of the model as it is now, in eval mode."""
+        training, device = self._model.training, next(self._model.parameters()).device
+        self._model.eval()
+        try:
+            total = 0.0
+            for start in range(0, len(self._source), self._size):
+                rows = torch.arange(start, min(start + self._size, len(self._source)))
+                batch = self._batches.batch(self._source.fetch(rows), device, None)
+                total += float(self._batches(batch).double().mean()) * len(rows)
+        finally:
+            self._model.train(training)
+        loss = torch.tensor([total / len(self._source)], device=device)
+        self._workers.from_root([loss])
+        self.losses.append(float(loss) if math.isfinite(loss) else math.inf)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The losses so far."""
+        return {"losses": list(self.losses)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+        self.losses = list(state["losses"])

@@ -1,0 +1,159 @@
+"""The run that a training's own words stand for: a target, epochs, a batch size and a clip norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch.utils.data import DataLoader
+
+from lethe.accounting.plan import plan
+from lethe.calculus.domains import require_count, require_positive
+from lethe.errors import InputError
+from lethe.partitions.given_tables import table_in_blocks
+from lethe.run.batches import Poisson
+from lethe.run.losses import Loss, Unknown
+from lethe.run.neighbours import Neighbours
+from lethe.run.run import Run
+from lethe.train.data import as_source
+from lethe.train.data.loaders import records_of, refuse_own_batches
+from lethe.train.data.users import owners_of
+from lethe.train.distributed.workers import Workers
+
+_TARGET = "fit(model, loss, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256); or a planned run: lethe.plan(run, epsilon, delta)."
+
+
+class Words(NamedTuple):
+    """What a training is told in the place of a run, as it was given; None: nothing was."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    clip_norm: float | None = None
+
+
+class TrainingPlan(NamedTuple):
+    """What is to be trained.
+
+    Args:
+        run: with its noise.
+        data: as given; of a DataLoader its records.
+        delta: that the noise was planned for; None: the run was given.
+        steps_per_epoch: logical batches of an epoch.
+    """
+
+    run: Run
+    data: Any
+    delta: float | None
+    steps_per_epoch: int
+
+
+def planned(
+    run: Run | None,
+    words: Words,
+    data: Any,
+    *,
+    users: Any = None,
+    rate: Any = None,
+    loss: Loss | None = None,
+    allow_large_delta: bool = False,
+) -> TrainingPlan:
+    r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
+
+    Poisson batches, every iterate released, one record added or removed. An epoch has as many steps as without privacy,
+    $k = \lceil n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each.
+
+    Args:
+        run: None: the words say all; else they say nothing.
+        words: epsilon, delta, epochs, batch_size (None: that of a DataLoader) and clip_norm (None: 1, or none of a linear model).
+        data: as of `fit`.
+        users: as of `fit`: the numbers then count users.
+        rate: the learning rate; of a linear model the step size.
+        loss: of a linear model; None: of a network, of whose loss nothing is known.
+        allow_large_delta: as of `lethe.plan`.
+    Raises:
+        InputError: neither or both are given, words are missing, or the records cannot be counted.
+        CalibrationError: no noise meets the target.
+    """
+    if run is not None:
+        for name, value in words._asdict().items():
+            if value is not None:
+                raise InputError(
+                    f"{name}: given together with a run, which says it already.",
+                    source="run",
+                    remedy="leave it out, or the run: " + _TARGET,
+                )
+        return TrainingPlan(run, data, None, run.steps_per_pass if isinstance(run, Run) else 0)  # what is no run is refused by training
+    if isinstance(data, DataLoader):
+        refuse_own_batches(data)
+        words, data = words._replace(batch_size=words.batch_size or data.batch_size), records_of(data)
+    for name in ("epsilon", "delta", "epochs", "batch_size"):
+        if getattr(words, name) is None:
+            raise InputError(f"{name}: none was given, and no run.", remedy=_TARGET)
+    units = _records(data, linear=loss is not None) if users is None else int(owners_of(users).max()) + 1
+    size, epochs = require_count("batch_size", words.batch_size) * Workers.current().world_size, require_count("epochs", words.epochs)
+    per_epoch = steps_per_epoch(units, size)
+    norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)
+    unplanned = poisson_run(units, size, epochs * per_epoch, rate, clip_norm=norm, of_users=users is not None, loss=loss)
+    noisy = plan(unplanned, words.epsilon, words.delta, allow_large_delta=allow_large_delta)  # pyright: ignore[reportArgumentType]
+    return TrainingPlan(noisy, data, words.delta, per_epoch)
+
+
+def steps_per_epoch(units: int, physical: int, accumulated: int = 1, *, drop_last: bool = False) -> int:
+    """How many steps an epoch has without privacy.
+
+    Args:
+        units: records, or users.
+        physical: of them on the devices of all processes at once.
+        accumulated: how many such batches are a step.
+        drop_last: whether a last batch that is smaller is left out.
+    """
+    batches = units // physical if drop_last else math.ceil(units / physical)
+    return max(1, math.ceil(batches / accumulated))
+
+
+def poisson_run(
+    units: int,
+    size: int,
+    steps: int,
+    rate: Any,
+    *,
+    clip_norm: float | None,
+    of_users: bool,
+    neighbours: Neighbours | None = None,
+    loss: Loss | None = None,
+) -> Run:
+    """The run of a training that was told no more than how large and how many its batches are; its noise is still to be planned.
+
+    Args:
+        units: records, or users.
+        size: of a batch without privacy; the expected number is that of batches of equal size.
+        steps: T.
+        rate: the first learning rate, which the certificate of every iterate does not depend on.
+        clip_norm: C; None: the loss bounds gradients.
+        of_users: whether a unit is a user.
+        neighbours: what two data sets differ by; None: as of `Run`.
+        loss: None: unknown.
+    """
+    usable = isinstance(rate, float | int) and 0 < rate < math.inf
+    return Run(
+        records=units,
+        batches=Poisson(size=math.ceil(units / steps_per_epoch(units, size))),
+        steps=steps,
+        step_size=float(rate) if usable else 1.0,
+        clip_norm=clip_norm,
+        loss=Unknown() if loss is None else loss,
+        release="all",
+        neighbours=cast(Neighbours, neighbours),  # None: as of Run
+        unit="user" if of_users else "record",
+    )
+
+
+def _records(data: Any, *, linear: bool) -> int:
+    """How many records there are."""
+    if linear and table_in_blocks(data[0] if isinstance(data, tuple | list) else data, targets=False) is not None:
+        raise InputError("data: got a table in blocks, and no run.", remedy="count its records in a run: lethe.plan(lethe.Run(...), ...).")
+    pair = linear and isinstance(data, tuple | list) and len(data) == 2
+    return len(torch.as_tensor(data[1])) if pair else len(as_source(data))
