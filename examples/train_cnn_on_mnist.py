@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> None:
     print(lethe.certify(fitted, delta=DELTA).explain())
     print(
         "This is composition: every iterate counts as seen. Hiding all but the last would not lower epsilon, because nothing is known of "
-        "a network's curvature; for a convex model such as fit_linear's, or a loss whose smoothness can be vouched for, it may."
+        "a network's curvature; for a convex model such as a Linear, or a loss whose smoothness can be vouched for, it may."
     )
 
 
