@@ -54,6 +54,9 @@ class PrivacyEngine(LoopState):
     in PyTorch. What is refused in one ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of
     which all processes call `record` and `recorded_run` together.
 
+    Layers may be frozen and unfrozen between steps (`requires_grad_`), of those that were trained when the engine was made, in one process:
+    a step clips, noises and moves those that are trained then.
+
     `declared` says, statement by statement, what the certificate rests on and nobody checked: what the loop does to a batch before
     `backward`; where training begins (the model's weights and the optimiser's state must not depend on the private data, but by a training
     that is certified as well; the two then add up). Not seen is an optimiser that looks at private data besides its gradients, and what

@@ -73,6 +73,8 @@ class StepGuard:
         refuse_other_gradients(self._optimizer)
         self._attach()
         for name, parameter in self._named.items():
+            if parameter not in gradients:  # frozen for this step
+                continue
             parameter.grad = gradient = gradients[parameter]
             # Not held: whoever clears them after the step is to have the memory for the next forward pass.
             self._handed[name] = TensorWeakRef(gradient)
@@ -102,7 +104,7 @@ class StepGuard:
                 raise self._nothing_handed()
             return
         self._held.refuse_changes(f"before step {self.step}")
-        if gone := [name for name, parameter in self._named.items() if parameter.grad is None]:
+        if gone := [name for name in self._handed if self._named[name].grad is None]:
             raise InputError(
                 f"step {self.step}: the noisy gradient of {gone[0]} is gone.",
                 source="zero_grad() between engine.backward and optimizer.step",
