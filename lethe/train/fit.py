@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -43,7 +43,7 @@ def fit(
     epochs: int | None = None,
     batch_size: int | None = None,
     clip_norm: float | None = None,
-    optimizer: torch.optim.Optimizer | str | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | str | None = None,
     lr: float | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     options: TrainOptions | None = None,
@@ -99,9 +99,9 @@ def fit(
         epochs: passes over the data, at most.
         batch_size: expected records of a batch; None: that of the DataLoader.
         clip_norm: C, the norm that each record's gradient is clipped to; None: 1, or none of a `Linear` or `Head`, whose loss bounds it.
-        optimizer: of a module: "adamw", "adam", "sgd", or one of PyTorch's over its parameters; needs run.release = all, and no regulariser
-            or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state already
-            holds of private data is not accounted for.
+        optimizer: of a module: "adamw", "adam", "sgd", or one or several of PyTorch's over its parameters; needs run.release = all, and no
+            regulariser or pass_weights in the run. None: "adamw"; with a run the plain steps of its certificate. A new one: what its state
+            already holds of private data is not accounted for.
         lr: its learning rate; None: the optimiser's default. Of a `Linear` or `Head` without a run the step size.
         callbacks: are told of the training: public facts of each step, and the training record at its end. See `Callback`, and
             `lethe.integrations.logging` for TensorBoard and MLflow.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,30 +87,54 @@ def test_a_penalty_on_the_weights_counts_in_each_record_and_stays_within_the_bou
     assert float(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()) <= 0.4
 
 
-class Several(torch.optim.Optimizer):
-    """One optimiser of two, as docs/train.md has it."""
-
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        self.parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
-
-    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        for part in self.parts:
-            part.step()
+def parts_of(model: nn.Module) -> list[torch.optim.Optimizer]:
+    first, *others = model.parameters()
+    return [torch.optim.SGD([first], lr=0.5), torch.optim.AdamW(others, lr=0.1)]
 
 
-def test_several_optimisers_are_made_one() -> None:
+def test_several_optimisers_take_the_steps_of_each() -> None:
+    """In fit and in a loop of one's own: as one optimiser whose step calls both."""
+    ends = []
+    for way in ("fit", "loop"):
+        model = make_network()
+        parts = parts_of(model)
+        if way == "fit":
+            fit(model, CROSS_ENTROPY, make_data(), RUN, optimizer=parts, options=TrainOptions(seed=3))
+        else:
+            engine = PrivacyEngine(model, parts, losses_of(model), make_data(), RUN, options=TrainOptions(seed=3))
+            for batch in engine.batches():
+                engine.backward(batch)
+                parts[0].step()
+                assert engine.steps == engine.drawn - 1
+                parts[1].step()
+                assert engine.steps == engine.drawn
+                for part in parts:
+                    part.zero_grad()
+            assert engine.recorded_run().total_steps == RUN.total_steps
+        ends.append(flat(model))
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-9)
+    assert ((ends[0] - flat(make_network())).abs() > 1e-6).all()
+
+
+def test_a_step_of_some_optimisers_alone_is_no_step(tmp_path: Path) -> None:
     model = make_network()
-    parts = [torch.optim.SGD([model[0].weight], lr=0.5), torch.optim.AdamW([*model.parameters()][1:], lr=0.1)]
-    for train in (
-        lambda: fit(model, CROSS_ENTROPY, make_data(), RUN, optimizer=parts),  # pyright: ignore[reportArgumentType]
-        lambda: PrivacyEngine(model, parts, losses_of(model), make_data(), RUN),  # pyright: ignore[reportArgumentType]
-    ):
-        with pytest.raises(InputError, match=r"(?s)got list.*whose step\(\) calls step\(\) of each, with release: all"):
-            train()
-    before = flat(model)
-    fit(model, CROSS_ENTROPY, make_data(), RUN, optimizer=Several(*parts))
-    assert ((flat(model) - before).abs() > 1e-6).all()
+    parts = parts_of(model)
+    kept = TrainOptions(checkpoints=tmp_path)
+    engine = PrivacyEngine(model, parts, losses_of(model), make_data(), RUN, options=kept)
+    batches = iter(engine.batches())
+    engine.backward(next(batches))
+    parts[0].step()
+    with pytest.raises(InputError, match="no private gradient"):
+        parts[0].step()
+    with pytest.raises(InputError, match="step 1 was not taken"):
+        next(batches)
+    parts[1].step()
+    engine.save()
+    engine.close()
+    again = make_network()
+    resumed = PrivacyEngine(again, parts_of(again), losses_of(again), make_data(), RUN, options=kept)
+    assert (resumed.resumed, torch.equal(flat(again), flat(model))) == (1, True)
+    resumed.close()
 
 
 class NoLength:

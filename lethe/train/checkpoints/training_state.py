@@ -167,7 +167,8 @@ class Training:
 
     def _untrained(self) -> dict[str, Tensor]:
         model = self.clipper.model
-        return {name: one for name, one in model.named_parameters() if not one.requires_grad} | dict(model.named_buffers())
+        # By name: a loop may freeze some of the trained ones for a while.
+        return {name: one for name, one in model.named_parameters() if name not in self.named} | dict(model.named_buffers())
 
     def _untrained_digest(self, moved: Mapping[str, Tensor]) -> str:
         """A hash of the buffers and the frozen parameters, by name; without the numbers of `moved`, which the optimiser's steps move."""

@@ -39,8 +39,8 @@ def changed_parameters() -> InputError:
     return InputError(
         "the model's trained parameters are not those that training began with.",
         source="requires_grad, or parameters added since",
-        remedy="freeze and unfreeze before training; or end this training, and begin another one from the model that it left: the two "
-        "certificates add up.",
+        remedy="begin with all of them; then a PrivacyEngine of one process lets you freeze and unfreeze between steps. fit, several "
+        "processes and correlated noise do not.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES
 from lethe.train.engine.state import LoopState, PrivateLoader
 from lethe.train.engine.step_guard import refuse_another_engine
+from lethe.train.network.optimizers import as_one
 from lethe.train.network.trainer import Trainer
 from lethe.train.options import TrainOptions, in_options
 from lethe.train.planning import Words, planned
@@ -54,6 +55,9 @@ class PrivacyEngine(LoopState):
     in PyTorch. What is refused in one ends the loop in all. The model may be a `DistributedDataParallel`, or in shards (`fully_shard`), of
     which all processes call `record` and `recorded_run` together.
 
+    Layers may be frozen and unfrozen between steps (`requires_grad_`), of those that were trained when the engine was made, in one process:
+    a step clips, noises and moves those that are trained then.
+
     `declared` says, statement by statement, what the certificate rests on and nobody checked: what the loop does to a batch before
     `backward`; where training begins (the model's weights and the optimiser's state must not depend on the private data, but by a training
     that is certified as well; the two then add up). Not seen is an optimiser that looks at private data besides its gradients, and what
@@ -61,7 +65,7 @@ class PrivacyEngine(LoopState):
 
     Args:
         model: any model that `fit` takes, trained in place.
-        optimizer: over its parameters; it sees noisy mean gradients only.
+        optimizer: over its parameters, or several, each over its own, all of which take each step; they see noisy mean gradients only.
         losses: (batch) -> one loss a record, shape (B,): `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with
             reduction="none". It is given batches as `batches` gives them, and parts of them, down to one record.
         data: what `fit` takes; of records that are mappings the batches are dicts.
@@ -79,7 +83,7 @@ class PrivacyEngine(LoopState):
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         losses: Losses,
         data: Any,
         run: Run | None = None,
@@ -101,7 +105,7 @@ class PrivacyEngine(LoopState):
                 raise InputError(
                     f"losses: got {type(losses).__name__}; it needs the function of a batch to one loss a record.", remedy=OF_LOSSES
                 )
-            bare, stepping = bare_module(model), bare_optimizer(optimizer)
+            bare, stepping = bare_module(model), as_one(bare_optimizer(optimizer))
             rate = stepping.param_groups[0]["lr"] if isinstance(stepping, torch.optim.Optimizer) else None
             words, large = Words(epsilon, delta, epochs, batch_size, clip_norm), options.allow_large_delta
             plan = planned(run, words, data, users=options.users, rate=rate, allow_large_delta=large)

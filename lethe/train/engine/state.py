@@ -202,7 +202,8 @@ class LoopState:
         if (noisy := self._trainer.step_sums(batch)) is None:
             self._guard.partial = True
             return
-        self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in self._parameters]))
+        trained = [parameter for parameter in self._parameters if parameter in noisy]  # without those that are frozen for a while
+        self._trainer.note(batch, self._noisy(batch.step, [noisy[parameter] for parameter in trained]))
         self._guard.hand(batch.step, {parameter: as_part_of(parameter, noise) for parameter, noise in noisy.items()})
 
     def _stated(self, steps_fixed_in_advance: bool) -> Run:

@@ -30,7 +30,6 @@ class StepGuard:
         taken: called when a step was taken.
     Attributes:
         step: the last whose gradients were handed over.
-        pending: whether gradients were handed over that no step has used.
         partial: whether more micro-batches of a step are to come: until then a step changes nothing, since there are no gradients.
     """
 
@@ -39,7 +38,9 @@ class StepGuard:
         self._taken, self.step = taken, trainer.done
         self._handed: dict[str, TensorWeakRef] = {}
         self._moving = self._computing = False
-        self.pending = self.partial = False
+        self._parts: tuple[torch.optim.Optimizer, ...] = getattr(optimizer, "parts", (optimizer,))
+        self._waiting: list[torch.optim.Optimizer] = []  # for the step whose gradients were handed over
+        self.partial = False
         optimizer.zero_grad(set_to_none=True)
         self._on_gradients = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in self._named.values()]
         self._on_steps: list[RemovableHandle] = []
@@ -73,10 +74,12 @@ class StepGuard:
         refuse_other_gradients(self._optimizer)
         self._attach()
         for name, parameter in self._named.items():
+            if parameter not in gradients:  # frozen for this step
+                continue
             parameter.grad = gradient = gradients[parameter]
             # Not held: whoever clears them after the step is to have the memory for the next forward pass.
             self._handed[name] = TensorWeakRef(gradient)
-        self.step, self.pending = step, True
+        self.step, self._waiting = step, list(self._parts)
 
     def close(self) -> None:
         """Take the hooks off: the optimiser is an ordinary one again."""
@@ -87,7 +90,13 @@ class StepGuard:
         """Anew for each step: after hooks of the user's own, which are part of the step."""
         for handle in self._on_steps:
             handle.remove()
-        self._on_steps = [self._optimizer.register_step_pre_hook(self._before), self._optimizer.register_step_post_hook(self._after)]
+        self._on_steps = [part.register_step_pre_hook(self._before) for part in self._parts]
+        self._on_steps += [part.register_step_post_hook(self._after) for part in self._parts]
+
+    @property
+    def pending(self) -> bool:
+        """Whether gradients were handed over that some optimiser has not used."""
+        return bool(self._waiting)
 
     def _before(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(given is not None and given is not optimizer for given in (*args, *kwargs.values())):
@@ -96,23 +105,25 @@ class StepGuard:
                 remedy="call step() without arguments, and leave a GradScaler out: under torch.autocast in bfloat16 none is needed.",
             )
         self._refuse_strangers()
-        if not self.pending:
+        if optimizer not in self._waiting:
             # The step of a subclass calls that of its class, and means the same gradients; that of half a batch moves nothing.
             if not (self._moving or self.partial):
                 raise self._nothing_handed()
             return
         self._held.refuse_changes(f"before step {self.step}")
-        if gone := [name for name, parameter in self._named.items() if parameter.grad is None]:
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if gone := [name for name in self._handed if self._named[name].grad is None and id(self._named[name]) in own]:
             raise InputError(
                 f"step {self.step}: the noisy gradient of {gone[0]} is gone.",
                 source="zero_grad() between engine.backward and optimizer.step",
                 remedy="call optimizer.zero_grad() after optimizer.step().",
             )
-        self.pending, self._moving = False, True
+        self._waiting.remove(optimizer)
+        self._moving = True
 
     def _after(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._held.keep()
-        if self._moving:
+        if self._moving and not self._waiting:
             self._taken()
         self._moving = False
 
@@ -134,11 +145,12 @@ class StepGuard:
 
 def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
     """Refuse an optimiser whose steps another engine guards."""
-    hooks = getattr(optimizer, "_optimizer_step_pre_hooks", {}).values()
+    parts = getattr(optimizer, "parts", (optimizer,))
+    hooks = [hook for part in parts for hook in getattr(part, "_optimizer_step_pre_hooks", {}).values()]
     if any(isinstance(getattr(hook, "__self__", None), StepGuard) for hook in hooks):
         raise InputError(
             "optimizer: it belongs to another engine, which takes no gradients but its own.",
-            source="an earlier make_private with the same optimiser, as in a notebook's cell that was run again",
+            source="an earlier PrivacyEngine with the same optimiser, as in a notebook's cell that was run again",
             remedy="call close() on that engine first, or make the model and the optimiser anew: what it trained has been paid for, and "
             "training the same model on adds to that.",
         )

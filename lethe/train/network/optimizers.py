@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,12 +22,48 @@ NAME = "lethe lr scheduler"
 """Of the state of a scheduler in a checkpoint."""
 
 
+class Optimizers(torch.optim.Optimizer):
+    """Several optimisers as one, each over parameters of its own.
+
+    Args:
+        parts: at least one.
+    """
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = tuple(parts)
+        super().__init__([parameter for part in parts for group in part.param_groups for parameter in group["params"]], {})
+        self.param_groups = [group for part in parts for group in part.param_groups]
+
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step of each."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Those of all: the state of parameter number k of part i under "i.k"."""
+        parts = [part.state_dict() for part in self.parts]
+        state = {f"{place}.{number}": value for place, part in enumerate(parts) for number, value in part["state"].items()}
+        return {"state": state, "param_groups": [part["param_groups"] for part in parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What `state_dict` returned for as many."""
+        for place, (part, groups) in enumerate(zip(self.parts, state_dict["param_groups"], strict=True)):
+            own = {name.split(".")[1]: value for name, value in state_dict["state"].items() if name.split(".")[0] == str(place)}
+            part.load_state_dict({"state": {int(number): value for number, value in own.items()}, "param_groups": groups})
+
+
+def as_one(optimizer: Any) -> Any:
+    """Several optimisers as one; anything else as it is."""
+    several = isinstance(optimizer, list | tuple) and optimizer and all(isinstance(part, torch.optim.Optimizer) for part in optimizer)
+    return Optimizers(optimizer) if several else optimizer
+
+
 def optimizer_of(model: Any, optimizer: Any, lr: float | None, *, default: str | None) -> Any:
     """The optimiser of a module's trained parameters: the one that was given, or a new one; None: none.
 
     Args:
         model: what is no module is refused by training.
-        optimizer: a name, one of PyTorch's, or None.
+        optimizer: a name, one of PyTorch's, several of them, or None.
         lr: of a new one; None: PyTorch's default.
         default: the name in the place of None.
     Raises:
@@ -40,7 +76,7 @@ def optimizer_of(model: Any, optimizer: Any, lr: float | None, *, default: str |
             raise InputError(
                 f"lr: given, and {owner}.", source="lr, optimizer", remedy='leave it out, or name the optimiser: optimizer="adamw".'
             )
-        return name
+        return as_one(name)
     if name.lower() not in OPTIMIZERS:
         raise InputError(
             f"optimizer: got {name!r}; it needs {', '.join(OPTIMIZERS)}, or an optimiser of PyTorch's.",

@@ -245,9 +245,9 @@ def _refuse_plain(given: str, run: Run) -> None:
 def refuse_other_gradients(optimizer: object) -> None:
     """Refuse what is no optimiser, and LBFGS, whose line search asks for gradients that were never noised."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        remedy = "of several make one: a torch.optim.Optimizer over all parameters whose step() calls step() of each, with release: all."
+        remedy = 'give optimizer="adamw", or torch.optim.AdamW(model.parameters()).'
         raise InputError(f"optimizer: got {type(optimizer).__name__}; it needs a torch.optim.Optimizer.", remedy=remedy)
-    if isinstance(optimizer, torch.optim.LBFGS):
+    if any(isinstance(part, torch.optim.LBFGS) for part in getattr(optimizer, "parts", (optimizer,))):
         raise InputError(
             "optimizer: LBFGS computes gradients of its own within a step; they are neither clipped nor noised.",
             source="torch.optim.LBFGS.step(closure)",

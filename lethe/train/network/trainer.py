@@ -101,6 +101,8 @@ class Trainer:
         self.named = named = trained_parameters(model)
         parameters = list(named.values())
         self._trained = set(parameters)
+        # Each step is then a Gaussian mechanism of fewer parameters; noise that a matrix correlates is for all steps of all of them.
+        self._may_freeze = own_loop and self.asked.noise is None
         if own_loop or optimizer is not None:
             refuse_optimizer(optimizer, run, named, model)
         self.average = None if options.ema is None else MovingAverage(options.ema, named, run)
@@ -186,7 +188,7 @@ class Trainer:
         if self._shared:
             self.placement.let_go()
             sums = self.placement.add_up(sums)
-        elif sums.keys() != self._trained:
+        elif sums.keys() != self._trained and not (self._may_freeze and sums and sums.keys() < self._trained):
             raise changed_parameters()
         if self.kept.active:
             self.kept.before_noise(batch.step)
