@@ -1,6 +1,8 @@
 """What the documentation says is run: the README's example, the lists of theorems and verbs, the fields of a run."""
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,16 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     assert columns is not None
     assert columns.feature_names[:4] == ["age", "hours", "retired", "work=Private"]
     assert columns.feature_names[-1] == "work=Self-employed, alone"
+
+
+def test_every_word_of_a_training_is_documented() -> None:
+    pytest.importorskip("torch")
+    from lethe.train import TrainOptions, fit
+
+    page = (ROOT / "docs" / "train.md").read_text()
+    words = page[page.index("| word |") : page.index("## In a loop of your own")]
+    for name in (*inspect.signature(fit).parameters, *(field.name for field in fields(TrainOptions))):
+        assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
 
 
 @pytest.mark.slow
