@@ -38,6 +38,11 @@ class Telling:
         self._loss: Tensor | float = 0.0
         self._losses = 0
 
+    @property
+    def private(self) -> bool:
+        """Whether a callback is told of the records."""
+        return any(callback.private for callback in self._callbacks)
+
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:
         """Within: what the run costs is reserved, and an error is told by the name of its class."""
@@ -69,7 +74,7 @@ class Telling:
         for callback in callbacks:
             callback.on_train_begin(self._run, steps_done=done)
             self.live.append(callback)
-        self.asks_losses = run.release == "all" and any(callback.private for callback in callbacks)
+        self.asks_losses = run.release == "all" and self.private
 
     def add_losses(self, losses: Tensor, counted: Tensor | None) -> None:
         """Losses of the rows of a micro-batch, shape (B,), that are `counted` (None: all), where somebody `asks_losses`."""

@@ -72,9 +72,9 @@ class MapStyleSource:
         kind = type(dataset).__name__
         makers = [*(["collate"] if collate else []), *([f"{kind}.__getitems__"] if self._several else [])]
         self._apart = ApartCheck(" and ".join(makers)) if makers and not declared_apart else None
-        checked = "(declared_apart=True: not looked at)" if declared_apart else "in batches other than those that were checked"
-        besides = f"; {' and '.join(makers)} make each row of its own record alone {checked}" if makers else ""
-        self.declared = (f"record i of {kind} is made of record i alone, and of random numbers that nothing else is made of{besides}",)
+        where = " (declared_apart=True: not looked at)" if declared_apart else ", also in unchecked batches"
+        besides = (f"{' and '.join(makers)} make each row of its own record alone{where}",) if makers else ()
+        self.declared = (f"record i of {kind} is made of record i alone, with its own random numbers", *besides)
         self._records = length_of(dataset)
         try:
             if strange := reading.keys() - READING:

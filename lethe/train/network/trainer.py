@@ -248,7 +248,13 @@ def train_network(model: Module, loss: LossFunction, data: Any, run: Run, option
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
+        said = claims(
+            data=trainer.source,
+            isolation=options.isolation,
+            optimiser=optimizer is not None,
+            users=run.unit == "user",
+            private=options.callbacks.private,
+        )
         return Fitted(
             model=model,
             run=recorded,
