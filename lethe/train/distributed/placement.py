@@ -39,8 +39,7 @@ def changed_parameters() -> InputError:
     return InputError(
         "the model's trained parameters are not those that training began with.",
         source="requires_grad, or parameters added since",
-        remedy="freeze and unfreeze before training; or end this training, and begin another one from the model that it left: the two "
-        "certificates add up.",
+        remedy="freeze and unfreeze before training; or end this training and begin another from its model: the certificates add up.",
     )
 
 
