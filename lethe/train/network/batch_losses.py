@@ -57,9 +57,15 @@ class BatchLosses:
         if isinstance(loss, type):
             raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
         if not callable(loss) and (loss is not None or self._fields is None):
-            raise InputError(f"loss: got {type(loss).__name__}; it needs a function of {needed}.")
+            raise InputError(
+                f"loss: got {type(loss).__name__}; it needs a function of {needed}.",
+                remedy='give nn.CrossEntropyLoss(reduction="none"), or a function without a mean over the batch dimension.',
+            )
         if not isinstance(model, nn.Module):
-            raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
+            raise InputError(
+                f"model: got {type(model).__name__}; it needs a torch.nn.Module.",
+                remedy="give the network itself, an object of a class of torch.nn.",
+            )
         own = {id(parameter) for parameter in model.parameters()}
         if isinstance(loss, nn.Module) and any(parameter.requires_grad and id(parameter) not in own for parameter in loss.parameters()):
             raise InputError(

@@ -150,7 +150,10 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
     devices = {str(tensor.device) for tensor in held.values()}
     if len(devices) != 1:
-        raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
+        raise InputError(
+            f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.",
+            remedy="move the model before training: model.to(device).",
+        )
     if shared := sharing_memory(held):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
