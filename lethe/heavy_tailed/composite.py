@@ -39,10 +39,9 @@ def require_pair(regulariser: object, domain: ConvexSet) -> None:
     if regulariser is None or isinstance(regulariser, Ridge) or (sparse and (centred or isinstance(domain, WholeSpace | Box))):
         return
     raise InputError(
-        f"regulariser = {regulariser!r} on {type(domain).__name__}; the map is known for None and Ridge, and for L1 and ElasticNet "
-        "on the whole space, a box or a ball about 0.",
+        f"regulariser: got {regulariser!r} on {type(domain).__name__}, whose proximal map is not known.",
         source="the arguments regulariser and problem",
-        remedy="take one of these",
+        remedy="take None or Ridge; or L1 or ElasticNet on the whole space, a box or a ball about 0.",
     )
 
 

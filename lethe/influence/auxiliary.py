@@ -174,8 +174,7 @@ def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
     if not isinstance(data, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
         raise InputError(
-            f"data: got {type(data).__name__}; it needs one of {names}. Noise placed by looking at private data is a release of those "
-            "data that no certificate covers, so there is no estimator for them.",
+            f"data: got {type(data).__name__}; it needs one of {names}: no certificate covers noise placed by private data.",
             source="the argument data",
             remedy='estimate on SyntheticData(...), or on PublicData(features, targets, statement="why they are public").',
         )

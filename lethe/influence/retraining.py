@@ -198,8 +198,7 @@ def _refuse_unrepeatable(train: Train, noise_stds: Array, seed: int) -> None:
     first, second = (_finite(train, noise_stds, seed) for _ in range(2))
     if first != second:
         raise InputError(
-            f"train: two trainings with the same noise and seed ended at {first!r} and {second!r}; differences of trainings mean "
-            "something only if everything else is the same.",
+            f"train: two trainings with the same noise and seed ended at {first!r} and at {second!r}; they need to end at the same number.",
             source="PublicTrainer.train",
             remedy="derive all randomness from the seed, and use deterministic arithmetic.",
         )

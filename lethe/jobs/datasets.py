@@ -217,9 +217,8 @@ def _feature(table: ColumnTable, name: str) -> npt.NDArray[np.float64]:
         raise InputError(
             f"column {name!r} holds {column.type}, not numbers.",
             source=str(table.file),
-            remedy=f"state its categories, and the ranges of the others: `lethe init --data {table.file} --target COLUMN` writes a "
-            "configuration that asks for them, for `lethe train` and `lethe demo --columns`. Or leave the column out, or encode it first: "
-            "one 0/1 column for each category of a public list.",
+            remedy=f"`lethe init --data {table.file} --target COLUMN` asks for its categories; or make a 0/1 column for each "
+            "category, or leave it out.",
         )
     return np.asarray(column.to_numpy(), dtype=np.float64)
 

@@ -234,7 +234,7 @@ class Job(Specification):
             claims.append(HypothesisClaim("classes", f"read off the data and said to be public knowledge: {names}"))
         if self.columns is not None:
             how = "stated without a look at the records" if self.public is None else f"said to be public knowledge: {self.public}"
-            claims.append(HypothesisClaim("columns", f"names, types, ranges, categories and values to fill in: {how}"))
+            claims.append(HypothesisClaim("columns", f"names, types, ranges, categories and fill values: {how}"))
         return claims
 
     def _notes(self, feature_norm: float | None) -> list[str]:

@@ -64,10 +64,9 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
     if not isinstance(loss, LinearLoss) or not loss.has_envelope():
         kinds = [kind for kind, known in LOSSES.items() if issubclass(known, LinearLoss) and known.has_envelope()]
         raise InputError(
-            f"clip_method: got envelope, and loss.kind is {loss.kind}; the envelope is known of {', '.join(kinds[:-1])} and {kinds[-1]}. "
-            "A network's would take a minimisation over all its parameters for each record at each step.",
+            f"clip_method: got envelope with loss.kind {loss.kind}; it needs {', '.join(kinds[:-1])} or {kinds[-1]}.",
             source="clip_method, loss.kind",
-            remedy="choose one of these losses, and train it by fit_linear or fit_head; or clip_method: clip.",
+            remedy="choose one of these losses, and train it by fit_linear or fit_head; or set clip_method: clip.",
         )
     if groups is not None:
         raise InputError(

@@ -143,8 +143,7 @@ def refuse_relation(loss: Loss, neighbours: Neighbours, *, differences_only: boo
     """
     if differences_only and neighbours != "replace_one":
         raise InputError(
-            f"loss.gradient_bound: got {loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
-            f"and {neighbours} takes a whole gradient away.",
+            f"loss.gradient_bound: got {loss.gradient_bound:g}; on this domain gradients of a strongly convex loss exceed it.",
             source=f"loss.kind = strongly_convex, neighbours = {neighbours}",
             remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
         )

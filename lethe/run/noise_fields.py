@@ -62,8 +62,8 @@ def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, a
     """
     if release != "all" or noise_at != "every_step" or averaged:
         raise InputError(
-            f"noise_budget: got release = {release}, noise_at = {noise_at}{' and pass_weights' if averaged else ''}; "
-            "a filter counts every iterate as released, with noise at every step.",
+            f"noise_budget: got release = {release}, noise_at = {noise_at}{' and pass_weights' if averaged else ''}; it needs "
+            "noise at every step.",
             source="noise_budget",
             remedy="set release: all and noise_at: every_step.",
         )

@@ -66,9 +66,7 @@ class BudgetFilterTheorem(Theorem):
                     remedy="do not rely on this run: no filter with this budget let it through.",
                 ),
             )
-        kept = holds(
-            "budget filter", "every step was asked for, and refused if it would overspend, before its noise was drawn", evidence="declared"
-        )
+        kept = holds("budget filter", "a step that would overspend was refused before its noise was drawn", evidence="declared")
         return (kept, holds("budget", f"the recorded steps spend {spent:.6g} of {run.noise_budget:.6g}"), each_gradient_bounded(run))
 
     def _bound(self, run: Run) -> Bound:

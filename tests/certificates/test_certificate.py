@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from helpers import DESIGNS, batches, make_run
 
 import lethe
 from lethe.accounting.recheck import recheck
-from lethe.documents.strict import read_document
+from lethe.calculus.upward_formatting import shown
+from lethe.documents.strict import read_document, to_json
 
 
 @pytest.mark.slow
@@ -132,3 +134,23 @@ def test_explain_reads_like_a_page() -> None:
     every = lethe.certify(make_run(), 1e-5).explain(every=True).splitlines()
     assert any(line.startswith("    composition") and "looser" in line for line in every)
     assert "arXiv:1808.06651" in lethe.certify(make_run(), 1e-5).cite()
+
+
+@pytest.mark.parametrize("design", ["poisson", "cyclic", "full"])
+def test_the_price_of_replacing_a_record_is_printed_beside(design: str) -> None:
+    run = make_run(batches=batches(design, 10), release="all", neighbours="add_or_remove" if design != "cyclic" else "zero_out")
+    certificate = lethe.certify(run, 1e-5)
+    replaced = lethe.certify(run.replace(neighbours="replace_one"), 1e-5)
+    line = f"    compare    epsilon would be {shown(replaced.epsilon)} under neighbours=replace_one: another record in the place of one"
+    assert line in certificate.explain().splitlines()
+    assert line in str(certificate).splitlines()
+    assert replaced.epsilon > certificate.epsilon
+    assert "compare" not in replaced.explain()
+    assert "compare" not in lethe.certify(run.replace(seeded=True), 1e-5).explain()
+    assert "replace_one" not in to_json(certificate.to_dict())
+    assert pickle.loads(pickle.dumps(certificate)).explain() == certificate.explain()
+
+
+def test_a_price_that_nothing_proves_is_not_printed() -> None:
+    certificate = dataclasses.replace(lethe.certify(make_run(neighbours="zero_out"), 1e-5), under_replace_one=lambda run, delta: None)
+    assert "compare" not in certificate.explain()

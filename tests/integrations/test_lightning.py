@@ -178,7 +178,7 @@ class Plain(Classifier):
 
 def test_a_last_iterate_alone_is_refused() -> None:
     run = run_of(batches=lethe.Cyclic(size=5), release="last", neighbours="zero_out")
-    with pytest.raises(HypothesisError, match="a loop of one's own, and release is last"):
+    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
         fitted(Plain(), private(run=run))
 
 

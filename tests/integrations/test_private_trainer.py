@@ -200,7 +200,7 @@ def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
 def test_a_last_iterate_alone_is_refused(tmp_path: Path) -> None:
     run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.Poisson(size=8))
     given: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
-    with pytest.raises(HypothesisError, match="a loop of one's own, and release is last"):
+    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
         private(tmp_path, classifier(), sentences(), run=run, **given).train()
 
 

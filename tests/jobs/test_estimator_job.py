@@ -109,7 +109,7 @@ def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> No
     assert content["epsilon"] <= 1.0
     assert content["public"][0] == "age: 17 to 90"
     assert content["declared"] == [
-        {"name": "columns", "detail": "names, types, ranges, categories and values to fill in: stated without a look at the records"}
+        {"name": "columns", "detail": "names, types, ranges, categories and fill values: stated without a look at the records"}
     ]
     certificate = load(folder / "certificate.json")  # of a run by day; by night rows are whitened first, which is a statement of both
     assert isinstance(certificate, Statement if by_night() else lethe.Certificate)

@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "one column twice": (lambda people: ridge(people, users="amount"), "y, sample_weight, users: got .* each needs a column of its own"),
     "arrays": (
         lambda people: LogisticRegression(**BOUNDED).fit(in_blocks(2, "label"), None, users="person"),
-        "users: got person; of a table in blocks it is the name of a column, and columns of arrays",
+        "users: got person; a table in blocks needs a column's name",
     ),
     "a choice of rows": (
         lambda people: ridge(people, users="person", rows_per_user=2),
@@ -226,9 +226,7 @@ def test_more_users_than_go_to_every_worker_are_refused(monkeypatch: pytest.Monk
 def test_what_a_step_of_a_pipeline_made_has_no_users() -> None:
     steps = Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", LogisticRegression(**BOUNDED))])
     numbered = table("label").drop(columns="weight_of")
-    with pytest.raises(
-        InputError, match="users: got person; of a table in blocks it is the name of a column, and columns of arrays, or of"
-    ):
+    with pytest.raises(InputError, match="users: got person; a table in blocks needs a column's name"):
         steps.fit(dd.from_pandas(numbered, npartitions=2), "label", model__users="person")
 
 

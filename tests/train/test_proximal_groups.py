@@ -118,7 +118,7 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
 
 ALL = ProximalGroup(regularisers=(Ridge(strength=1.0),))
 REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
-    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "one regulariser of all parameters"),
+    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "plain SGD steps"),
     ("own regulariser", {"regulariser": Ridge(strength=1.0)}, [FIRST], InputError, "belong to the plain recursion"),
     ("overlap", {}, [FIRST, ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
     (

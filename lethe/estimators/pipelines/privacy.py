@@ -21,8 +21,7 @@ _PUBLIC = (
 )
 _NO_OTHERS = holds(
     "no other fits",
-    "nothing else that was fitted on these records is published, or was looked at to choose this: not another model, candidate or "
-    "fold, and no score of one",
+    "no other fit on these records, or its score, is published or decided this one",
     evidence="declared",
 )
 

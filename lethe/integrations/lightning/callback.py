@@ -208,10 +208,10 @@ class PrivateTraining(RecordedTraining, Callback):
         done, optimizer = trainer.global_step, trainer.optimizers[0]
         if done and (self._kept is None or not self._restored):
             raise InputError(
-                f"ckpt_path: {done} steps were taken before, and there is no record here of the noise that they had.",
+                f"ckpt_path: {done} steps were taken before, and there is no record here of their noise.",
                 source="ckpt_path, PrivateTraining(checkpoints=...)",
-                remedy="give PrivateTraining the folder of checkpoints that it had then; a start from other weights is "
-                "Module.load_from_checkpoint(path), and a training on the same records adds its cost.",
+                remedy="give PrivateTraining the checkpoints folder of that training; to start anew from its weights: "
+                "Module.load_from_checkpoint(path).",
             )
         losses = StepLosses(trainer, pl_module, named=fields_of(self._source) is not None)
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]

@@ -110,7 +110,10 @@ class Clipper:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
         if not callable(losses):
-            raise InputError(f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.")
+            raise InputError(
+                f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.",
+                remedy='give a function such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
+            )
         if method not in METHODS:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
         if isolation not in ISOLATIONS:

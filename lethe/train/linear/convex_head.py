@@ -26,17 +26,10 @@ from lethe.train.options import TrainOptions
 
 _AT_ONCE = 256
 _DECLARED = (
-    HypothesisClaim(
-        "public backbone", "the backbone is public: none of these records, nor anything computed from them, went into its weights"
-    ),
-    HypothesisClaim(
-        "records apart", "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
-    ),
-    HypothesisClaim(
-        "start",
-        "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
-        "the two certificates then add up",
-    ),
+    HypothesisClaim("public backbone", "the backbone's weights depend on none of these records"),
+    HypothesisClaim("records apart", "each record's features depend on that record alone, also in unchecked batches"),
+    HypothesisClaim("memory", "the backbone stores nothing of the records"),
+    HypothesisClaim("start", "the head's initial weights depend on these records only through another certified training"),
 )
 
 

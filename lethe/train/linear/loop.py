@@ -28,7 +28,7 @@ from lethe.train.core.progress import progress_of
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
-from lethe.train.core.training_records import WORKERS, linear_record
+from lethe.train.core.training_records import PRIVATE, WORKERS, linear_record
 from lethe.train.data import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Diagnostics, Fitted, spending
@@ -219,7 +219,7 @@ def train_linear(
     return Fitted(
         model=predictor,
         run=recorded,
-        record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
+        record=linear_record(recorded, predictor.weights, predictor.intercept, (*ready.declared, *((PRIVATE,) if told.private else ()))),
         checked=_CLOSED_FORM,
         diagnostics=Diagnostics.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),

@@ -301,7 +301,13 @@ def train_network(
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
+        said = claims(
+            data=trainer.source,
+            isolation=options.isolation,
+            optimiser=optimizer is not None,
+            users=run.unit == "user",
+            private=told.private,
+        )
         said = said if options.patience is None else (*said, PUBLIC)
         return Fitted(
             model=model,

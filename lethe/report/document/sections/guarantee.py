@@ -159,7 +159,6 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
 
 
 def _of_run(run: Run) -> list[tuple[str, str]]:
-    passes = run.total_steps / run.steps_per_pass
     # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
     words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
@@ -167,13 +166,18 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
         design += f"; g = {count(run.batches.groups_of_records)}"
     rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
-        ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),
+        ("Length", f"{times(run.total_steps, 'step', 'steps')}{_passes(run)}"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
         ("Gradients", _gradients(run)),
         ("Noise", _noise(run)),
         ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
     ]
     return [(name, of_unit(words, run.unit)) for name, words in rows]
+
+
+def _passes(run: Run) -> str:
+    """How many passes the run says it has; of one that says its steps alone, nothing."""
+    return "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
 
 
 def _gradients(run: Run) -> str:

@@ -99,8 +99,8 @@ def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) ->
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, nn.Parameter) and leaf not in known:
             raise InputError(
-                f"losses: they are computed of a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's: its "
-                "gradient would be neither clipped nor noised.",
+                f"losses: they use a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's, with no "
+                "clipping and no noise.",
                 source="a second trainable module beside the model, such as a head, or the parameters of a loss",
                 remedy="make it a part of the model, or freeze it: requires_grad_(False).",
             )
