@@ -18,7 +18,7 @@ from lethe.accounting.verify_others import load
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.models.linear_model import PrivateLinearModel
 
 DELTA = 5e-5
@@ -181,7 +181,7 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     rows, labels, _ = data()
     scaler, model = (
         PrivateStandardScaler(epsilon=2.0, delta=1e-5),
-        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, mechanism="objective_perturbation"),
+        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, options=EstimatorOptions(mechanism="objective_perturbation")),
     )
     pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
     stated = privacy_of(pipeline)
@@ -194,7 +194,10 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     with pytest.raises(lethe.InputError, match="hold the same release"):
         lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
     searched: Any = PrivateSearch(
-        make_pipeline(PrivateStandardScaler(bounds=(-5.0, 8.0)), LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")),
+        make_pipeline(
+            PrivateStandardScaler(bounds=(-5.0, 8.0)),
+            LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation")),
+        ),
         {"logisticregression__C": [0.1, 1.0]},
         epsilon=4.0,
         delta=1e-5,

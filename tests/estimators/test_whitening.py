@@ -15,7 +15,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators import PrivateSearch, SoftmaxRegression, privacy_of, privacy_report_of, split_budget
+from lethe.estimators import EstimatorOptions, PrivateSearch, SoftmaxRegression, privacy_of, privacy_report_of, split_budget
 from lethe.features import (
     PrivateWhitening,
     PublicWhitening,
@@ -160,7 +160,7 @@ def _pipeline(epsilon: float, shares: list[float]) -> Any:
     paid, model = split_budget(
         [
             PrivateWhitening(81, feature_norm=1.0),
-            SoftmaxRegression(mechanism="pass_ends", feature_norm=1.0, classes=list(range(10)), passes=3),
+            SoftmaxRegression(options=EstimatorOptions(mechanism="pass_ends", passes=3), feature_norm=1.0, classes=list(range(10))),
         ],
         epsilon,
         1e-5,
@@ -193,7 +193,7 @@ def test_in_a_search_and_beside_other_branches_it_counts_too() -> None:
     pipeline: Any = Pipeline([("both", both), ("norm", RecordNormalizer()), ("white", PrivateWhitening(feature_norm=1.0, delta=1e-5))])
     pipeline.fit(images[:300] / 16.0)
     assert stated(pipeline) == pipeline[-1].statement_
-    model = SoftmaxRegression(mechanism="pass_ends", passes=1, feature_norm=1.0, classes=list(range(10)))
+    model = SoftmaxRegression(options=EstimatorOptions(mechanism="pass_ends", passes=1), feature_norm=1.0, classes=list(range(10)))
     whole = make_pipeline(RecordNormalizer(), PrivateWhitening(feature_norm=1.0), RecordNormalizer(), model)
     search = PrivateSearch(whole, {"softmaxregression__C": [1.0]}, tries=1.5, epsilon=3.0, delta=1e-5)
     search.fit(images[:300], labels[:300])

@@ -80,7 +80,9 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     listed: Any = list(ANSWERS.values())
     encoder = OneHotEncoder(categories=listed, handle_unknown="ignore", sparse_output=False)
     transformer = ColumnTransformer([("numbers", private.PublicScaler(low, high), list(RANGES)), ("words", encoder, list(ANSWERS))])
-    estimator = private.LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"], **FEW)
+    estimator = private.LogisticRegression(
+        epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"], options=private.EstimatorOptions(**FEW)
+    )
     pipeline: Any = make_pipeline(transformer, estimator).fit(train, train["income"])
     expected = pipeline.score(test, test["income"])
     yaml_of_the_page = read_document(ADULT.with_name("adult.yaml"))

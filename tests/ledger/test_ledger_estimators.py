@@ -20,6 +20,7 @@ from sklearn.base import clone
 import lethe
 from lethe.estimators import (
     ElasticNet,
+    EstimatorOptions,
     HeavyTailedLinearRegression,
     HeavyTailedLogisticRegression,
     HuberRegressor,
@@ -42,18 +43,21 @@ NUMBERS = np.random.default_rng(0)
 X = NUMBERS.uniform(-1, 1, size=(400, 3))
 TARGETS = X @ [1.0, 2.0, 3.0]
 LABELS = (X[:, 0] > 0).astype(int)
-QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": DELTA}
+QUICK = {"options": EstimatorOptions(mechanism="output_perturbation"), "feature_norm": 2.0, "classes": [0, 1], "delta": DELTA}
 
 GAUSSIAN = {
-    "logistic regression": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="cyclic"), LABELS),
+    "logistic regression": (LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="cyclic")), LABELS),
     "by output perturbation": (LogisticRegression(**QUICK), LABELS),
-    "support vectors": (LinearSVC(classes=[0, 1], delta=DELTA, mechanism="pass_ends"), LABELS),
-    "least squares": (LinearRegression(delta=DELTA, mechanism="adassp"), TARGETS),
-    "sparse": (ElasticNet(delta=DELTA, mechanism="cyclic", feature_norm=2.0, alpha=0.1), TARGETS),
-    "a public range": (HuberRegressor(delta=DELTA, mechanism="cyclic", target_bound=6.0), TARGETS),
+    "support vectors": (LinearSVC(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="pass_ends")), LABELS),
+    "least squares": (LinearRegression(delta=DELTA, options=EstimatorOptions(mechanism="adassp")), TARGETS),
+    "sparse": (ElasticNet(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), feature_norm=2.0, alpha=0.1), TARGETS),
+    "a public range": (HuberRegressor(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), target_bound=6.0), TARGETS),
     "heavy tails": (HeavyTailedLinearRegression(delta=DELTA), TARGETS),
     "heavy tails, classes": (HeavyTailedLogisticRegression(delta=DELTA, classes=[0, 1]), LABELS),
-    "heavy tails, phases": (HeavyTailedLinearRegression(delta=DELTA, solver="localised", radius=3.0, order=4.0), TARGETS),
+    "heavy tails, phases": (
+        HeavyTailedLinearRegression(delta=DELTA, options=EstimatorOptions(mechanism="localised", order=4.0), radius=3.0),
+        TARGETS,
+    ),
     "mean": (PrivateMean(delta=DELTA), None),
     "scaler": (PrivateStandardScaler(delta=DELTA), None),
     "clipper": (PrivateQuantileClipper(delta=DELTA, norm_quantile=0.5), None),
@@ -62,9 +66,15 @@ GAUSSIAN = {
 }
 """What has Gaussian noise alone costs its own epsilon."""
 COVERED = {
-    "shuffled batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="shuffled_once", passes=2), LABELS),
-    "Poisson batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="poisson"), LABELS),
-    "perturbed objective": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="objective_perturbation"), LABELS),
+    "shuffled batches": (
+        LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="shuffled_once", passes=2)),
+        LABELS,
+    ),
+    "Poisson batches": (LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="poisson")), LABELS),
+    "perturbed objective": (
+        LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="objective_perturbation")),
+        LABELS,
+    ),
     "search": (PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=DELTA, tries=2.0), LABELS),
     "search of pairs": (PrivateSearch(LogisticRegression(classes=[0, 1]), {"C": [0.1, 1.0]}, delta=1e-7, tries=2.0), LABELS),
 }
@@ -118,7 +128,7 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
 
 @pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
-    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0, whiten=False)
+    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0, options=EstimatorOptions(whiten=False))
     fitted, line = spent_on(estimator, LABELS, ledger)
     assert fitted.mechanism_ != "objective_perturbation"
     assert "objective_perturbation" in fitted.privacy_report_
@@ -149,7 +159,7 @@ def test_a_fit_that_does_not_fit_the_budget_releases_nothing(ledger, monkeypatch
     monkeypatch.setattr(regressors, "released_range", read)
     monkeypatch.setattr(regressors, "narrowed_range", read)
     for bound in ("auto", 6.0):
-        given = {"target_bound": bound, "narrow_range": bound != "auto", "mechanism": "adassp"}
+        given = {"target_bound": bound, "options": EstimatorOptions(narrow_range=bound != "auto", mechanism="adassp")}
         estimator = LinearRegression(epsilon=30.0, delta=DELTA, ledger=Spending(ledger, "patients"), **given)
         with pytest.raises(BudgetExceededError, match="still fits"):
             estimator.fit(X, TARGETS)
@@ -163,7 +173,7 @@ def test_what_is_asked_of_a_mechanism_in_vain_is_refused_before_a_release(ledger
 
     monkeypatch.setattr(linear_model, "private_norm", read)
     with pytest.raises(InputError, match="cannot train this"):
-        LogisticRegression(classes=[0, 1], mechanism="adassp", ledger=Spending(ledger, "patients")).fit(X, LABELS)
+        LogisticRegression(classes=[0, 1], options=EstimatorOptions(mechanism="adassp"), ledger=Spending(ledger, "patients")).fit(X, LABELS)
     assert ledger.show("patients").lines == ()
 
 
@@ -227,7 +237,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
             wrong.fit(X, LABELS)
     users = np.arange(len(X)) // 2
     with pytest.raises(InputError, match="unit user"):
-        LogisticRegression(**QUICK | {"mechanism": "auto"}, ledger=spending).fit(X, LABELS, users=users)
+        LogisticRegression(**QUICK | {"options": None}, ledger=spending).fit(X, LABELS, users=users)
     assert ledger.show("patients").lines == ()
 
 
@@ -237,7 +247,9 @@ def test_a_budget_that_sets_nothing_aside_pays_for_gaussian_noise_alone(tmp_path
     made.create("patients", neighbours="replace_one", budget=Budget(mu=2.0), by="keeper")
     LogisticRegression(**QUICK, ledger=Spending(made, "patients")).fit(X, LABELS)
     with pytest.raises(InputError, match="sets no share of delta aside"):
-        LogisticRegression(**QUICK | {"mechanism": "shuffled_once", "passes": 1}, ledger=Spending(made, "patients")).fit(X, LABELS)
+        LogisticRegression(
+            **QUICK | {"options": EstimatorOptions(mechanism="shuffled_once", passes=1)}, ledger=Spending(made, "patients")
+        ).fit(X, LABELS)
     assert len(made.show("patients").lines) == 1
 
 
@@ -279,9 +291,9 @@ def test_a_copy_whose_ledger_is_not_there_predicts_and_does_not_fit(ledger, tmp_
 @pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
 def test_without_a_ledger_no_database_is_loaded() -> None:
     code = (
-        "import pickle, sys, numpy as np; from lethe.estimators import LogisticRegression; X = np.ones((40, 2)) / 2; "
-        "y = np.arange(40) % 2; "
-        "model = LogisticRegression(feature_norm=1.0, mechanism='output_perturbation', classes=[0, 1]).fit(X, y); "
+        "import pickle, sys, numpy as np; from lethe.estimators import EstimatorOptions, LogisticRegression; X = np.ones((40, 2)) / 2; "
+        "y = np.arange(40) % 2; options = EstimatorOptions(mechanism='output_perturbation'); "
+        "model = LogisticRegression(feature_norm=1.0, options=options, classes=[0, 1]).fit(X, y); "
         "pickle.loads(pickle.dumps(model)).predict(X); print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -24,10 +24,16 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
+from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, PrivateStandardScaler
 from lethe.train import fit, fit_linear
 
-QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": 1e-5, "epsilon": 0.1}
+QUICK = {
+    "options": EstimatorOptions(mechanism="output_perturbation"),
+    "feature_norm": 2.0,
+    "classes": [0, 1],
+    "delta": 1e-5,
+    "epsilon": 0.1,
+}
 NUMBERS = np.random.default_rng(0)
 X = NUMBERS.uniform(-1, 1, size=(120, 3))
 LABELS = (X[:, 0] > 0).astype(int)
