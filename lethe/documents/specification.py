@@ -85,6 +85,8 @@ class StoredSpecification(Specification):
 
     _kind: ClassVar[Name | None] = None
     """What such a file is called; other kinds are refused by name."""
+    _of_files: ClassVar[Mapping[str, Any]] = {}
+    """What a file means that leaves a field out, where that is not what the constructor means."""
 
     def __str__(self) -> str:
         """The fields that repr shows, a line each."""
@@ -108,7 +110,8 @@ class StoredSpecification(Specification):
         if cls._kind is not None:
             refuse_other_kind(document, cls._kind, source=source)
         try:
-            return cls(**{str(key): value for key, value in document.items()})
+            fields = cls.respelt({str(key): value for key, value in document.items()})
+            return cls(**fields | {name: value for name, value in cls._of_files.items() if fields.get(name) is None})
         except InputError as error:
             where = ": ".join(part for part in (source, error.source) if part) or None
             raise InputError(error.what, source=where, remedy=error.remedy) from error

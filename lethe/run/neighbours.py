@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal, Never
+from typing import Any, Literal, Never
+
+from pydantic import ValidationInfo
 
 from lethe.errors import InputError
 
@@ -24,10 +25,13 @@ NOUNS: dict[Unit, tuple[str, str]] = {"record": ("record", "records"), "user": (
 """A unit in words: one, and several."""
 
 
-def usual(admitted: Collection[Neighbours]) -> Neighbours:
-    """The relation of a run that says none, as Opacus and TensorFlow Privacy count: one record added or removed; where a removed record
-    would move others, its contribution set to zero."""
-    return "add_or_remove" if "add_or_remove" in admitted else "zero_out"
+def usual(relation: Any, info: ValidationInfo) -> Any:
+    """The `neighbours` of a run, of which the batches are known by now. None, as Opacus and TensorFlow Privacy count: one record added or
+    removed; where a removed record would move others, its contribution set to zero."""
+    batches = info.data.get("batches")
+    if relation is not None or batches is None:  # batches that cannot be read are refused by themselves
+        return relation
+    return "add_or_remove" if "add_or_remove" in batches.neighbours else "zero_out"
 
 
 def apart(neighbours: Neighbours) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
-from pydantic import BeforeValidator, Field, InstanceOf, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.documents.specification import Missing, StoredSpecification
 from lethe.documents.strict import to_json
@@ -26,13 +26,6 @@ from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
 from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, read_only
-
-
-def _relation(given: Any, info: ValidationInfo) -> Any:
-    """The neighbours of a run, of which the batches are known by now; those that cannot be read are refused by themselves."""
-    batches = info.data.get("batches")
-    return given if given is not None or batches is None else usual(batches.neighbours)
-
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -69,9 +62,8 @@ class Run(StoredSpecification):
         regulariser: h, or several that add up; None: h = 0.
         release: what anybody outside may ever see, which must be said. "last": only $x_T$; void once any earlier iterate, an average, a
             checkpoint kept for its score, or an optimiser's state leaves the training. "all": every iterate may be seen.
-        neighbours: what two data sets differ by. "add_or_remove": one record is there or not, of a design in which a removed record moves
-            no other; "zero_out" and "replace_one": one record is changed (into one without gradient, into another), with n public. None:
-            add_or_remove where the design admits it, else zero_out; a file without the field is read as replace_one, which costs most.
+        neighbours: "add_or_remove": one record is there or not, of a design in which that moves no other; "zero_out", "replace_one": one
+            is changed (into one without gradient, into another), with n public. None: add_or_remove, else zero_out; in files replace_one.
         seeded: True: noise or secret batches came from a seed or generator that somebody chose, so that whoever has it can make them
             again: no release. False claims that all was drawn fresh and is known to nobody.
         precision: of the stored iterates, whose rounding counts where only the last is released; None: they are declared to be exact.
@@ -82,6 +74,7 @@ class Run(StoredSpecification):
 
     _missing: ClassVar[Mapping[str, Missing]] = {"release": RELEASE}
     _kind = "run"
+    _of_files: ClassVar[Mapping[str, Any]] = {"neighbours": "replace_one"}
 
     records: int = Field(ge=1, le=MOST_RECORDS)
     batches: Annotated[InstanceOf[Batches], BeforeValidator(parse_batches)]
@@ -99,7 +92,7 @@ class Run(StoredSpecification):
     loss: Annotated[InstanceOf[Loss], BeforeValidator(parse_loss)] = Unknown()
     regulariser: Annotated[InstanceOf[Regulariser] | tuple[InstanceOf[Regulariser], ...] | None, BeforeValidator(parse_regulariser)] = None
     release: Release
-    neighbours: Annotated[Neighbours, BeforeValidator(_relation)] = Field(default=cast(Neighbours, None), validate_default=True)
+    neighbours: Annotated[Neighbours, BeforeValidator(usual)] = Field(default=cast(Neighbours, None), validate_default=True)
     seeded: bool = False
     unit: Unit = "record"
     precision: Annotated[InstanceOf[Precision] | None, BeforeValidator(parse_precision)] = None
@@ -329,18 +322,6 @@ class Run(StoredSpecification):
         if self.noise_multiplier is None:
             return self.replace(noise_multiplier=factor)
         return self.replace(noise_multiplier=as_schedule(self.noise_multiplier).scaled(factor))
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Self:
-        """Build one from plain data. Without `neighbours` it is of replace_one, as files of earlier versions mean it.
-
-        Raises:
-            InputError: as the constructor, naming `source`.
-        """
-        if isinstance(document, dict) and document.get("neighbours", document.get("neighbors")) is None:  # pyright: ignore[reportUnnecessaryIsInstance]
-            document = {**document, "neighbours": "replace_one"}
-            document.pop("neighbors", None)
-        return super().from_document(document, source=source)
 
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""

@@ -93,7 +93,7 @@ CONTROLS: tuple[Control, ...] = (
         default="last",
         words=dict(zip(get_args(Release), ("only the final parameters leave the training", "every iterate may be seen"), strict=True)),
     ),
-    Control(name="neighbours", label="Neighbours", group="Privacy", default="replace_one", words=_said(get_args(Neighbours))),
+    Control(name="neighbours", label="Neighbours", group="Privacy", default="zero_out", words=_said(get_args(Neighbours))),
     Control(
         name="unit",
         label="Unit of privacy",

@@ -22,7 +22,8 @@ Values = dict[str, list[tuple[int, float]]]
 
 def make_run(design: str = "cyclic", *, release: str = "all", **changes: Any) -> lethe.Run:
     """40 records in batches of 8, 10 steps."""
-    fields: dict[str, Any] = {"steps": 10, "step_size": 0.5, "clip_norm": 0.4, "noise_multiplier": 3.0, **changes}
+    fields: dict[str, Any] = {"steps": 10, "step_size": 0.5, "clip_norm": 0.4, "noise_multiplier": 3.0}
+    fields |= {"neighbours": "replace_one"} | changes
     return lethe.Run(records=RECORDS, batches={"design": design, "size": 8}, release=release, **fields)
 
 

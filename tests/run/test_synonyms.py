@@ -19,7 +19,6 @@ SAID: dict[str, Any] = {
     "step_size": 0.5,
     "clip_norm": 1.0,
     "release": "last",
-    "neighbours": "replace_one",
 }
 
 

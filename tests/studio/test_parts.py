@@ -18,10 +18,10 @@ def html(**texts: str) -> str:
 
 
 def test_the_sentence_holds_the_whole_promise() -> None:
-    last, every = html(), html(release="all", neighbours="zero_out")
+    last, every = html(neighbours="replace_one"), html(release="all")
     assert "(1, 1e-06)-DP for one record replaced by another, if only the final parameters are seen" in last
     assert "(1, 1e-06)-DP for one record left without gradient, whatever is seen of the training" in every
-    assert "(1, 1e-06)-DP for one user replaced by another" in html(unit="user")
+    assert "(1, 1e-06)-DP for one user replaced by another" in html(unit="user", neighbours="replace_one")
     assert "Void once" in last
     assert "Void once" not in every
 

@@ -28,7 +28,7 @@ _NORM = "feature_norm: 1.0, evidence: enforced"
 _LOGISTIC = f"loss: {{kind: logistic_regression, {_NORM}}}   # longer rows are projected by the code that trains"
 _CLIP = "clip_norm: 1.0   # the norm to which each record's gradient is clipped"
 _NOISE = "noise_multiplier: 10.0   # of the batch sum, over its sensitivity; `lethe plan` finds it"
-_REPLACED = "neighbours: replace_one   # or zero_out: one record's contribution becomes zero"
+_ZEROED = "neighbours: zero_out   # one record's contribution becomes zero; or replace_one, which takes twice the noise"
 
 TASKS: dict[str, Task] = {
     "softmax_head": Task(
@@ -41,7 +41,7 @@ step_size: 2.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 2
 noise_at: pass_ends   # all noise after the last step of each pass
 loss: {{kind: softmax_regression, {_NORM}, intercept: false}}   # longer rows are projected by the code that trains
 {_LAST}
-{_REPLACED}""",
+{_ZEROED}""",
     ),
     "cyclic_logistic": Task(
         "Logistic regression for two classes: fixed batches in a fixed order, the last iterate.",
@@ -53,7 +53,7 @@ step_size: 4.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 4
 {_EVERY}
 {_LOGISTIC}
 {_LAST}
-{_REPLACED}""",
+{_ZEROED}""",
     ),
     "shuffled_logistic": Task(
         "Logistic regression on batches that are shuffled once, in secret: the last iterate.",
@@ -65,7 +65,7 @@ step_size: 4.0   # at most 2/smoothness; the smoothness is feature_norm^2 / 4
 {_EVERY}
 {_LOGISTIC}
 {_LAST}
-{_REPLACED}""",
+{_ZEROED}""",
     ),
     "full_batch_logistic": Task(
         "Logistic regression with a ridge, every record at every step: the last iterate.",
@@ -78,7 +78,7 @@ noise_at: every_step
 {_LOGISTIC}
 regulariser: {{kind: ridge, strength: 0.01}}   # beside the mean loss
 {_LAST}
-{_REPLACED}""",
+{_ZEROED}""",
     ),
     "least_squares": Task(
         "Least squares with truncated residuals: fixed batches, the last iterate.",
@@ -90,7 +90,7 @@ step_size: 0.5   # at most 2/smoothness; the smoothness is feature_norm^2
 {_EVERY}
 loss: {{kind: least_squares, {_NORM}, residual_bound: 1.0}}   # scale targets by a public constant, so that few residuals are larger
 {_LAST}
-{_REPLACED}""",
+{_ZEROED}""",
     ),
     "poisson_network": Task(
         "DP-SGD on any network: Poisson batches, clipped gradients, as Opacus and JAX Privacy train.",
