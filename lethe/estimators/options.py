@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError, quoted
@@ -70,14 +70,7 @@ class EstimatorOptions:
         return (one.name for one in fields(self) if repr(getattr(self, one.name)) != repr(one.default))
 
 
-class TakesOptions(Protocol):
-    """An estimator with options."""
-
-    takes_options: ClassVar[frozenset[str]]
-    options: Any
-
-
-def options_of(estimator: TakesOptions) -> EstimatorOptions:
+def options_of(estimator: Any) -> EstimatorOptions:
     """Those of an estimator, each at its default where there are none.
 
     Raises:
@@ -88,14 +81,10 @@ def options_of(estimator: TakesOptions) -> EstimatorOptions:
         return EstimatorOptions()
     source = f"the parameter options of {name}"
     if not isinstance(given, EstimatorOptions):
-        raise InputError(
-            f"options: got {quoted(given)}; it needs EstimatorOptions.", source=source, remedy="write options=EstimatorOptions(...)"
-        )
+        what = f"options: got {quoted(given)}; it needs EstimatorOptions."
+        raise InputError(what, source=source, remedy="write options=EstimatorOptions(...)")
     for option in given.changed():
         if option not in estimator.takes_options:
-            raise InputError(
-                f"options.{option}: {name} has no such option; it takes {', '.join(sorted(estimator.takes_options))}.",
-                source=source,
-                remedy="leave it out",
-            )
+            what = f"options.{option}: {name} has no such option; it takes {', '.join(sorted(estimator.takes_options))}."
+            raise InputError(what, source=source, remedy="leave it out")
     return given

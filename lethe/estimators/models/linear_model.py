@@ -249,32 +249,30 @@ class PrivateLinearModel(PrivateEstimator):
         of_features, offset = whitened.of_features(scaled, feature_norm)
         return of_features, constant + offset
 
-    def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
-        """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.
+    def _grouped(self, users: Any, table: Any) -> tuple[UserRows | BlockUsers | None, int, Randomness]:
+        """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit.
 
         Raises:
-            InputError: weights or ids that cannot be used, or a choice among a user's rows, which lie in several blocks.
+            InputError: weights or ids that cannot be used, or a choice among a user's rows that is not possible.
         """
-        asked = options_of(self)
-        if asked.rows_per_user is not None:
-            raise InputError(
-                "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
-                source="the option rows_per_user",
-                remedy="leave it at None: a user's loss is the mean over all its rows",
-            )
-        users = looked_beside(table, asked.max_weight).users
-        return users, self._randomness(table.shape[0] if users is None else users.users, stored_order=True)
-
-    def _grouped(self, users: Any, rows: int) -> tuple[UserRows | None, Randomness]:
-        """Whose rows are whose, if `fit` was told, and the randomness of a fit of so many users, or rows."""
-        most = options_of(self).rows_per_user
+        asked, rows = options_of(self), table.shape[0]
+        if isinstance(table, ExaminedTable):
+            if asked.rows_per_user is not None:
+                raise InputError(
+                    "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
+                    source="the option rows_per_user",
+                    remedy="leave it at None: a user's loss is the mean over all its rows",
+                )
+            in_blocks = looked_beside(table, asked.max_weight).users
+            count = rows if in_blocks is None else in_blocks.users
+            return in_blocks, count, self._randomness(count, stored_order=True)
         if users is None:
-            if most is not None:
+            if asked.rows_per_user is not None:
                 raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give fit(X, y, users=ids).")
-            return None, self._randomness(rows)
+            return None, rows, self._randomness(rows)
         count = rows_of_users(users, count=rows, most=None, generator=None).users
         chance = self._randomness(count)
-        return rows_of_users(users, count=rows, most=most, generator=chance.norm), chance
+        return rows_of_users(users, count=rows, most=asked.rows_per_user, generator=chance.norm), count, chance
 
     def _known_of_users(self, users: UserRows | BlockUsers | None) -> list[str]:
         if users is None:

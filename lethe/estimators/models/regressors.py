@@ -111,11 +111,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         blocks, targets = table_in_blocks(X, y, beside=(sample_weight, users)), None
         if blocks is None:
             table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
-            grouped, chance = self._grouped(users, len(targets))
         else:
             table = examined_numbers(self, blocks)
-            grouped, chance = self._in_blocks(table)
-        records = table.shape[0] if grouped is None else grouped.users
+        grouped, records, chance = self._grouped(users, table)
         ridge, l1 = self._penalties(records)
         budget = self._budget(records)
         known = self._declared_range()
