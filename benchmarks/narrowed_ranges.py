@@ -86,6 +86,7 @@ def scores(folder: Path, values: Values, ends: tuple[float, float], epsilon: flo
                 target_bound=ends,
                 options=EstimatorOptions(narrow_range=narrow),
                 delta=1e-5,
+                neighbours="replace_one",
                 random_state=seed,
                 seed_noise=True,
             ).fit(rows[:records], targets[:records])

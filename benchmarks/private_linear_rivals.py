@@ -67,6 +67,7 @@ def _ours(method: str, problem: Problem, epsilon: float, seed: int) -> tuple[Pre
     common: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": DELTA,
+        "neighbours": "replace_one",
         "options": EstimatorOptions(mechanism=method),
         "feature_norm": 1.0,
         "random_state": seed,

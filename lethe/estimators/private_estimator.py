@@ -43,7 +43,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     Args:
         epsilon: the target, > 0, for everything that fit releases together.
         delta: in (0, 1), and below 1/n; None: the smaller of 1e-5 and 1/(10 n).
-        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
+        neighbours: "zero_out": one record's contribution becomes zero; or "replace_one", which takes up to twice the noise.
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too, and two fits with one random_state share them. For
             tests: whoever knows random_state knows the noise, so that the statement is no guarantee, and `epsilon_` is infinite.
@@ -56,7 +56,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
     epsilon: float = 1.0
     delta: float | None = None
-    neighbours: Neighbours = "replace_one"
+    neighbours: Neighbours = "zero_out"
     random_state: Any = None
     seed_noise: bool = False
     ledger: Any = None

@@ -117,7 +117,15 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
     free = replace(mean_alone().cost, guarantee=GDP(0.0))
     monkeypatch.setattr(whitening, "planned_statement", lambda *_, **__: free)
     monkeypatch.setattr(whitening, "_by_mean", lambda *_: (made, free))
-    seeded: dict[str, Any] = {**COMMON, "C": math.inf, "release": release, "mechanism": "correlated", "random_state": 3, "seed_noise": True}
+    seeded: dict[str, Any] = {
+        **COMMON,
+        "C": math.inf,
+        "release": release,
+        "mechanism": "correlated",
+        "random_state": 3,
+        "seed_noise": True,
+        "neighbours": "replace_one",
+    }
     model = build(LogisticRegression, options=EstimatorOptions(whiten=True), **seeded).fit(rows, labels)
     assert model.whitened_ is not None
     assert (model.whitened_.mean is made.mean, model.whitened_.norm) == (True, 0.7)

@@ -130,8 +130,8 @@ def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:
     stated = model.statement_
     assert (stated.unit, stated.records) == ("user", people)
     assert any(finding.name == "users" and finding.evidence == "declared" for finding in stated.findings)
-    assert f"for one user replaced by another; the number of users, {people}, is public" in model.privacy_report_
-    assert "replace one user" in stated.explain()
+    assert f"for one user's contribution set to zero; the number of users, {people}, is public" in model.privacy_report_
+    assert "zero out one user" in stated.explain()
     assert f"{people} users" in model._repr_html_()
     stated.save(tmp_path / "statement.json")
     again = Statement.load(tmp_path / "statement.json")

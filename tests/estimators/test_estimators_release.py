@@ -95,7 +95,7 @@ def test_every_iterate_is_certified(name: str) -> None:
     assert run.release == "all"
     assert 0.98 < certify(run, 1e-4).epsilon == certificate.epsilon == model.epsilon_ <= 1.0
     if name in ("cyclic", "shuffled_once", "full_batch"):  # each of 20 passes has the record once: 1 % less would fail
-        assert mu_of(certificate.guarantee) == pytest.approx(2.0 * math.sqrt(20) / run.noise_multipliers.max(), rel=1e-9)
+        assert mu_of(certificate.guarantee) == pytest.approx(math.sqrt(20) / run.noise_multipliers.max(), rel=1e-9)
     assert "release" not in {finding.name for finding in certificate.findings}
     recheck(certificate)
 

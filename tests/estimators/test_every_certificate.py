@@ -60,7 +60,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
         assert one.epsilon_at(DELTA) == pytest.approx(epsilon, rel=1e-9)
         assert one.delta_at(epsilon) <= DELTA * (1 + 1e-9)
         assert 0.0 <= one.tradeoff(0.05) <= 0.95
-        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, replace one")
+        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, {model.neighbours.replace('_', ' ')}")
         assert "by nothing" not in one.explain()
         assert repr(one).startswith(("Statement((", "Certificate(("))
     linear = isinstance(model, PrivateLinearModel)
@@ -74,7 +74,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
     assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert total.parts[0].computed
     if name not in EXPENSIVE:
-        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
+        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours=model.neighbours).epsilon > epsilon
 
 
 def leaves(content: Any) -> Iterator[dict[str, Any]]:

@@ -106,7 +106,7 @@ def test_the_larger_part_counts_not_the_smaller() -> None:
 
 
 def test_what_it_costs_adds_up_with_another_step() -> None:
-    scaler = PrivateStandardScaler(delta=1e-6).fit(ROWS)
+    scaler = PrivateStandardScaler(delta=1e-6, neighbours="replace_one").fit(ROWS)
     model = HeavyTailedLinearRegression(delta=1e-6).fit(ROWS, VALUES)
     assert privacy_of([scaler, model]).epsilon(1e-6) > max(scaler.epsilon_, model.statement_.planned.epsilon(model.delta_)) * 1.2
 

@@ -240,3 +240,9 @@ def test_an_unknown_option_is_refused() -> None:
     for ask in (lambda: EstimatorOptions(pases=3), lambda: lethe.estimators.Ridge().set_params(options__pases=3)):  # pyright: ignore[reportCallIssue]
         with pytest.raises(UnknownArgumentError, match="did you mean 'passes'"):
             ask()
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda each: each.__name__)
+def test_the_relation_that_is_not_named_is_the_one_that_is_proved(kind: Any) -> None:
+    heavy = {"HeavyTailedLinearRegression", "HeavyTailedLogisticRegression", "PrivateMean"}
+    assert some(kind).neighbours == ("replace_one" if kind.__name__ in heavy else "zero_out")

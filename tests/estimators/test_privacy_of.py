@@ -52,7 +52,7 @@ def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
         privacy_of(trained(StandardScaler()))
     with pytest.raises(InputError, match="statement_"):
         privacy_of(make_pipeline(Normalizer()))
-    other = fitted(mechanism="cyclic", neighbours="zero_out")
+    other = fitted(mechanism="cyclic", neighbours="replace_one")
     with pytest.raises(InputError, match="relation"):
         privacy_of([first, other])
     nothing: Any = Pipeline([("none", None), ("same", "passthrough"), ("model", clone(MODEL))]).fit(X, y)

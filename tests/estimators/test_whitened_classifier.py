@@ -178,7 +178,15 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
 @pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression, LinearSVC])
 def test_classes_that_differ_little_about_a_far_mean_are_told_apart(kind: Any) -> None:
     rows, labels = narrow(6000)
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "feature_norm": 1.0, "classes": [0, 1], "random_state": 0, "seed_noise": True}
+    given: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "feature_norm": 1.0,
+        "classes": [0, 1],
+        "random_state": 0,
+        "seed_noise": True,
+        "neighbours": "replace_one",
+    }
     without, whitened = (build(kind, whiten=choice, **given).fit(rows, labels).score(rows, labels) for choice in (False, True))
     assert whitened > 0.85
     assert whitened > without + 0.01

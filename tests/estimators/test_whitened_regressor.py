@@ -35,7 +35,9 @@ def narrow(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(kind: Any = LinearRegression, **changes: Any) -> Any:
-    return build(kind, **{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), **changes})
+    return build(
+        kind, **{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), "neighbours": "replace_one", **changes}
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])

@@ -87,7 +87,7 @@ def test_a_switch_is_true_or_false_and_no_text_is_taken_for_true(told: Any) -> N
 def test_what_noise_alone_could_have_made_is_not_whitened() -> None:
     """With so little privacy budget every direction is, and all are scaled by one number."""
     rows = RecordNormalizer().fit_transform(table(400))
-    one = PrivateWhitening(3, epsilon=0.001, feature_norm=1.0, delta=1e-5).fit(rows)
+    one = PrivateWhitening(3, epsilon=0.001, feature_norm=1.0, delta=1e-5, neighbours="replace_one").fit(rows)
     values = np.linalg.eigvalsh(one.whitening_)
     assert np.isfinite(one.transform(rows)).all()
     assert values.min() > 0.0

@@ -52,13 +52,15 @@ GAUSSIAN = {
     "least squares": (LinearRegression(delta=DELTA, options=EstimatorOptions(mechanism="adassp")), TARGETS),
     "sparse": (ElasticNet(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), feature_norm=2.0, alpha=0.1), TARGETS),
     "a public range": (HuberRegressor(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), target_bound=6.0), TARGETS),
-    "heavy tails": (HeavyTailedLinearRegression(delta=DELTA), TARGETS),
-    "heavy tails, classes": (HeavyTailedLogisticRegression(delta=DELTA, classes=[0, 1]), LABELS),
+    "heavy tails": (HeavyTailedLinearRegression(neighbours="zero_out", delta=DELTA), TARGETS),
+    "heavy tails, classes": (HeavyTailedLogisticRegression(neighbours="zero_out", delta=DELTA, classes=[0, 1]), LABELS),
     "heavy tails, phases": (
-        HeavyTailedLinearRegression(delta=DELTA, options=EstimatorOptions(mechanism="localised", order=4.0), radius=3.0),
+        HeavyTailedLinearRegression(
+            neighbours="zero_out", delta=DELTA, options=EstimatorOptions(mechanism="localised", order=4.0), radius=3.0
+        ),
         TARGETS,
     ),
-    "mean": (PrivateMean(delta=DELTA), None),
+    "mean": (PrivateMean(neighbours="zero_out", delta=DELTA), None),
     "scaler": (PrivateStandardScaler(delta=DELTA), None),
     "clipper": (PrivateQuantileClipper(delta=DELTA, norm_quantile=0.5), None),
     "components": (PrivatePCA(delta=DELTA), None),
@@ -84,7 +86,7 @@ COVERED = {
 @pytest.fixture
 def ledger(tmp_path) -> Ledger:
     made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
-    made.create("patients", neighbours="replace_one", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
+    made.create("patients", neighbours="zero_out", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
     return made
 
 
@@ -219,7 +221,7 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
     monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
-        PrivateMean(delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
+        PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
     assert ledger.show("patients").lines[0].state == "started"
 
 
@@ -229,7 +231,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
     for wrong, why in (
         (LogisticRegression(**QUICK, ledger=ledger), "Spending"),
         (LogisticRegression(**QUICK, ledger=spending, seed_noise=True, random_state=0), "random_state"),
-        (LogisticRegression(**QUICK, ledger=spending, neighbours="zero_out"), "neighbours"),
+        (LogisticRegression(**QUICK, ledger=spending, neighbours="replace_one"), "neighbours"),
         (LogisticRegression(**QUICK, ledger=Spending(ledger, "patient")), "no data set"),
         (LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", reservation=3)), "pays for a training"),
     ):
@@ -244,7 +246,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
 @pytest.mark.slow
 def test_a_budget_that_sets_nothing_aside_pays_for_gaussian_noise_alone(tmp_path) -> None:
     made = Ledger.open(tmp_path / "mu.sqlite", make=True)
-    made.create("patients", neighbours="replace_one", budget=Budget(mu=2.0), by="keeper")
+    made.create("patients", neighbours="zero_out", budget=Budget(mu=2.0), by="keeper")
     LogisticRegression(**QUICK, ledger=Spending(made, "patients")).fit(X, LABELS)
     with pytest.raises(InputError, match="sets no share of delta aside"):
         LogisticRegression(
@@ -312,10 +314,14 @@ def test_a_password_is_not_sent_along(url: str) -> None:
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
     with spending.release(lethe.GDP(0.1)) as release:
-        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.1))
+        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.1), neighbours="zero_out", records=len(X))
         release.settle(found.statement)
     with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.GDP(0.1)) as release:
-        release.settle(private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.2)).statement)
+        release.settle(
+            private_quantile(
+                X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.2), neighbours="zero_out", records=len(X)
+            ).statement
+        )
     with pytest.raises(BudgetExceededError), spending.release(lethe.GDP(20.0)):
         raise AssertionError("the block was entered")
     assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]

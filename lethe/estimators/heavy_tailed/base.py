@@ -42,6 +42,7 @@ class HeavyTailedEstimator(PrivateEstimator):
     (the solver), `moment_`, `n_iter_` (noisy means taken).
     """
 
+    neighbours: Neighbours = "replace_one"
     moment: float | str = PRIVATE
 
     takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"mechanism", "parameters", "order", "passes"}

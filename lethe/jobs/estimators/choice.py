@@ -141,5 +141,5 @@ class EstimatorChoice(Specification):
             **facts,
             **({} if self.is_classifier else {"target_bound": data.target_range}),
             options=private.EstimatorOptions(allow_large_delta=privacy.allow_large_delta, **options),
-            **{name: value for name, value in self.parameters.items() if name not in options},
+            **{"neighbours": "replace_one"} | {name: value for name, value in self.parameters.items() if name not in options},
         )
