@@ -82,7 +82,7 @@ class _Constant(LogisticRegression):
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 120 searches against E[Phi^K]."""
     X, y = two_blobs(40)
-    model = _Constant(feature_norm=4.0, mechanism="output_perturbation")
+    model = _Constant(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation"))
     search = PrivateSearch(model, {"C": [0.1, 1.0]}, delta=1e-6, tries=3.0, seed_noise=True)
 
     def noise(seed: int) -> float:
