@@ -51,7 +51,7 @@ SLOW = ("auto", "objective_perturbation", "cyclic")  # to plan
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])
 def test_the_loss_trained_on_is_the_one_asked_for(parameters: dict[str, Any], asked: float, mechanism: str, bounds: list[float]) -> None:
     for epsilon, records in ((0.05, 300), (0.05, 4000), (0.5, 300), (0.5, 4000), (8.0, 1000)):
-        public: dict[str, Any] = {"epsilon": epsilon, "feature_norm": 1.8, "neighbours": "replace_one", **parameters}
+        public: dict[str, Any] = {"epsilon": epsilon, "feature_norm": 1.8, **parameters}
         model = build(HuberRegressor, mechanism=mechanism, **public).fit(*line(records))
         if model.run_ is not None:
             assert isinstance(model.run_.loss, LeastSquares)
