@@ -25,7 +25,7 @@ from utility_records_data import DataSet
 import lethe
 from lethe.calculus.guarantees import GDP
 from lethe.errors import LetheError
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
+from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
 from lethe.estimators.budget import Budget
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
@@ -128,8 +128,8 @@ def train(
 def model_of(problem: Problem, mechanism: str, seed: int) -> LogisticRegression:
     """Ours, whose epsilon is still to be set; no penalty of its own."""
     return LogisticRegression(
-        C=np.inf, mechanism=mechanism, delta=DELTA, feature_norm=1.0, classes=list(range(problem.classes)), neighbours="zero_out",
-        random_state=seed, seed_noise=True,
+        C=np.inf, options=EstimatorOptions(mechanism=mechanism), delta=DELTA, feature_norm=1.0, classes=list(range(problem.classes)),
+        neighbours="zero_out", random_state=seed, seed_noise=True,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_the_readme_s_models_learn_and_say_how_private_they_are(capsys: pytest.C
         exec(compile(example, "README.md", "exec"), names)
     accuracy, report, epsilon = re.fullmatch(r"accuracy (\S+)\n(.*)epsilon (\S+)\n", capsys.readouterr().out, flags=re.S).groups()
     assert float(accuracy) > 0.8
-    assert report.startswith("(3, 1e-05)-DP for one record replaced by another")
+    assert report.startswith("(3, 1e-05)-DP for one record's contribution set to zero")
     assert "declared" not in report
     assert float(epsilon) == pytest.approx(3.0, abs=1e-3)
 

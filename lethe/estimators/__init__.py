@@ -23,6 +23,7 @@ from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.models.regressors import LinearRegression, PrivateRegressor, Ridge
 from lethe.estimators.models.sparse_regressors import ElasticNet, Lasso
 from lethe.estimators.models.svc import LinearSVC
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.shares import split_budget
 from lethe.estimators.preprocessing import (
@@ -38,6 +39,7 @@ from lethe.estimators.search.private_search import PrivateSearch
 __all__ = [
     "MECHANISMS",
     "ElasticNet",
+    "EstimatorOptions",
     "HeavyTailedLinearRegression",
     "HeavyTailedLogisticRegression",
     "HuberRegressor",

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from sklearn import get_config
 from sklearn.base import BaseEstimator
@@ -22,6 +22,7 @@ from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.runs import certified
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.paying import Payment, paid, planned_statement, refuse_unpaid, sent_along
 from lethe.estimators.randomness import Randomness, randomness
@@ -42,25 +43,26 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     Args:
         epsilon: the target, > 0, for everything that fit releases together.
         delta: in (0, 1), and below 1/n; None: the smaller of 1e-5 and 1/(10 n).
-        allow_large_delta: whether a delta >= 1/n is meant; `privacy_report_` then says so.
-        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
+        neighbours: "zero_out": one record's contribution becomes zero; or "replace_one", which takes up to twice the noise.
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too, and two fits with one random_state share them. For
             tests: whoever knows random_state knows the noise, so that the statement is no guarantee, and `epsilon_` is infinite.
         ledger: `lethe.ledger.Spending(ledger, "patients")`: pays for every fit, those of clones in other processes included. What a fit is
             going to cost is reserved before anything is released. None: what `lethe.ledger.spending` put in force, or nothing.
+        options: `EstimatorOptions`, of what few fits ask for; None: all at their defaults.
     Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
     epsilon: float = 1.0
     delta: float | None = None
-    allow_large_delta: bool = False
-    neighbours: Neighbours = "replace_one"
+    neighbours: Neighbours = "zero_out"
     random_state: Any = None
     seed_noise: bool = False
     ledger: Any = None
+    options: EstimatorOptions | None = None
 
+    takes_options: ClassVar[frozenset[str]] = frozenset({"allow_large_delta"})
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
     _payment: Payment | None = field(init=False)
@@ -121,7 +123,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     def _budget(self, records: int) -> Budget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
         require_swap(self.neighbours)
-        allowed = self._switch("allow_large_delta")
+        allowed = require_switch("allow_large_delta", options_of(self).allow_large_delta)
         delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
         return Budget(epsilon=self.epsilon, delta=delta)
 

@@ -151,7 +151,9 @@ ESTIMATORS = [
 def made(kind: type[PrivateEstimator], **said: Any) -> Any:
     needed = {name for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty}
     if needed:
-        model = lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1])
+        model = lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+        )
         return kind(model, {"C": [1.0]}, **said)  # pyright: ignore[reportCallIssue]
     return kind(**said)
 
@@ -160,19 +162,23 @@ def made(kind: type[PrivateEstimator], **said: Any) -> Any:
 def test_every_estimator_refuses_it_before_anything_is_released(kind: type[PrivateEstimator]) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 3)), random.integers(0, 2, 60)
-    assert made(kind).get_params()["allow_large_delta"] is False
+    assert made(kind).get_params()["options__allow_large_delta"] is False
     with pytest.raises(lethe.InputError, match="with 60 records it needs to be below 1/records"):
         made(kind, delta=1 / 60).fit(rows, labels)
     with pytest.raises(lethe.InputError, match="allow_large_delta = 'yes'; it needs True or False"):
-        made(kind, delta=1 / 60, allow_large_delta="yes").fit(rows, labels)
+        made(kind, delta=1 / 60, options=lethe.estimators.EstimatorOptions(allow_large_delta="yes")).fit(rows, labels)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
-        lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1]),
-        lethe.estimators.LogisticRegression(mechanism="cyclic", passes=1, feature_norm=1.0, classes=[0, 1]),
+        lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+        ),
+        lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="cyclic", passes=1), feature_norm=1.0, classes=[0, 1]
+        ),
         lethe.estimators.PrivateMean(moment=1.0, centre=[0.0, 0.0]),
         lethe.estimators.PrivateStandardScaler(bounds=(-1.0, 1.0)),
     ],
@@ -181,7 +187,7 @@ def test_every_estimator_refuses_it_before_anything_is_released(kind: type[Priva
 def test_estimators_say_what_was_allowed(model: Any) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
-    model.set_params(delta=0.1, allow_large_delta=True, epsilon=20.0).fit(rows, labels)
+    model.set_params(delta=0.1, options__allow_large_delta=True, epsilon=20.0).fit(rows, labels)
     said = "note: delta >= 1/records = 0.0166: such a delta allows one record in 60 to be published whole."
     assert said in model.privacy_report_
     assert said in lethe.estimators.privacy_report_of(model, 0.1, allow_large_delta=True)
@@ -189,7 +195,7 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
         lethe.estimators.privacy_report_of(model, 0.1)
     assert "allow_large_delta=True" in repr(model)
     with pytest.warns(lethe.LargeDeltaWarning):
-        model.set_params(delta=0.005, allow_large_delta=False).fit(rows, labels)
+        model.set_params(delta=0.005, options__allow_large_delta=False).fit(rows, labels)
     assert "published whole" not in model.privacy_report_
 
 
@@ -197,19 +203,21 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
 def test_a_search_hides_how_often_its_tries_warned() -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
-    model = lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1])
+    model = lethe.estimators.LogisticRegression(
+        options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+    )
     search = lethe.estimators.PrivateSearch(model, {"C": [1.0]}, epsilon=20.0, delta=0.01, tries=4.0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         search.fit(rows, labels)
     assert [one.category for one in told] == [lethe.LargeDeltaWarning]
-    search.set_params(delta=0.1, allow_large_delta=True).fit(rows, labels)
+    search.set_params(delta=0.1, options__allow_large_delta=True).fit(rows, labels)
     assert "published whole" in search.privacy_report_
 
 
 @pytest.mark.slow
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("lethe.jobs.training.fit_linear", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr("lethe.jobs.training.fit", lambda *_, **__: pytest.fail("it trained"))
     run = {
         "batches": {"design": "cyclic", "size": 100},
         "passes": 1,

@@ -13,7 +13,7 @@ from how_many import by_night
 
 import lethe.estimators.choice.descent
 from lethe.audit import AuditResult, AuditSetting, GaussianCurve, Split, two_world
-from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators import EstimatorOptions, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import Budget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE
@@ -112,7 +112,12 @@ def cases(monkeypatch: pytest.MonkeyPatch, name: str, neighbours: Any) -> tuple[
         return heavy(monkeypatch, model, (other, -values), (rows, values), "coef_")
     if name == "heavy_classifier":
         model = HeavyTailedLogisticRegression(
-            moment=0.1, smoothness=1.0, fit_intercept=False, classes=[0, 1], passes=2, solver="multi_pass", **common
+            moment=0.1,
+            smoothness=1.0,
+            fit_intercept=False,
+            classes=[0, 1],
+            options=EstimatorOptions(passes=2, mechanism="multi_pass"),
+            **common,
         )
         return heavy(monkeypatch, model, (other, [0, 0, 0]), (rows, [1, 0, 0]), "coef_")
     if name == "mean":
@@ -123,7 +128,9 @@ def cases(monkeypatch: pytest.MonkeyPatch, name: str, neighbours: Any) -> tuple[
     table[:150] = [1.0, 0.0]
     less = table.copy()
     table[0], less[0] = [1e6, 0.0], [0.0, 1.0] if replaced else [0.0, 0.0]
-    model = HeavyTailedLinearRegression(moment=1.0, fit_intercept=False, passes=1, allow_large_delta=True, **common)
+    model = HeavyTailedLinearRegression(
+        moment=1.0, fit_intercept=False, options=EstimatorOptions(passes=1, allow_large_delta=True), **common
+    )
     return heavy(monkeypatch, model, (less, np.zeros(800)), (table, np.zeros(800)), "smoothness_")
 
 

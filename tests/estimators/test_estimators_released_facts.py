@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
+from private_cases import build
 from scipy import optimize, stats
 
 from lethe.accounting.certify import certify
@@ -34,7 +35,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     rows = rng.standard_normal((600, 3))
     values = rows @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(600)
     numeric = issubclass(make, LinearRegression | Ridge | Lasso | HuberRegressor)
-    return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
+    return build(make, **SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
 @pytest.mark.sampled(24)

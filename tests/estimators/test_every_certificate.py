@@ -18,7 +18,7 @@ from lethe.accounting.verify_others import load
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.models.linear_model import PrivateLinearModel
 
 DELTA = 5e-5
@@ -60,7 +60,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
         assert one.epsilon_at(DELTA) == pytest.approx(epsilon, rel=1e-9)
         assert one.delta_at(epsilon) <= DELTA * (1 + 1e-9)
         assert 0.0 <= one.tradeoff(0.05) <= 0.95
-        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, replace one")
+        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, {model.neighbours.replace('_', ' ')}")
         assert "by nothing" not in one.explain()
         assert repr(one).startswith(("Statement((", "Certificate(("))
     linear = isinstance(model, PrivateLinearModel)
@@ -74,7 +74,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
     assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert total.parts[0].computed
     if name not in EXPENSIVE:
-        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
+        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours=model.neighbours).epsilon > epsilon
 
 
 def leaves(content: Any) -> Iterator[dict[str, Any]]:
@@ -181,7 +181,7 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     rows, labels, _ = data()
     scaler, model = (
         PrivateStandardScaler(epsilon=2.0, delta=1e-5),
-        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, mechanism="objective_perturbation"),
+        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, options=EstimatorOptions(mechanism="objective_perturbation")),
     )
     pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
     stated = privacy_of(pipeline)
@@ -194,7 +194,10 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     with pytest.raises(lethe.InputError, match="hold the same release"):
         lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
     searched: Any = PrivateSearch(
-        make_pipeline(PrivateStandardScaler(bounds=(-5.0, 8.0)), LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")),
+        make_pipeline(
+            PrivateStandardScaler(bounds=(-5.0, 8.0)),
+            LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation")),
+        ),
         {"logisticregression__C": [0.1, 1.0]},
         epsilon=4.0,
         delta=1e-5,

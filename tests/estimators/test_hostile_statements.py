@@ -63,7 +63,7 @@ def test_a_statement_with_a_nonsense_entry_is_refused_or_no_smaller(name: str) -
 @pytest.mark.slow
 def test_a_total_with_a_nonsense_entry_is_refused_or_no_smaller() -> None:
     parts = [fitted("classifier by output_perturbation").certificate_, lethe.GDP(0.3), (lethe.ZCDP(0.01), 2)]
-    total = lethe.total(parts, DELTA, neighbours="replace_one")
+    total = lethe.total(parts, DELTA, neighbours="zero_out")
     content, refused = total.to_dict(), 0
     for number, at in enumerate(places(content)):
         for odd in odd_at(number):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from constant_noise import Constant
+from private_cases import build
 
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.recheck import recheck_statement
@@ -35,7 +36,18 @@ def records(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(kind: Any = LinearRegression, **changes: Any) -> Any:
-    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.5, "target_bound": WIDE, "whiten": False, **changes})
+    return build(
+        kind,
+        **{
+            "epsilon": 2.0,
+            "delta": DELTA,
+            "feature_norm": 1.5,
+            "target_bound": WIDE,
+            "whiten": False,
+            "neighbours": "replace_one",
+            **changes,
+        },
+    )
 
 
 def planned(count: int, given: TargetRange, neighbours: Any = "replace_one") -> PlannedNarrowing:

@@ -14,7 +14,7 @@ from scipy.special import expit, softmax
 
 from lethe.accounting.certify import certify
 from lethe.calculus.correlated.matrices import as_matrix
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators import MECHANISMS, EstimatorOptions, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.randomness import randomness
 from lethe.run.regularisers import Ridge
 from lethe.run.run import Run
@@ -95,7 +95,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, averaged: int, *, nois
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize(("name", "release"), [*((name, "last") for name in RUNS), *((name, "all") for name in EVERY)])
 def test_a_run_adds_the_noise_that_its_certificate_is_about(name: str, release: str, kind: str) -> None:
-    asked: dict[str, Any] = {"mechanism": name, "release": release, "passes": 3, "epsilon": 2.0}
+    asked: dict[str, Any] = {"options": EstimatorOptions(mechanism=name, release=release, passes=3), "epsilon": 2.0}
     model: Any = MODELS[kind].set_params(feature_norm=NORM, random_state=SEED, seed_noise=True, **asked)
     model.fit(ROWS, TARGETS[kind])
     run, outputs = model.run_, 3 if kind == "three classes" else 1

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import build, two_blobs
 from sklearn.base import clone
 
 import lethe
 from lethe.certificates.statement import Statement
-from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, privacy_of
+from lethe.estimators import EstimatorOptions, LinearRegression, LogisticRegression, PrivateStandardScaler, privacy_of
 from lethe.mechanisms.base import joint
 
 X, y = two_blobs(200)
@@ -28,7 +28,7 @@ def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def classifier(**changes: Any) -> Any:
-    return LogisticRegression(**{**QUICK, **changes}).fit(X, y)
+    return build(LogisticRegression, **{**QUICK, **changes}).fit(X, y)
 
 
 def weights_of(model: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_it_is_signed_when_it_is_first_asked_for_and_once(tmp_path: Path) -> Non
 
 
 def test_a_regression_is_sealed_with_its_range_and_its_intercept() -> None:
-    model = LinearRegression(mechanism="adassp", epsilon=4.0, delta=DELTA).fit(X, X[:, 0])
+    model = LinearRegression(options=EstimatorOptions(mechanism="adassp"), epsilon=4.0, delta=DELTA).fit(X, X[:, 0])
     assert np.ndim(model.intercept_) == 0
     assert belongs(model.certificate_, weights_of(model))
     assert not belongs(model.certificate_, {**weights_of(model), "intercept_": np.nextafter(model.intercept_, np.inf)})

@@ -15,7 +15,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE
-from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.estimators import EstimatorOptions, LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
 from lethe.estimators.budget import Budget
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Statement
@@ -71,7 +71,9 @@ def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
 def test_one_seeded_step_voids_a_pipeline() -> None:
     rows = np.random.default_rng(0).standard_normal((400, 3))
     seeded = PrivateStandardScaler(seed_noise=True, random_state=0)
-    model = make_pipeline(seeded, LinearRegression(mechanism="cyclic", feature_norm=2.0, target_bound=3.0)).fit(rows, rows[:, 0])
+    model = make_pipeline(seeded, LinearRegression(options=EstimatorOptions(mechanism="cyclic"), feature_norm=2.0, target_bound=3.0)).fit(
+        rows, rows[:, 0]
+    )
     whole = privacy_of(model)
     assert whole.epsilon(1e-5) == math.inf
     assert whole.planned.epsilon(1e-5) < 2.0

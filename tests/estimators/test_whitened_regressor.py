@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from private_cases import build
 from scipy import sparse
 
 from lethe.accounting.certify import certify
@@ -34,7 +35,9 @@ def narrow(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(kind: Any = LinearRegression, **changes: Any) -> Any:
-    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), **changes})
+    return build(
+        kind, **{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), "neighbours": "replace_one", **changes}
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -119,7 +122,7 @@ def test_which_rows_are_whitened() -> None:
     weighted = model(**quick).fit(rows, values, sample_weight=np.linspace(0.0, 1.0, 600)).whitened_
     np.testing.assert_array_equal(weighted.mean, one.mean)  # what is released of rows is the same whatever their weights
     labels = (values > 10.0).astype(int)
-    classes = LogisticRegression(epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
+    classes = build(LogisticRegression, epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
     assert classes is not None
     assert one.norm == pytest.approx(REACH * classes.norm, rel=0.05)
     assert model(HuberRegressor, **quick).fit(rows, values).whitened_ is not None
@@ -159,5 +162,5 @@ def test_no_ridge_is_taken_that_epsilon_barely_allows() -> None:
     rows /= np.quantile(np.linalg.norm(rows, axis=1), 0.95)
     bound = float(np.quantile(np.abs(targets), 0.99))
     model = LinearRegression(epsilon=0.345, delta=1e-5, feature_norm=1.0, target_bound=bound, random_state=0, seed_noise=True)
-    model.set_params(allow_large_delta=True).fit(rows[:records], targets[:records])
+    model.set_params(options__allow_large_delta=True).fit(rows[:records], targets[:records])
     assert model.score(rows[records:], targets[records:]) > 0.57

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 import lethe
 from lethe.errors import InputError, LetheError
-from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators import EstimatorOptions, Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.partitioned import beside
 from lethe.estimators.partitioned.beside import looked_beside
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -38,19 +38,23 @@ def table(goal: str, *, texts: bool = False) -> pd.DataFrame:
 
 
 FITS: dict[str, tuple[Callable[[], Any], str, dict[str, str]]] = {
-    "users": (lambda: LogisticRegression(mechanism="full_batch", passes=3, **BOUNDED), "label", {"users": "person"}),
+    "users": (
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=3), **BOUNDED),
+        "label",
+        {"users": "person"},
+    ),
     "weights": (
-        lambda: LogisticRegression(mechanism="full_batch", passes=3, max_weight=4.0, **BOUNDED),
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=3, max_weight=4.0), **BOUNDED),
         "label",
         {"sample_weight": "weight_of"},
     ),
     "users and weights": (
-        lambda: Ridge(target_bound=5.0, passes=3, batches="full", max_weight=4.0, **BOUNDED),
+        lambda: Ridge(target_bound=5.0, options=EstimatorOptions(passes=3, batches="full", max_weight=4.0), **BOUNDED),
         "amount",
         {"users": "person", "sample_weight": "weight_of"},
     ),
     "users, sparse": (
-        lambda: Lasso(alpha=0.01, target_bound=5.0, passes=2, mechanism="full_batch", **BOUNDED),
+        lambda: Lasso(alpha=0.01, target_bound=5.0, options=EstimatorOptions(passes=2, mechanism="full_batch"), **BOUNDED),
         "amount",
         {"users": "person"},
     ),
@@ -119,7 +123,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         "users: got person; a table in blocks needs a column's name",
     ),
     "a choice of rows": (
-        lambda people: ridge(people, users="person", rows_per_user=2),
+        lambda people: ridge(people, users="person", options=EstimatorOptions(rows_per_user=2)),
         "rows_per_user: rows of one user may lie in several blocks",
     ),
     "a bound that would be released": (
@@ -127,7 +131,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         'feature_norm = "auto": that is released from single rows',
     ),
     "other batches": (
-        lambda people: ridge(people, users="person", mechanism="cyclic"),
+        lambda people: ridge(people, users="person", options=EstimatorOptions(mechanism="cyclic")),
         "of a table in blocks only full batches count users",
     ),
     "a weight above the bound": (
@@ -172,7 +176,9 @@ TAKES_NONE: dict[str, Callable[[Any], Any]] = {
     "search": lambda given: PrivateSearch(LogisticRegression(feature_norm=2.0), {"C": [1.0]}, tries=2.0, **SETTINGS).fit(given, None),
     "step": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(given),
     "transform": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(frame()[["age"]]).transform(given),
-    "mean": lambda given: PrivateMean(solver="multi_pass", passes=2, centre=[0.0] * 5, moment=3.0, **SETTINGS).fit(given),
+    "mean": lambda given: PrivateMean(
+        options=EstimatorOptions(mechanism="multi_pass", passes=2), centre=[0.0] * 5, moment=3.0, **SETTINGS
+    ).fit(given),
     "fit_linear": lambda given: fit_linear(RUN, given),
 }
 
@@ -245,7 +251,7 @@ def test_a_user_that_changes_between_passes_is_noticed() -> None:
 
 
 def test_the_certificate_speaks_of_users() -> None:
-    model = LogisticRegression(mechanism="full_batch", passes=2, feature_norm=2.0, epsilon=4.0)
+    model = LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=2), feature_norm=2.0, epsilon=4.0)
     model.fit(dd.from_pandas(table("label").drop(columns="weight_of"), npartitions=3), "label", users="person")
     assert isinstance(model.certificate_, lethe.Certificate)
     assert (model.certificate_.run.unit, model.certificate_.run.records) == ("user", 300)

@@ -253,7 +253,9 @@ def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -
     np = pytest.importorskip("numpy")
     estimators = pytest.importorskip("lethe.estimators")
     features = np.random.default_rng(0).normal(size=(500, 3)) / 4
-    model = estimators.LogisticRegression(classes=[0, 1], feature_norm=1.0, mechanism="objective_perturbation")
+    model = estimators.LogisticRegression(
+        classes=[0, 1], feature_norm=1.0, options=estimators.EstimatorOptions(mechanism="objective_perturbation")
+    )
     assert "privacy:" not in model._repr_mimebundle_()["text/html"]
     model.fit(features, (features[:, 0] > 0).astype(int))
     assert "privacy: (1," in model._repr_mimebundle_()["text/html"]

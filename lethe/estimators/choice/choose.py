@@ -83,7 +83,7 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget, *, paid: bool = F
         near = difflib.get_close_matches(str(mechanism), NAMES, n=1)
         raise InputError(
             f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
-            source="the parameter mechanism",
+            source="the option mechanism",
         )
     return _remembered(mechanism, facts, budget, paid and mechanism == "auto")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.domains import require_positive
@@ -34,21 +34,18 @@ class HeavyTailedEstimator(PrivateEstimator):
     of the two: a record is in one of the parts.
 
     Args:
-        solver: "auto" or a name.
-        parameters: "practical", "theory" or "optimised": see `lethe.heavy_tailed`.
         moment: a public bound $r_k$ on the moments of the gradients, or "private": released from a tenth to a third of
             the records, set aside.
-        order: k >= 2 of the moment.
         neighbours: "replace_one", or "zero_out", which is the replacement by a record that counts 0 and has the same guarantee.
     Attributes: those of `PrivateEstimator`, and `run_` (the solver's recursion on the records not set aside, for multi_pass; None for the
-    others), `phases_` (of the solver, with the noise of each), `plan_` (settings with their risk bound; None without), `solver_`,
-    `moment_`, `n_iter_` (noisy means taken).
+    others), `phases_` (of the solver, with the noise of each), `plan_` (settings with their risk bound; None without), `mechanism_`
+    (the solver), `moment_`, `n_iter_` (noisy means taken).
     """
 
-    solver: str = "auto"
-    parameters: str = "practical"
+    neighbours: Neighbours = "replace_one"
     moment: float | str = PRIVATE
-    order: float = 2.0
+
+    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"mechanism", "parameters", "order", "passes"}
 
     def _state_solved(
         self,

@@ -77,13 +77,13 @@ def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
     if isinstance(solver, str) and solver == "auto":
         return "multi_pass" if parameters == "practical" else "one_pass" if strongly else "accelerated"
     if solver not in SOLVERS:
-        raise outside("solver", solver, "auto or one of " + ", ".join(SOLVERS))
+        raise outside("mechanism", solver, "auto or one of " + ", ".join(SOLVERS))
     kinds = _KINDS.get(solver, PARAMETERS)
     if parameters not in kinds:
         raise InputError(
-            f'solver = "{solver}" with parameters = "{parameters}"; it has {" and ".join(kinds)} ones only.',
-            source="the parameters solver and parameters",
-            remedy='take another solver, or "auto"',
+            f'mechanism = "{solver}" with parameters = "{parameters}"; it has {" and ".join(kinds)} ones only.',
+            source="the options mechanism and parameters",
+            remedy='take another mechanism, or "auto"',
         )
     return solver
 

@@ -67,11 +67,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
-        if blocks is None:
-            grouped, chance = self._grouped(users, table.shape[0])
-        else:
-            grouped, chance = self._in_blocks(table)
-        records = table.shape[0] if grouped is None else grouped.users
+        grouped, records, chance = self._grouped(users, table)
         budget = self._budget(records)
         loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
         planned = self._plan(table, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)

@@ -85,7 +85,7 @@ def planned_narrowing(
         return None
     if against is not None or given is None:
         raise InputError(
-            f"narrow_range = True: {against}.", source="the parameter narrow_range", remedy='leave it at "auto", or set it to False'
+            f"narrow_range = True: {against}.", source="the option narrow_range", remedy='leave it at "auto", or set it to False'
         )
     sensitivity = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT, channels=1)
     noise_std = gaussian_noise_std(sensitivity, budget.share(NARROWING_SHARE))

@@ -51,7 +51,7 @@ def chosen_whitening(
     if asked is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
         return None
     if against is not None:
-        raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
+        raise InputError(f"whiten = True: {against}.", source="the option whiten", remedy='leave it at "auto", or set it to False')
     return planned_whitening(records, columns, budget, neighbours=neighbours, regression=regression)
 
 
