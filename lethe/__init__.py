@@ -1,6 +1,6 @@
 """Lethe: train on private data and prove how private the released model is.
 
-    run = lethe.Run(records=60_000, batches=lethe.Cyclic(size=600), passes=20, step_size=0.5, noise_multiplier=10.0,
+    run = lethe.Run(records=60_000, batches=lethe.batches.Cyclic(600), passes=20, step_size=0.5, noise_multiplier=10.0,
                     loss=lethe.losses.Softmax(feature_norm=1.0), release="last")
     certificate = lethe.certify(run, delta=1e-5)
     print(certificate.explain())
@@ -29,7 +29,7 @@ from lethe.report.figures import figure_of
 from lethe.run import losses, noise, schedules
 from lethe.run.batches import BallsInBins, Cyclic, CyclicPoisson, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
 from lethe.run.precision import Precision
-from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Ridge, Simplex
+from lethe.run.regularisers import L1, Ball, Box, L1L2, GroupL1, NuclearNorm, L2, Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
 

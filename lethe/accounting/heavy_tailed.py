@@ -12,7 +12,7 @@ from lethe.calculus.large_delta import delta_for, large_delta_note
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
-from lethe.heavy_tailed import Solution
+from lethe.heavy_tailed.solution import Solution
 from lethe.heavy_tailed.solution import disjoint
 from lethe.run.losses import Loss, Unknown
 

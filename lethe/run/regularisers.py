@@ -54,7 +54,7 @@ class Regulariser(Specification):
         return {"kind": self.kind, **self.model_dump()}
 
 
-class Ridge(Regulariser):
+class L2(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
 
     kind: ClassVar[str] = "ridge"
@@ -75,7 +75,7 @@ class L1(Regulariser):
     strength: float = Field(gt=0)
 
 
-class ElasticNet(Regulariser):
+class L1L2(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
 
     kind: ClassVar[str] = "elastic_net"
@@ -146,9 +146,9 @@ class Simplex(Regulariser):
 
 
 REGULARISERS: dict[str, type[Regulariser]] = {
-    "ridge": Ridge,
+    "ridge": L2,
     "l1": L1,
-    "elastic_net": ElasticNet,
+    "elastic_net": L1L2,
     "group_l1": GroupL1,
     "nuclear_norm": NuclearNorm,
     "ball": Ball,

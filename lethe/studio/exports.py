@@ -10,7 +10,8 @@ from lethe.run.losses import Loss
 from lethe.run.noise import CorrelatedNoise
 from lethe.run.regularisers import Regulariser
 from lethe.run.run import Run
-from lethe.run.schedules import Explicit, Schedule
+from lethe.run.schedules import Explicit
+from lethe.run.schedules.base import Schedule
 
 _HOMES: tuple[tuple[type[Specification], str], ...] = (
     (Batches, "lethe"),

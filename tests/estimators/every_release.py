@@ -8,26 +8,9 @@ import numpy as np
 from private_cases import build
 from sklearn.base import clone, is_classifier
 
-from lethe.estimators import (
-    MECHANISMS,
-    ElasticNet,
-    EstimatorOptions,
-    HeavyTailedLinearRegression,
-    HeavyTailedLogisticRegression,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    PrivateWhitening,
-    Ridge,
-    SoftmaxRegression,
-)
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening, Ridge, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.options import options_of
 
 # Enough records and epsilon for quantiles by the exponential mechanism, which are real numbers; searched ones are cells of a grid, and

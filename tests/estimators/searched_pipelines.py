@@ -10,16 +10,9 @@ from private_cases import build, two_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from lethe.estimators import (
-    EstimatorOptions,
-    LogisticRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    privacy_of,
-)
-from lethe.estimators.budget import Budget
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.search import sides
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 
@@ -54,7 +47,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[Private
 
 
 def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
-    return one_try(Budget(epsilon=1.0, delta=DELTA), law_of_tries(tries), gaussian=gaussian)
+    return one_try(PrivacyBudget(epsilon=1.0, delta=DELTA), law_of_tries(tries), gaussian=gaussian)
 
 
 def overspent(one: Try, fitted: list[Any]) -> bool:

@@ -8,7 +8,8 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from lethe.errors import InputError
-from lethe.estimators import EstimatorOptions, LogisticRegression, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LogisticRegression, SoftmaxRegression
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
 from lethe.run.losses import Logistic, Softmax

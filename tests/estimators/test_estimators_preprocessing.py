@@ -20,17 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.estimators import (
-    EstimatorOptions,
-    LinearRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateStandardScaler,
-    PrivateTransformer,
-    PrivateWhitening,
-    privacy_of,
-    split_budget,
-)
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LinearRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of, split_budget
+from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.preprocessing.components import noisy_mean

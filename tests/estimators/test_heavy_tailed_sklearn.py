@@ -10,7 +10,8 @@ from private_cases import build, cloned
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators import EstimatorOptions, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 

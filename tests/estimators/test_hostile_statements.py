@@ -11,6 +11,7 @@ from every_release import fitted
 from how_many import by_night
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.certificates.statement import Statement
 
@@ -62,13 +63,13 @@ def test_a_statement_with_a_nonsense_entry_is_refused_or_no_smaller(name: str) -
 
 @pytest.mark.slow
 def test_a_total_with_a_nonsense_entry_is_refused_or_no_smaller() -> None:
-    parts = [fitted("classifier by output_perturbation").certificate_, lethe.GDP(0.3), (lethe.ZCDP(0.01), 2)]
+    parts = [fitted("classifier by output_perturbation").certificate_, lethe.guarantees.GDP(0.3), (lethe.guarantees.ZCDP(0.01), 2)]
     total = lethe.total(parts, DELTA, neighbours="zero_out")
     content, refused = total.to_dict(), 0
     for number, at in enumerate(places(content)):
         for odd in odd_at(number):
             try:
-                read = lethe.Total.from_dict(with_odd(content, at, odd))
+                read = Total.from_dict(with_odd(content, at, odd))
             except lethe.LetheError:
                 refused += 1
             else:

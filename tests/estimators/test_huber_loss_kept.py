@@ -8,7 +8,8 @@ from private_cases import build
 
 import lethe.estimators.choice.perturbed as perturbed
 from lethe.errors import InputError
-from lethe.estimators import EstimatorOptions, HuberRegressor
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import HuberRegressor
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.run.losses import LeastSquares, Logistic

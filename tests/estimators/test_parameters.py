@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 
 import lethe.estimators
 from lethe.errors import InputError, UnknownArgumentError
-from lethe.estimators import EstimatorOptions
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.absent_parameters import ABSENT
 from lethe.estimators.options import options_of
 from lethe.estimators.parameters import Parameterised

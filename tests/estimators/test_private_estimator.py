@@ -14,7 +14,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
 
 PUBLIC = [
     kind

@@ -8,7 +8,8 @@ from how_many import by_night
 from private_cases import build
 from scipy import sparse
 
-from lethe.estimators import EstimatorOptions, LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.inputs.readable import LARGEST_ENTRY, readable
 from lethe.estimators.inputs.records import Records
 from lethe.run.losses import Logistic

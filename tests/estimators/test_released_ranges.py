@@ -12,17 +12,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.pipeline import make_pipeline
 
 from lethe.calculus.guarantees import GDP
-from lethe.estimators import (
-    EstimatorOptions,
-    HuberRegressor,
-    LinearRegression,
-    LogisticRegression,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    Ridge,
-)
-from lethe.estimators.budget import Budget
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import HuberRegressor, LinearRegression, LogisticRegression, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.norms import private_norm, released_norm
 from lethe.estimators.inputs.range_warnings import RangeEndWarning, UndetectedRangeWarning
 from lethe.estimators.inputs.ranges import Ranges, private_ranges
@@ -144,7 +136,7 @@ def test_a_released_norm_is_never_much_too_large() -> None:
         for seed in range(20):
             norms = np.linalg.norm(np.random.default_rng(seed).standard_normal((records, 4)), axis=1)
             for epsilon in (0.3, 1.0, 3.0):
-                budget = Budget(epsilon=epsilon, delta=1e-5)
+                budget = PrivacyBudget(epsilon=epsilon, delta=1e-5)
                 found, _ = private_norm(norms, budget, neighbours="replace_one", generator=np.random.default_rng(seed))
                 assert found <= 8.0
 

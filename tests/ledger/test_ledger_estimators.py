@@ -18,22 +18,8 @@ pytest.importorskip("torch")
 from sklearn.base import clone
 
 import lethe
-from lethe.estimators import (
-    ElasticNet,
-    EstimatorOptions,
-    HeavyTailedLinearRegression,
-    HeavyTailedLogisticRegression,
-    HuberRegressor,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    PrivateWhitening,
-)
+from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.models import linear_model, regressors
 from lethe.ledger.store.database import Database
 from lethe.mechanisms.quantiles.quantile import private_quantile
@@ -219,7 +205,7 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
 
 @pytest.mark.slow
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
-    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.GDP(0.5 * self.total_mu))
+    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.guarantees.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
         PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
     assert ledger.show("patients").lines[0].state == "started"
@@ -313,26 +299,26 @@ def test_a_password_is_not_sent_along(url: str) -> None:
 @pytest.mark.slow
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
-    with spending.release(lethe.GDP(0.1)) as release:
-        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.1), neighbours="zero_out", records=len(X))
+    with spending.release(lethe.guarantees.GDP(0.1)) as release:
+        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.1), neighbours="zero_out", records=len(X))
         release.settle(found.statement)
-    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.GDP(0.1)) as release:
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.guarantees.GDP(0.1)) as release:
         release.settle(
             private_quantile(
-                X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.2), neighbours="zero_out", records=len(X)
+                X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.2), neighbours="zero_out", records=len(X)
             ).statement
         )
-    with pytest.raises(BudgetExceededError), spending.release(lethe.GDP(20.0)):
+    with pytest.raises(BudgetExceededError), spending.release(lethe.guarantees.GDP(20.0)):
         raise AssertionError("the block was entered")
     assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]
     ledger.verify()
 
 
 def test_more_may_be_reserved_than_a_release_costs(ledger) -> None:
-    plain, more = ledger.reserve("patients", lethe.GDP(0.1)), ledger.reserve("patients", lethe.GDP(0.1), margin=1e-5)
+    plain, more = ledger.reserve("patients", lethe.guarantees.GDP(0.1)), ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=1e-5)
     assert 0 <= more.price.cost - plain.price.cost * (1 + Fraction(1e-5)) < 1
     ledger.start(more)
-    ledger.settle(more, lethe.GDP(0.1 * (1 + 4e-6)))
+    ledger.settle(more, lethe.guarantees.GDP(0.1 * (1 + 4e-6)))
     with pytest.raises(InputError):
-        ledger.reserve("patients", lethe.GDP(0.1), margin=-0.1)
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=-0.1)
     ledger.verify()

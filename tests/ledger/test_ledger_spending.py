@@ -25,7 +25,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
-from lethe.estimators import EstimatorOptions, LogisticRegression, PrivateSearch, PrivateStandardScaler
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
 from lethe.train import fit
 
 QUICK = {
@@ -164,7 +165,7 @@ def test_what_names_its_own_ledger_is_paid_by_that(ledger) -> None:
 
 
 def _run(**fields):
-    plain = {"records": len(X), "batches": lethe.Cyclic(size=40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
+    plain = {"records": len(X), "batches": lethe.batches.Cyclic(40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
     plain |= {"noise_multiplier": 20.0, "clip_norm": None, "release": "last", "neighbours": "replace_one"}
     return make_run(**plain | fields)
 

@@ -18,9 +18,12 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.errors import InputError
-from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed import Moments, Problem
+from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
-from lethe.mechanisms.base import Statement, joint
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
 from lethe.mechanisms.quantiles import histogram, located, quantile
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
@@ -67,7 +70,7 @@ PROBLEM = Problem(
     smoothness=1.0,
     strong_convexity=1.0,
     pl_constant=1.0,
-    domain=lethe.heavy_tailed.Ball(radius=2.0),
+    domain=lethe.heavy_tailed.BallDomain(radius=2.0),
     moments=Moments(order=4.0, bound=1.0, kind="uniform"),
 )
 ORACLE = ClippedMean(clip_norm=1.0, rho=0.5)

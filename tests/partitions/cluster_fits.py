@@ -16,26 +16,10 @@ from partitioned_records import COLUMNS, SETTINGS, frame
 from torch import nn
 
 import lethe
-from lethe.estimators import (
-    ElasticNet,
-    EstimatorOptions,
-    HeavyTailedLinearRegression,
-    HeavyTailedLogisticRegression,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    PrivateMean,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    PrivateWhitening,
-    Ridge,
-    SoftmaxRegression,
-)
-from lethe.partitions import PartitionedTable, array_table
+from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening, Ridge, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
+from lethe.partitions.table import PartitionedTable
+from lethe.partitions import array_table
 from lethe.run.losses import Logistic
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
@@ -134,9 +118,9 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "ElasticNet": (lambda: ElasticNet(options=EstimatorOptions(mechanism="full_batch", passes=3), alpha=0.01, **BOUNDED), "amount"),
 }
 TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "fit_linear": (lambda: Trained(lethe.Cyclic(size=700)), "label"),
-    "fit_linear, Poisson batches": (lambda: Trained(lethe.Poisson(size=500)), "label"),
-    "fit_head": (lambda: TrainedHead(lethe.Full()), "label"),
+    "fit_linear": (lambda: Trained(lethe.batches.Cyclic(700)), "label"),
+    "fit_linear, Poisson batches": (lambda: Trained(lethe.batches.Poisson(500)), "label"),
+    "fit_head": (lambda: TrainedHead(lethe.batches.Full()), "label"),
     "search": (Chosen, "label"),
 }
 # In memory records count in another order than the stored one, so these are compared with one block in this process.

@@ -12,21 +12,15 @@ from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators import (
-    EstimatorOptions,
-    LogisticRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateStandardScaler,
-    PrivateWhitening,
-    privacy_of,
-)
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.partitions import PartitionedTable, array_table
+from lethe.partitions.table import PartitionedTable
+from lethe.partitions import array_table
 from lethe.partitions.table import ExaminedTable
 
 FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {

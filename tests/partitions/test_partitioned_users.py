@@ -16,7 +16,8 @@ from sklearn.pipeline import Pipeline
 
 import lethe
 from lethe.errors import InputError, LetheError
-from lethe.estimators import EstimatorOptions, Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.partitioned import beside
 from lethe.estimators.partitioned.beside import looked_beside
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -164,7 +165,7 @@ def named(**columns: str) -> Any:
 
 RUN = lethe.Run(
     records=1500,
-    batches=lethe.Full(),
+    batches=lethe.batches.Full(),
     steps=1,
     step_size=0.5,
     noise_multiplier=1.0,

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
 from lethe.train import Callback, fit  # noqa: E402
-from lethe.train.data import MapStyleSource  # noqa: E402
+from lethe.train.data.map_style import MapStyleSource  # noqa: E402
 
 N, DELTA, MOST_WORDS = 24, 1e-3, 15
 FEATURES = np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32)
@@ -32,7 +32,7 @@ class Private(Callback):
 def run_of(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": N,
-        "batches": lethe.Poisson(size=6),
+        "batches": lethe.batches.Poisson(6),
         "steps": 2,
         "step_size": 0.1,
         "clip_norm": 1.0,
@@ -43,7 +43,7 @@ def run_of(**changes: Any) -> lethe.Run:
 
 
 def last_run(**changes: Any) -> lethe.Run:
-    return run_of(**{"batches": lethe.Cyclic(size=6), "steps": 20, "release": "last", "clip_norm": None, "loss": LINEAR, **changes})
+    return run_of(**{"batches": lethe.batches.Cyclic(6), "steps": 20, "release": "last", "clip_norm": None, "loss": LINEAR, **changes})
 
 
 def fitted(run: lethe.Run | None = None, data: Any = (FEATURES, CLASSES), adam: bool = False, **options: Any) -> Any:
@@ -53,7 +53,7 @@ def fitted(run: lethe.Run | None = None, data: Any = (FEATURES, CLASSES), adam: 
 
 
 def looped(**options: Any) -> Any:
-    run = run_of(batches=lethe.Poisson(size=6), **({"unit": "user", "records": N // 2} if "users" in options else {}))
+    run = run_of(batches=lethe.batches.Poisson(6), **({"unit": "user", "records": N // 2} if "users" in options else {}))
     fresh = {"batch_generator": None, "noise_generator": None}
     model = nn.Linear(3, 2)
     loop = Loop(run, model=model, data=(FEATURES, CLASSES), **fresh, **options)
@@ -80,8 +80,8 @@ TRAININGS: dict[str, tuple[Callable[[Path], Any], set[str]]] = {
     "fit, enforced": (lambda _: fitted(isolation="enforced"), {"secrecy", "start", "memory"}),
     "fit by item, enforced": (lambda _: by_item(isolation="enforced"), {"secrecy", "start", "memory", "padding", "data"}),
     "fit by item": (lambda _: by_item(), {"secrecy", "data", *NETWORK}),
-    "fit, cyclic": (lambda _: fitted(run_of(batches=lethe.Cyclic(size=6))), NETWORK),
-    "fit, last release": (lambda _: fitted(run_of(batches=lethe.Cyclic(size=6), release="last")), NETWORK),
+    "fit, cyclic": (lambda _: fitted(run_of(batches=lethe.batches.Cyclic(6))), NETWORK),
+    "fit, last release": (lambda _: fitted(run_of(batches=lethe.batches.Cyclic(6), release="last")), NETWORK),
     "users": (
         lambda _: fitted(run_of(unit="user", records=N // 2), users=USERS),
         {"secrecy", "users", "user of a record", "list of ids", *NETWORK},

@@ -19,31 +19,3 @@ from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, Record
 from lethe.audit.games.two_worlds import SingleTrials, Trials, play
 from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
 
-__all__ = [
-    "CanaryRun",
-    "Data",
-    "FinalTrial",
-    "GradientGame",
-    "Observations",
-    "OneRunScores",
-    "Record",
-    "RecordTrial",
-    "SingleTrials",
-    "StepsTrial",
-    "TrainFunction",
-    "Trials",
-    "TwoWorldScores",
-    "World",
-    "audit_canaries",
-    "audit_steps",
-    "audit_worlds",
-    "blank",
-    "least_moved_direction",
-    "mislabelled",
-    "play",
-    "random_directions",
-    "replaced",
-    "usual_guesses",
-    "usual_ranks",
-    "watch_steps",
-]

@@ -3,4 +3,3 @@
 from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.sealing.seal import Seal, read_seal, seal
 
-__all__ = ["ReleaseRecord", "Seal", "read_seal", "seal"]

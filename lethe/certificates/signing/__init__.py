@@ -3,4 +3,3 @@
 from lethe.certificates.signing.dsse import PAYLOAD_TYPE, Envelope, pae, signed
 from lethe.certificates.signing.keys import VARIABLE, PublicKey, SigningKey, known_keys, signing_key
 
-__all__ = ["PAYLOAD_TYPE", "VARIABLE", "Envelope", "PublicKey", "SigningKey", "known_keys", "pae", "signed", "signing_key"]

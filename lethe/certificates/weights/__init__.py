@@ -3,4 +3,3 @@
 from lethe.certificates.weights.digest import FORMAT, RawTensor, canonical_chunks, tensors_digest
 from lethe.certificates.weights.files import as_tensors, read_weights
 
-__all__ = ["FORMAT", "RawTensor", "as_tensors", "canonical_chunks", "read_weights", "tensors_digest"]

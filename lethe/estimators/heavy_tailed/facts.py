@@ -20,7 +20,8 @@ from lethe.certificates.findings import holds
 from lethe.estimators.heavy_tailed.linear import clipped_to
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
+from lethe.certificates.statement import Statement
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.run.run import Neighbours
 

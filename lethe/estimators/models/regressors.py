@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import declared_switch, table_and_targets
@@ -63,7 +63,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return None
 
     def _narrowing(
-        self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool
+        self, given: TargetRange | None, records: int, budget: PrivacyBudget, *, by_users: bool, in_blocks: bool
     ) -> PlannedNarrowing | None:
         """What is to be released to narrow the given range by; None: nothing."""
         against, asked = self._against_narrowing(), options_of(self)

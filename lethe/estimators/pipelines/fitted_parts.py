@@ -24,7 +24,7 @@ from lethe.estimators.preprocessing.data_free import learns_nothing
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.surrounding import others_around, search_around
 from lethe.estimators.unseen_costs import no_columns
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
 _FROZEN = "taken to have been fitted before, on records that are not these, and to look at one record at a time"

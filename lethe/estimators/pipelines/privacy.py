@@ -12,7 +12,8 @@ from lethe.certificates.findings import holds
 from lethe.errors import InputError
 from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
 from lethe.estimators.report import privacy_report
-from lethe.mechanisms.base import Statement, joint
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import joint
 
 _PUBLIC = (
     "the names, the number and the types of the columns",

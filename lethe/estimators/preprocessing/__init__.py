@@ -7,4 +7,3 @@ from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
 
-__all__ = ["PrivatePCA", "PrivateQuantileClipper", "PrivateStandardScaler", "PrivateTransformer", "PrivateWhitening", "PublicScaler"]

@@ -14,7 +14,7 @@ from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.partitioned.transformed import Projected
 from lethe.estimators.preprocessing.bounds import released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
 
 _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
 

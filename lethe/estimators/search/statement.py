@@ -8,7 +8,7 @@ from dataclasses import replace
 from lethe.certificates.findings import Finding, holds
 from lethe.estimators.search.candidates import ParameterCandidate
 from lethe.estimators.search.tries import Try
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
 
 
 def search_statement(stated: Statement, one: Try, chosen: Sequence[ParameterCandidate], *, scored: int, tries: float) -> Statement:

@@ -7,4 +7,3 @@ from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
 from lethe.heavy_tailed.oracles.exact import ExactMean
 
-__all__ = ["ClippedMean", "CoordinateMedian", "ExactMean", "MeanOracle"]

@@ -3,4 +3,3 @@
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.audit.outcome import AuditOutcome
 
-__all__ = ["AuditJob", "AuditOutcome"]

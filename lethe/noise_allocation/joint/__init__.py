@@ -5,13 +5,3 @@ from lethe.noise_allocation.joint.passes import joint_passes
 from lethe.noise_allocation.joint.position import JointSchedule, Regime, joint_schedule, joint_schedule_reset, regime
 from lethe.noise_allocation.joint.result import CyclicJoint
 
-__all__ = [
-    "CyclicJoint",
-    "JointSchedule",
-    "Regime",
-    "joint_cyclic",
-    "joint_passes",
-    "joint_schedule",
-    "joint_schedule_reset",
-    "regime",
-]

@@ -8,7 +8,7 @@ from scipy import special
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.certificate import Citation
+from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, holds
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem

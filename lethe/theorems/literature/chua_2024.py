@@ -13,7 +13,7 @@ from lethe.calculus.domains import FloatArray, require_nonnegative
 from lethe.calculus.guarantees import GDP, Profile
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Citation
+from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem

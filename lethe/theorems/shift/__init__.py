@@ -2,4 +2,3 @@
 
 from lethe.theorems.shift.engine import Shift, solve
 
-__all__ = ["Shift", "solve"]

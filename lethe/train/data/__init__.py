@@ -8,4 +8,3 @@ from lethe.train.data.loaders import as_source
 from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.sources import Source, TensorSource
 
-__all__ = ["BatchStream", "LoadedBatch", "MapStyleSource", "Source", "TensorSource", "as_source"]

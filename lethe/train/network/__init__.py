@@ -9,13 +9,3 @@ from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std
 
-__all__ = [
-    "CurvatureEstimate",
-    "NetworkNoise",
-    "NetworkProximal",
-    "ProximalGroup",
-    "SecureNoise",
-    "estimate_curvature",
-    "fresh_numpy_generator",
-    "grid_noise_std",
-]

@@ -4,4 +4,3 @@ from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDoma
 from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
 from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD, Bok2024SGDDomain
 
-__all__ = ["Bok2024CGD", "Bok2024CGDDomain", "Bok2024GD", "Bok2024GDDomain", "Bok2024SGD", "Bok2024SGDDomain"]

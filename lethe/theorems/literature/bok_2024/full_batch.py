@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.certificates.certificate import Citation
+from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem

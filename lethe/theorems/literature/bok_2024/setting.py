@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_up
-from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
 from lethe.theorems.lipschitz import plain_step

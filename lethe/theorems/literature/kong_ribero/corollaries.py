@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.certificates.certificate import Citation
+from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.certificates.certificate import Citation, StepConstant
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
 from lethe.run.users import clipped_along_a_line

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Unpack
 
 import numpy as np
 
-from lethe.certificates.certificate import Citation
+from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from lethe.train.clip.in_float64 import products_added
 from lethe.train.clip.parts.outer_products import FORMED, PAIRED, PAIRED_ON_GPU, Memory, OuterProducts, products_of
-from lethe.train.clip.parts.part import Grouping, Part, Rows, at_least
+from lethe.train.clip.parts.part import Grouping, ParameterGradients, MaterialisedGradients, at_least
 from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows
 
 
-class Several(Part):
+class Several(ParameterGradients):
     """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other."""
 
     def __init__(self, parts: Sequence[Factored]) -> None:
@@ -53,12 +53,12 @@ class Several(Part):
         for part in self.parts:
             part.replace(replaced)
 
-    def grouped(self, grouping: Grouping) -> Part:
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See Part."""
         return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
 
 
-def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
+def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> ParameterGradients:
     """One part for all calls in which a parameter took part.
 
     Args:
@@ -75,10 +75,10 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
         factors = [part.inputs for part in products] + [part.gradients for part in factored]
         faster = any(part.forming[0] for part in products)
-        return Rows(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        return MaterialisedGradients(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
-    return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
+    return MaterialisedGradients(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
 
 
 def between(one: Factored, other: Factored) -> Tensor:

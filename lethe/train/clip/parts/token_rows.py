@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import looked_up_added, squares_of
-from lethe.train.clip.parts.part import Grouping, Part, norms_of
+from lethe.train.clip.parts.part import Grouping, ParameterGradients, norms_of
 
 
-class TokenRows(Part):
+class TokenRows(ParameterGradients):
     """The gradients in a table of which each record looks some rows up; those of one row are added, so that none is there twice.
 
     Args:
@@ -63,6 +63,6 @@ class TokenRows(Part):
         """The gradients of the whole table, with these added to them, shape (B, table, d)."""
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
-    def grouped(self, grouping: Grouping) -> Part:
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
         """See Part."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)
