@@ -19,8 +19,8 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import square_root
 from lethe.train import PrivacyEngine, TrainOptions
-from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 BANDS = 8
 RECORDS, SIDE, CLASSES = 4096, 28, 10

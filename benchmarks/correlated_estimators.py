@@ -28,8 +28,8 @@ from envelope_clipping import digits
 from resumable import options, read_lines
 
 import lethe
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 
 RECORDS = 4000
 PASSES, BATCHES = 20, 5  # of the rival

@@ -9,8 +9,8 @@ from heavy_tailed_data import Array, Problem
 from sklearn.linear_model import LogisticRegression
 
 from lethe.errors import LetheError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
+from lethe.estimators.options import EstimatorOptions
 
 DELTA = 1e-5
 ZERO, NO_PRIVACY, LIPSCHITZ, ALL_PRIVATE = "zero vector", "no privacy", "accelerated, Lipschitz", "multi_pass, constants private"

@@ -25,8 +25,8 @@ from rich.table import Table
 from sklearn.metrics import r2_score
 from utility_records_data import ride_rows
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression
+from lethe.estimators.options import EstimatorOptions
 
 _TESTED = 20_000
 _BY_CARD = 1  # payment_type of the rides, whose tips are written down

@@ -120,8 +120,8 @@ def plain(frame: Any, clock: Clock) -> None:
 
 
 def private(frame: Any, clock: Clock, which: str) -> None:
-    from lethe.estimators.options import EstimatorOptions
     from lethe.estimators import LogisticRegression, Ridge
+    from lethe.estimators.options import EstimatorOptions
     from lethe.partitions import dask_table
 
     def progress(number: int, done: int, blocks: int) -> None:

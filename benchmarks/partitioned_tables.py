@@ -75,8 +75,8 @@ class Clock:
 
 
 def private(folder: Path, which: str, workers: int) -> dict[str, float]:
-    from lethe.estimators.options import EstimatorOptions
     from lethe.estimators import LogisticRegression, Ridge
+    from lethe.estimators.options import EstimatorOptions
     from lethe.partitions import parquet_table
 
     clock = Clock()

@@ -25,11 +25,11 @@ from utility_records_data import DataSet
 import lethe
 from lethe.calculus.guarantees import GDP
 from lethe.errors import LetheError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
+from lethe.estimators.options import EstimatorOptions
 from lethe.features import RecordNormalizer
 from lethe.run.losses.linear import LinearLoss
 from lethe.train import Linear, TrainOptions, fit

@@ -29,7 +29,7 @@ from lethe.report.figures import figure_of
 from lethe.run import losses, noise, schedules
 from lethe.run.batches import BallsInBins, Cyclic, CyclicPoisson, Full, Poisson, Shuffled, ShuffledOnce, WithoutReplacement
 from lethe.run.precision import Precision
-from lethe.run.regularisers import L1, Ball, Box, L1L2, GroupL1, NuclearNorm, L2, Simplex
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Simplex
 from lethe.run.run import Run
 from lethe.run.schedules import Constant, Explicit, Exponential, Influence, Polynomial, Repeated, Step, TimeDecay
 

@@ -12,8 +12,7 @@ from lethe.calculus.large_delta import delta_for, large_delta_note
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
-from lethe.heavy_tailed.solution import Solution
-from lethe.heavy_tailed.solution import disjoint
+from lethe.heavy_tailed.solution import Solution, disjoint
 from lethe.run.losses import Loss, Unknown
 
 _ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding

@@ -14,8 +14,8 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
-from lethe.certificates.weights.files import as_tensors
 from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights.files import as_tensors
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
 

@@ -15,8 +15,8 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
-from lethe.certificates.weights.files import as_tensors
 from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights.files import as_tensors
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 

@@ -17,7 +17,7 @@ from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimat
 from lethe.audit.statistics.membership import MembershipInference, membership_inference, printed_epsilon
 from lethe.audit.statistics.one_run import gaussian_guesses_refuted, one_run_epsilon, one_run_gaussian_mu, one_run_p_value
 from lethe.audit.statistics.result import AuditResult
-from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, ThresholdRule, Split, best_threshold
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Split, ThresholdRule, best_threshold
 from lethe.audit.statistics.sampled_composition import sampled_epsilon
 from lethe.audit.statistics.scores import lira_offline, lira_online, rmia, scaled_confidence
 from lethe.audit.statistics.setting import AuditSetting

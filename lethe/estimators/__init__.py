@@ -26,12 +26,12 @@ from lethe.estimators.models.svc import LinearSVC
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.shares import split_budget
-from lethe.estimators.preprocessing.components import PrivatePCA
 from lethe.estimators.preprocessing.clipper import PrivateQuantileClipper
-from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators.preprocessing.components import PrivatePCA
 from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
+from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
+from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.search.private_search import PrivateSearch
 
 __all__ = [

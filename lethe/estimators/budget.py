@@ -12,8 +12,8 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_down
-from lethe.errors import CalibrationError
 from lethe.certificates.statement import Statement
+from lethe.errors import CalibrationError
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
 _FIRST_SHRINK, _LAST_SHRINK = 1e-12, 2e-3

@@ -18,6 +18,7 @@ from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
 from lethe.estimators.budget import PrivacyBudget
@@ -29,7 +30,6 @@ from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import joint, require_swap
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours

@@ -8,10 +8,10 @@ from lethe.heavy_tailed.localisation.solver import localised, regularised_descen
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
 from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
+from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
 from lethe.heavy_tailed.oracles.exact import ExactMean
-from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.private_moments import MomentEstimate, estimated_moments, private_moment
 from lethe.heavy_tailed.problem import Problem
 from lethe.heavy_tailed.sets import BallDomain, BoxDomain, WholeSpace

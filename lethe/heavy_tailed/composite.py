@@ -7,7 +7,7 @@ import numpy as np
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace
-from lethe.run.regularisers import L1, L1L2, Regulariser, L2
+from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 
 
 def proximal_map(point: Array, step: float, regulariser: Regulariser | None, domain: ConvexSet) -> Array:

@@ -244,7 +244,9 @@ def _missing(file: Path, row: int, column: object) -> InputError:
     )
 
 
-def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None, classes: Sequence[str] | None) -> RecordTable:
+def _table(
+    file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None, classes: Sequence[str] | None
+) -> RecordTable:
     if features.dtype.kind not in "fiub":
         raise InputError(f"features have type {features.dtype}; they need real numbers.", source=str(file))
     numbers = features.astype(np.float64)

@@ -18,9 +18,9 @@ from lethe.noise_allocation.joint.passes import joint_passes
 from lethe.noise_allocation.joint.position import joint_schedule, joint_schedule_reset
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.schedules.base import Array
 from lethe.run.schedules import Influence
 from lethe.run.schedules.allocation import optimal_schedule
+from lethe.run.schedules.base import Array
 from lethe.theorems.shuffled.averaged import as_passes
 from lethe.theorems.shuffled.positions import worst_position
 from lethe.theorems.steps import Steps, step_constants

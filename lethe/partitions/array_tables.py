@@ -51,7 +51,9 @@ def array_table(
     edges = [len(features) * place // count for place in range(count + 1)]
     return PartitionedTable(
         parts=tuple(
-            BlockLocation(place, f"block {place} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop)))
+            BlockLocation(
+                place, f"block {place} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop))
+            )
             for place, (start, stop) in enumerate(pairwise(edges))
         ),
         read=ArrayReader(width=features.shape[1], kind=str(features.dtype), target_kind=None if targets is None else str(targets.dtype)),

@@ -15,7 +15,7 @@ import numpy as np
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
-from lethe.partitions.passes import BlockResult, Executor, BlockLocation, Work, once_each
+from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work, once_each
 from lethe.partitions.progress import BlockCallback, blocks_told, require_progress
 from lethe.partitions.totals import total
 
@@ -170,7 +170,12 @@ class ExaminedTable:
             told(len(self.source.parts))
 
     def answers(
-        self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[BlockLocation] | None = None, *, drawn: bool = False
+        self,
+        function: Callable[..., Any],
+        parameters: tuple[Any, ...],
+        parts: Sequence[BlockLocation] | None = None,
+        *,
+        drawn: bool = False,
     ) -> Iterator[BlockResult]:
         """What a function gives of each block, in the order of the blocks.
 

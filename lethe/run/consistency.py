@@ -14,8 +14,8 @@ from lethe.run.losses import Loss
 from lethe.run.neighbours import Neighbours
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser
-from lethe.run.schedules.base import Array, Schedule
 from lethe.run.schedules import Explicit, as_schedule
+from lethe.run.schedules.base import Array, Schedule
 
 MOST_STEPS = 20_000_000
 

@@ -25,8 +25,8 @@ from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
-from lethe.run.schedules.base import Array, Schedule, read_only
 from lethe.run.schedules import as_schedule, parse_schedule
+from lethe.run.schedules.base import Array, Schedule, read_only
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 

@@ -9,8 +9,8 @@ import numpy as np
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import above
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem

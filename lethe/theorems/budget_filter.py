@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

@@ -9,8 +9,8 @@ import numpy as np
 from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.calculus.rounding import above
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

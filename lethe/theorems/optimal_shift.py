@@ -8,8 +8,8 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Tightest, WithSlack
 from lethe.calculus.rounding import above, round_up
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.errors import InputError
 from lethe.run.batches import Batches
 from lethe.run.descended import descended_curvature

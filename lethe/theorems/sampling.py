@@ -8,8 +8,8 @@ import numpy as np
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.sampled.gaussian import sampled_gaussian
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem

@@ -9,8 +9,8 @@ import numpy as np
 from lethe.calculus.guarantees import Guarantee, WithSlack
 from lethe.calculus.rounding import above, exp_above, raised
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

@@ -4,8 +4,8 @@ import math
 from typing import ClassVar, Literal
 
 import lethe
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 
 

@@ -8,8 +8,7 @@ from helpers import DESIGNS, batches, make_run
 from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
-from lethe.certificates.comparison import Comparison
-from lethe.certificates.comparison import RowStatus
+from lethe.certificates.comparison import Comparison, RowStatus
 from lethe.documents.strict import to_json
 from lethe.run.consistency import MOST_STEPS
 from lethe.theorems.composition import GaussianComposition

@@ -23,12 +23,12 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed import Problem, multi_pass
+from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.single_pass.solver import one_pass
-from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
@@ -48,7 +48,9 @@ DOORS: dict[str, Callable[..., Any]] = {
     "compare": lambda delta, **said: lethe.compare(RUN, delta, **said),
     "compare along a sweep": lambda delta, **said: lethe.compare(RUN, delta, over="steps", values=[10], **said),
     "allocate": lambda delta, **said: lethe.allocate(RUN, 1.0, delta, schedule="uniform", **said),
-    "allocate to a target": lambda delta, **said: lethe.allocate(RUN, target=lethe.guarantees.ApproxDP(1.0, delta), schedule="uniform", **said),
+    "allocate to a target": lambda delta, **said: lethe.allocate(
+        RUN, target=lethe.guarantees.ApproxDP(1.0, delta), schedule="uniform", **said
+    ),
     "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.guarantees.GDP(1.0), schedule="uniform", **said),
     "cumulative": lambda delta, **said: cumulative_privacy(RUN, delta, points=2, **said),
     "certify_solution": lambda delta, **said: certify_solution(solved(), delta, **said),

@@ -79,7 +79,15 @@ def test_targets_out_of_range(epsilon: float, delta: float) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "poisson"])
-@pytest.mark.parametrize("target", [lethe.guarantees.GDP(0.5), lethe.guarantees.ZCDP(0.1), lethe.guarantees.RDPCurve((2.0, 16.0), (0.2, 1.0)), lethe.guarantees.ApproxDP(1.0, 1e-5)])
+@pytest.mark.parametrize(
+    "target",
+    [
+        lethe.guarantees.GDP(0.5),
+        lethe.guarantees.ZCDP(0.1),
+        lethe.guarantees.RDPCurve((2.0, 16.0), (0.2, 1.0)),
+        lethe.guarantees.ApproxDP(1.0, 1e-5),
+    ],
+)
 def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, target: lethe.guarantees.Guarantee) -> None:
     run = make_run(batches=batches(design, 10), noise_multiplier={"schedule": "exponential", "first": 1.0, "ratio": 0.99})
     planned = lethe.plan(run, target=target)

@@ -15,7 +15,13 @@ from lethe.errors import InputError
 
 
 def _certificate(unit: str, **changes: Any) -> Certificate:
-    fields: dict[str, Any] = {"batches": lethe.batches.Full(), "steps": 5, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 9.0} | changes
+    fields: dict[str, Any] = {
+        "batches": lethe.batches.Full(),
+        "steps": 5,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 9.0,
+    } | changes
     return lethe.certify(lethe.Run(records=500, release="all", neighbours="replace_one", unit=unit, **fields), 1e-4)
 
 

@@ -15,12 +15,18 @@ from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import GaussianCurve
 from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate, two_world
 from lethe.audit.statistics.result import AuditResult
-from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, ThresholdRule, Split
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Split, ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.report.audit_tables import audit_tables
 
 SETTING = AuditSetting(delta=1e-5, neighbours="replace_one", threat="final_model")
-RULES: list[ThresholdRule] = [FixedThreshold(threshold=0.5), Split(seed=0), MultiSplit(seed=0, splits=5), usual_ranks(100), Ranks(ranks=(1,))]
+RULES: list[ThresholdRule] = [
+    FixedThreshold(threshold=0.5),
+    Split(seed=0),
+    MultiSplit(seed=0, splits=5),
+    usual_ranks(100),
+    Ranks(ranks=(1,)),
+]
 
 
 def _scores(distance: float, runs: int = 100) -> tuple[Any, Any]:

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from lethe.audit.statistics.bayesian import _allowed, bayesian_epsilon
 from lethe.audit.statistics.counts import Tally
-from lethe.audit.statistics.bayesian import bayesian_epsilon
-from lethe.audit.statistics.bayesian import _allowed
 from lethe.errors import InputError
 
 

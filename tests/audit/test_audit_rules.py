@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve
 from lethe.audit import AuditSetting, Ranks, two_world
-from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, best_threshold
 from lethe.audit.statistics.counts import Tally
-from lethe.audit.statistics.rules import ThresholdRule
+from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule, best_threshold
 from lethe.errors import InputError
 
 SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")

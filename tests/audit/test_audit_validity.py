@@ -9,14 +9,13 @@ import pytest
 from audit_truths import Generator, assert_invalid, assert_powerful, assert_valid, canaries, gaussian, laplace, repeated
 from how_many import by_night, examples
 
-from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, TradeOffCurve
 from lethe.audit import AuditSetting, Ranks, two_world
-from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, best_threshold
 from lethe.audit.statistics.counts import Guesses, Tally
+from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, TradeOffCurve
 from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate
-from lethe.audit.truths import linear_last_iterate_epsilon, projected_walk_epsilon
 from lethe.audit.statistics.one_run import one_run_epsilon
-from lethe.audit.statistics.rules import ThresholdRule
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule, best_threshold
+from lethe.audit.truths import linear_last_iterate_epsilon, projected_walk_epsilon
 from lethe.calculus.conversions import gdp_mu
 
 
@@ -35,7 +34,12 @@ PAIRS = [(25 * k, 25 * k) for k in range(1, 21)]
 
 
 def audited(
-    rule: ThresholdRule, mechanism: Callable[[Generator], Any], *, delta: float = 0.0, curve: TradeOffCurve | None = None, level: float = 0.05
+    rule: ThresholdRule,
+    mechanism: Callable[[Generator], Any],
+    *,
+    delta: float = 0.0,
+    curve: TradeOffCurve | None = None,
+    level: float = 0.05,
 ):
     return lambda generator: two_world(*mechanism(generator), at(delta, level, curve), rule=rule).epsilon
 

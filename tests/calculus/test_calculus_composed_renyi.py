@@ -88,6 +88,9 @@ def test_of_several_bounds_the_smallest_counts_and_unknown_ones_do_not() -> None
     assert np.all((exact <= values) & (values <= exact * ROOM))
 
 
-@pytest.mark.parametrize("part", [WithSlack(lethe.guarantees.GDP(0.1), 1e-3), lethe.guarantees.ApproxDP(0.1, 1e-9), Tightest((lethe.guarantees.ApproxDP(0.1, 1e-9),))])
+@pytest.mark.parametrize(
+    "part",
+    [WithSlack(lethe.guarantees.GDP(0.1), 1e-3), lethe.guarantees.ApproxDP(0.1, 1e-9), Tightest((lethe.guarantees.ApproxDP(0.1, 1e-9),))],
+)
 def test_what_has_no_curve_has_none(part: lethe.guarantees.Guarantee) -> None:
     assert renyi_curve({lethe.guarantees.GDP(1.0): 1, part: 1}) is None

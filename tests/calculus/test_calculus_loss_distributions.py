@@ -149,7 +149,11 @@ def test_gaussians_are_never_below_the_exact_composition(count: int) -> None:
     for epsilon in np.linspace(0.0, 10.0, 51):
         exact = lethe.guarantees.GDP(1.0).delta(epsilon)
         # A thousandth of the value, 3e-15 a step; and twenty million steps are discretised to 1e-4 of an epsilon.
-        assert exact * (1 - 1e-9) <= total.delta(epsilon) <= lethe.guarantees.GDP(1.0).delta(max(epsilon - 2e-4, 0.0)) * 1.001 + 3e-15 * (count + 100)
+        assert (
+            exact * (1 - 1e-9)
+            <= total.delta(epsilon)
+            <= lethe.guarantees.GDP(1.0).delta(max(epsilon - 2e-4, 0.0)) * 1.001 + 3e-15 * (count + 100)
+        )
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan, None])

@@ -32,7 +32,10 @@ def test_convolved_gaussian_losses_are_never_below_the_exact_composition(mu: flo
 
 @pytest.mark.parametrize("count", [3, 10**15])
 def test_what_is_of_one_kind_stays_of_it(count: int) -> None:
-    gaussian, concentrated = together([(lethe.guarantees.GDP(0.1), count), (lethe.guarantees.GDP(0.2), 1)]), together([(lethe.guarantees.ZCDP(0.1), count)])
+    gaussian, concentrated = (
+        together([(lethe.guarantees.GDP(0.1), count), (lethe.guarantees.GDP(0.2), 1)]),
+        together([(lethe.guarantees.ZCDP(0.1), count)]),
+    )
     assert isinstance(gaussian, lethe.guarantees.GDP)
     assert isinstance(concentrated, lethe.guarantees.ZCDP)
     mu, rho = math.sqrt(count * 0.1**2 + 0.2**2), count * 0.1
@@ -104,7 +107,9 @@ def test_the_tightest_of_two_composes_no_worse_than_each_and_no_better_than_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [lethe.guarantees.ZCDP(0.125), lethe.guarantees.RDPCurve((1.5, 2.0, 4.0, 8.0, 16.0, 32.0), (0.1875, 0.25, 0.5, 1.0, 2.0, 4.0))])
+@pytest.mark.parametrize(
+    "other", [lethe.guarantees.ZCDP(0.125), lethe.guarantees.RDPCurve((1.5, 2.0, 4.0, 8.0, 16.0, 32.0), (0.1875, 0.25, 0.5, 1.0, 2.0, 4.0))]
+)
 def test_renyi_guarantees_add_up(other: Any) -> None:
     total = together([(lethe.guarantees.GDP(0.5), 1), (other, 1)])
     for delta in DELTAS:

@@ -10,9 +10,9 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lethe
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.sampled.renyi import Relation
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.loss import loss_profile, round_levels_down, sampled_factors
+from lethe.calculus.sampled.renyi import Relation
 
 
 def exact_deltas(q: float, z: float, count: int, relation: Relation, epsilons: list[float], period: float) -> list[float]:

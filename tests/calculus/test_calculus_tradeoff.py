@@ -53,7 +53,13 @@ def test_a_composition_is_kept_as_its_parts() -> None:
     flat = joined([(lethe.guarantees.GDP(0.3), 2), (lethe.guarantees.ApproxDP(0.5, 1e-8), 4), (lethe.guarantees.ZCDP(0.1), 1)])
     assert joined([(both, 2), (lethe.guarantees.ZCDP(0.1), 1)]).epsilon(1e-6) == pytest.approx(flat.epsilon(1e-6), rel=1e-6)
     assert joined([(lethe.guarantees.GDP(0.3), 1), (lethe.guarantees.GDP(0.4), 1)]).kind == "gdp"
-    for bad in (((lethe.guarantees.GDP(1.0), 0),), ((lethe.guarantees.GDP(1.0), 1.5),), ((1.0, 1),), ((lethe.guarantees.GDP(1.0),),), ((lethe.guarantees.GDP(1.0), True),)):
+    for bad in (
+        ((lethe.guarantees.GDP(1.0), 0),),
+        ((lethe.guarantees.GDP(1.0), 1.5),),
+        ((1.0, 1),),
+        ((lethe.guarantees.GDP(1.0),),),
+        ((lethe.guarantees.GDP(1.0), True),),
+    ):
         with pytest.raises(lethe.InputError):
             Composition(bad)  # pyright: ignore[reportArgumentType]
 

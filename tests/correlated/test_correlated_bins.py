@@ -27,7 +27,9 @@ TWO_BANDS = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.7]}
 
 def run_of(slots: int = 4, **changes: Any) -> lethe.Run:
     fields = {"noise": TWO_BANDS, "steps": 2 * slots, "noise_multiplier": 1.5, "neighbours": "zero_out", "release": "all", **changes}
-    return make_run(records=10 * slots, batches=lethe.batches.BallsInBins(10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields)
+    return make_run(
+        records=10 * slots, batches=lethe.batches.BallsInBins(10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields
+    )
 
 
 def moved_by(run: lethe.Run, slot: int) -> Array:

@@ -85,7 +85,10 @@ def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
     assert (head.weight.detach() - start).numpy() == pytest.approx(moved, rel=1e-9)
     assert as_planned(fitted.run) == run
     certified = lethe.certify(fitted.run.replace(seeded=False), DELTA)
-    assert (certified.theorem, certified.epsilon) == ("correlated-noise", pytest.approx(lethe.guarantees.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9))
+    assert (certified.theorem, certified.epsilon) == (
+        "correlated-noise",
+        pytest.approx(lethe.guarantees.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9),
+    )
 
 
 @pytest.mark.slow

@@ -8,10 +8,26 @@ import numpy as np
 from private_cases import build
 from sklearn.base import clone, is_classifier
 
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HeavyTailedLogisticRegression,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    PrivateWhitening,
+    Ridge,
+    SoftmaxRegression,
+)
 from lethe.estimators.choice.choose import NAMES as MECHANISMS
-from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening, Ridge, SoftmaxRegression
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.options import options_of
+from lethe.estimators.options import EstimatorOptions, options_of
 
 # Enough records and epsilon for quantiles by the exponential mechanism, which are real numbers; searched ones are cells of a grid, and
 # two may well be equal.

@@ -14,8 +14,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateStandardScaler, PublicScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 
 MODEL: Any = LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="pass_ends", passes=2), delta=1e-5)
 SCALER: Any = PrivateStandardScaler(bounds=(-9.0, 9.0), delta=1e-5, epsilon=0.5)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from lethe.estimators.options import EstimatorOptions
+from lethe.certificates.statement import Statement
 from lethe.estimators import LogisticRegression, privacy_of
 from lethe.estimators.models.classifiers import PrivateClassifier
-from lethe.certificates.statement import Statement
+from lethe.estimators.options import EstimatorOptions
 
 
 def two_blobs(records: int = 400, columns: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ from private_cases import build, two_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.search import sides
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 

@@ -12,12 +12,23 @@ from private_cases import build, three_blobs, two_blobs
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
 from lethe.errors import InputError
-from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, Ridge, SoftmaxRegression
-from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    Ridge,
+    SoftmaxRegression,
+)
 from lethe.estimators.choice.descent import zero_start_precision
 from lethe.estimators.choice.runs import RUNS, enforced
-from lethe.run.losses.linear import LinearLoss
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import Logistic, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.iterates import radius_of
 from lethe.train.linear.gradients import gradient_rounding
 

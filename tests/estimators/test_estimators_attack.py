@@ -8,7 +8,7 @@ import torch
 
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.mechanism import RandomSources, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.run.losses import SmoothedHinge

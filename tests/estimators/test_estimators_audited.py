@@ -12,22 +12,22 @@ import torch
 from how_many import by_night
 
 import lethe.estimators.choice.descent
-from lethe.audit.statistics.result import AuditResult
 from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.curves import GaussianCurve
+from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.rules import Split
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE
-from lethe.estimators.choice.mechanism import RandomSources, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import Randomness
-from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 FITS, EPSILON, DELTA = 200, 3.0, 1e-3  # 16 times 200 fits with the least noise below, of other seeds, showed 5.3 or more
@@ -76,7 +76,9 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
         # Last in the order: no later noise hides the record.
         records = Records(table, targets, loss=loss, feature_norm=1.0, intercept=False, order=np.array([1, 0]))
         torch_source = torch.Generator().manual_seed(seed)
-        draws = RandomSources(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
+        draws = RandomSources(
+            batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True
+        )
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
             patch.setattr(lethe.estimators.choice.descent, "NetworkNoise", ScaledTorch)

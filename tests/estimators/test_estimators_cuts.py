@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import MECHANISMS
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
 

@@ -14,7 +14,6 @@ from scipy import sparse
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearSVC, LogisticRegression
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
@@ -24,9 +23,10 @@ from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.choice.runs import RunMechanism
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
-from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses import Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.gradients import LinearModel
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))

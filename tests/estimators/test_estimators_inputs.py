@@ -8,10 +8,10 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, SoftmaxRegression
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import Logistic, Softmax
 
 SEEDED = {"random_state": 0, "seed_noise": True}

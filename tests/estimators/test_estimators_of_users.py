@@ -17,10 +17,10 @@ import lethe
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HuberRegressor, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression, privacy_of
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, rows_of_users
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.base import joint
 from lethe.run.losses import Logistic
 

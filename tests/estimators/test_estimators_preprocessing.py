@@ -20,13 +20,20 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators import LinearRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of, split_budget
-from lethe.estimators.preprocessing.transformer import PrivateTransformer
+from lethe.estimators import (
+    LinearRegression,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateStandardScaler,
+    PrivateWhitening,
+    privacy_of,
+    split_budget,
+)
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.preprocessing.components import noisy_mean
-from lethe.estimators.preprocessing.transformer import gaussian_cost
+from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 NO_NOISE = {"epsilon": 1e12, "delta": 1e-5}

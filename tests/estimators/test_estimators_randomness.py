@@ -11,8 +11,8 @@ from private_cases import fitted, two_blobs
 from sklearn.base import clone
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression
+from lethe.estimators.options import EstimatorOptions
 
 # So little noise that two fits differ by their batches only.
 LOUD = {"epsilon": 1e7, "delta": 1e-5, "mechanism": "cyclic", "passes": 1, "batches": "cyclic"}

@@ -17,7 +17,6 @@ from lethe.calculus.correlated.sensitivity import column_norms
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import HypothesisError, InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import Lasso, LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import descent
@@ -27,6 +26,7 @@ from lethe.estimators.choice.last_iterates import LastIterates
 from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Cyclic, CyclicPoisson, Poisson

@@ -13,16 +13,16 @@ from scipy import optimize, stats
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, Ridge
-from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import perturbed
 from lethe.estimators.choice.choose import MECHANISMS
-from lethe.estimators.choice.mechanism import RandomSources, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.certificates.statement import Statement
+from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_perturbation
 from lethe.run.losses import LeastSquares, Logistic

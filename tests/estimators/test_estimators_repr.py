@@ -6,8 +6,8 @@ pytest.importorskip("sklearn")
 
 from sklearn import config_context
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 
 
 def test_epsilon_is_shown_at_its_default() -> None:

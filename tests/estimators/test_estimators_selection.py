@@ -18,9 +18,9 @@ from sklearn.preprocessing import Normalizer
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.private_search import PrivateSearch
 from lethe.estimators.search.tries import GAUSSIAN, Try, law_of_tries, one_try
@@ -63,7 +63,9 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
 
     honest = searched(epsilon=epsilon, delta=delta, allow_large_delta=True, held_out=m / 400)
     stated = (
-        honest.score_noise_std_ if gaussian else 1.0 / m / PrivacyBudget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
+        honest.score_noise_std_
+        if gaussian
+        else 1.0 / m / PrivacyBudget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
     )
     if gaussian:
         assert stated == pytest.approx(1.0 / m / mu_of(one.guarantee), rel=1e-6)

@@ -8,8 +8,8 @@ from excused_checks import COMPARES_TWO_FITS, EXCUSED, SEEDED
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 
 # Frames are tested where pandas is installed; array-API input where SCIPY_ARRAY_API is set.
 pytestmark = pytest.mark.filterwarnings(

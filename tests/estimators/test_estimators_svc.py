@@ -13,11 +13,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.accounting.certify import certify
 from lethe.errors import InputError
-from lethe.estimators.choice.choose import NAMES as MECHANISMS
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearSVC
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import OneVersusRest, SmoothedHinge
 
 NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson")]

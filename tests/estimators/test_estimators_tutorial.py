@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from how_many import by_night
 
-from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.search.tries import law_of_tries, one_try
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,9 +18,9 @@ from lethe.accounting.verify_others import load
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import EstimatorOptions
 
 DELTA = 5e-5
 # One of each kind of derivation, and quick.

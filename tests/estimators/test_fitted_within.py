@@ -17,8 +17,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
 pytestmark = [pytest.mark.filterwarnings("ignore::lethe.errors.RepeatedFitWarning")]

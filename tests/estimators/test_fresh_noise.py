@@ -10,9 +10,8 @@ from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, clone, is_classifier
 
 from lethe import estimators
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, PrivateQuantileClipper
-from lethe.estimators.options import options_of
+from lethe.estimators.options import EstimatorOptions, options_of
 
 # What several estimators share, which is not to be fitted, and what learns nothing.
 OTHERS = {"PrivateClassifier", "PrivateLinearModel", "PrivateRegressor", "PrivateTransformer", "PublicScaler"}

@@ -13,10 +13,10 @@ from how_many import by_night
 from sklearn.linear_model import LinearRegression
 
 import lethe.estimators
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.heavy_tailed.mean import _clip_norm
 from lethe.estimators.heavy_tailed.solvers import chosen_solver, planned
+from lethe.estimators.options import EstimatorOptions
 from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
 from lethe.heavy_tailed.single_pass.settings import gradient_errors

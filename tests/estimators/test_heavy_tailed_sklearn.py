@@ -10,8 +10,8 @@ from private_cases import build, cloned
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators.options import EstimatorOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 

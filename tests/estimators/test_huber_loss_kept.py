@@ -8,10 +8,10 @@ from private_cases import build
 
 import lethe.estimators.choice.perturbed as perturbed
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import HuberRegressor
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import PublicFacts
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import LeastSquares, Logistic
 
 # Parameters, and the residual bound that they ask for: "auto" is half of the half width of the targets.

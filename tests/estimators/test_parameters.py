@@ -14,9 +14,8 @@ from sklearn.base import BaseEstimator, clone
 
 import lethe.estimators
 from lethe.errors import InputError, UnknownArgumentError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.absent_parameters import ABSENT
-from lethe.estimators.options import options_of
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.search.tries import law_of_tries
 

@@ -23,8 +23,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, PublicScaler, privacy_of, privacy_report_of
+from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
 pytestmark = [

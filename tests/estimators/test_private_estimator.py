@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 import lethe.estimators
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.certificates.statement import Statement
 
 PUBLIC = [
     kind

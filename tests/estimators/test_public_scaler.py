@@ -17,8 +17,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PublicScaler
+from lethe.estimators.options import EstimatorOptions
 
 TABLE = np.array([[0.0, 10.0, -4.0], [50.0, 20.0, 4.0], [100.0, 40.0, 9.0], [200.0, 0.0, np.nan]])
 

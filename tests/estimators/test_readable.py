@@ -8,10 +8,10 @@ from how_many import by_night
 from private_cases import build
 from scipy import sparse
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.inputs.readable import LARGEST_ENTRY, readable
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import Logistic
 
 HUGE = [[1.7e308, -1.7e308], [1.7e308, 1.7e308], [1e160, -1e155], [1e308, 0.0]]

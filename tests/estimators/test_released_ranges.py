@@ -12,12 +12,20 @@ from sklearn.datasets import load_diabetes
 from sklearn.pipeline import make_pipeline
 
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators import HuberRegressor, LinearRegression, LogisticRegression, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators import (
+    HuberRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    Ridge,
+)
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.norms import private_norm, released_norm
 from lethe.estimators.inputs.range_warnings import RangeEndWarning, UndetectedRangeWarning
 from lethe.estimators.inputs.ranges import Ranges, private_ranges
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST
 
 LARGE = 1.7e308

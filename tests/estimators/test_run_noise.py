@@ -14,9 +14,9 @@ from scipy.special import expit, softmax
 
 from lethe.accounting.certify import certify
 from lethe.calculus.correlated.matrices import as_matrix
+from lethe.estimators import LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators import LinearRegression, LogisticRegression, SoftmaxRegression
 from lethe.estimators.randomness import randomness
 from lethe.run.regularisers import L2
 from lethe.run.run import Run

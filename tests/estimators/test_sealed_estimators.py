@@ -14,8 +14,8 @@ from sklearn.base import clone
 
 import lethe
 from lethe.certificates.statement import Statement
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.base import joint
 
 X, y = two_blobs(200)

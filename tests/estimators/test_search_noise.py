@@ -10,9 +10,9 @@ from how_many import by_night
 from scipy import stats
 
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.tries import law_of_tries, one_try
 

@@ -18,13 +18,13 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, Po
 
 import lethe.estimators.search.private_search as selection
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge, privacy_of, split_budget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.search import sides
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, law_of_tries
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
 
 

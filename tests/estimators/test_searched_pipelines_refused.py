@@ -16,8 +16,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 from lethe.errors import CalibrationError, InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 
 
 class _Centred(TransformerMixin, BaseEstimator):

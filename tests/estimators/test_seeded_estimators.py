@@ -15,11 +15,11 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE
-from lethe.estimators.options import EstimatorOptions
+from lethe.certificates.statement import Statement
 from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
 from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.certificates.statement import Statement
 
 QUICK = (
     "classifier by cyclic",

@@ -12,9 +12,17 @@ from sklearn.pipeline import make_pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
+from lethe.estimators import (
+    LinearRegression,
+    LogisticRegression,
+    PrivateMean,
+    PrivateSearch,
+    PrivateStandardScaler,
+    privacy_of,
+    split_budget,
+)
 from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators import LinearRegression, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, privacy_of, split_budget
 
 DELTA = 1e-5
 X, Y = two_blobs(records=2000, columns=4)

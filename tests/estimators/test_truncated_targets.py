@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.estimators.options import EstimatorOptions
 
 LOW, HIGH = -1.0, 5.0
 RNG = np.random.default_rng(8)

@@ -15,8 +15,8 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 
 import lethe
 from lethe.errors import UncoveredStepWarning
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, PublicScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 
 X, Y = two_blobs(records=240)
 MODEL: Any = LogisticRegression(

@@ -17,8 +17,8 @@ from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.document.subject import subject_of
-from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses import Logistic, Softmax, Unknown, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.callbacks.paying import in_force
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.gradients import LinearModel

@@ -197,7 +197,9 @@ def test_every_moment_that_is_stated_limits_the_class() -> None:
 def test_a_larger_pl_constant_is_the_curvature_of_the_hard_loss() -> None:
     def problem(**constants: float) -> Problem:
         moments = Moments(order=2, bound=9.0, kind="uniform")
-        return Problem(gradient=lambda parameters, records: parameters, dimension=2, domain=BallDomain(radius=1.0), moments=moments, **constants)
+        return Problem(
+            gradient=lambda parameters, records: parameters, dimension=2, domain=BallDomain(radius=1.0), moments=moments, **constants
+        )
 
     both = strongly_convex_lower_bound(problem(strong_convexity=0.5, pl_constant=4.0), 50, 0.5)
     assert both.value == strongly_convex_lower_bound(problem(strong_convexity=4.0), 50, 0.5).value

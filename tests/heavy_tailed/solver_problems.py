@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.solution import Release, gaussian_release

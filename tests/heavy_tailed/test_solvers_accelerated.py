@@ -16,8 +16,14 @@ from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_optimised, accelerated_practical, accelerated_theory
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, best_step, step_counts
+from lethe.heavy_tailed.single_pass.accelerated_plans import (
+    accelerated_bound,
+    accelerated_optimised,
+    accelerated_practical,
+    accelerated_theory,
+    best_step,
+    step_counts,
+)
 from lethe.heavy_tailed.single_pass.settings import gradient_errors
 from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
 

@@ -13,14 +13,12 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, ErringMean, quadratic
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.sets import BoxDomain, WholeSpace
+from lethe.heavy_tailed.composite import proximal_map
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.exact import ExactMean
-from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_theory
-from lethe.heavy_tailed.composite import proximal_map
-from lethe.heavy_tailed.sets import ConvexSet
-from lethe.heavy_tailed.single_pass.proximal import proximal_bound, proximal_optimised, proximal_practical
-from lethe.run.regularisers import L1, L1L2, NuclearNorm, Regulariser, L2
+from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace
+from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_bound, proximal_optimised, proximal_practical, proximal_theory
+from lethe.run.regularisers import L1, L1L2, L2, NuclearNorm, Regulariser
 
 SPARSE = L1(strength=0.1)
 
@@ -96,7 +94,9 @@ def test_a_loss_that_is_not_convex() -> None:
 @pytest.mark.slow
 def test_the_price_and_the_settings() -> None:
     moments = Moments(order=4, bound=3.0, second=2.0)
-    problem = Problem(gradient=quadratic_gradient, dimension=2, domain=BallDomain(radius=1.0), smoothness=10.0, pl_constant=2.0, moments=moments)
+    problem = Problem(
+        gradient=quadratic_gradient, dimension=2, domain=BallDomain(radius=1.0), smoothness=10.0, pl_constant=2.0, moments=moments
+    )
     plan = proximal_theory(problem, 1000, 0.5, gap=5.0)
     assert plan.steps == 2 * math.ceil(5 * math.log(5 * 2 * 1000 / 4))
     assert plan.clip_norm == pytest.approx(3.0 * (1000**2 / (2 * plan.steps**2)) ** (1 / 8))

@@ -38,7 +38,8 @@ def test_two_balls_meet_the_definition(seed: int, dimension: int, radius: float,
 
 
 @pytest.mark.parametrize(
-    "convex", [WholeSpace(), BallDomain(radius=0.5), BallDomain(radius=1.5, centre=(1.0, -1.0)), BoxDomain(low=(-1.0, 0.0), high=(0.5, 2.0))]
+    "convex",
+    [WholeSpace(), BallDomain(radius=0.5), BallDomain(radius=1.5, centre=(1.0, -1.0)), BoxDomain(low=(-1.0, 0.0), high=(0.5, 2.0))],
 )
 def test_projections_are_projections(convex: ConvexSet) -> None:
     rng = np.random.default_rng(1)

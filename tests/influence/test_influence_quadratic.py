@@ -8,8 +8,8 @@ from influence_problems import make_data, make_run, second_moment_influence
 
 import lethe
 from lethe.errors import InputError
-from lethe.influence.quadratic import PublicCurvatures
 from lethe.influence import PublicData, SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence.quadratic import PublicCurvatures
 from lethe.run.run import Run
 
 

@@ -76,7 +76,12 @@ def test_the_trainer_of_transformers_draws_from_groups(tmp_path: Path) -> None:
     from small_models import DELTA, classifier, flat, private, run_of, sentences
 
     run = run_of(
-        batches=lethe.batches.CyclicPoisson(4, groups=3), noise=BANDED, noise_multiplier=2.0, clip_norm=0.5, steps=6, loss={"kind": "unknown"}
+        batches=lethe.batches.CyclicPoisson(4, groups=3),
+        noise=BANDED,
+        noise_multiplier=2.0,
+        clip_norm=0.5,
+        steps=6,
+        loss={"kind": "unknown"},
     )
     model = classifier()
     start = flat(model)

@@ -86,7 +86,9 @@ def test_counts_are_taken_up_to_a_thousand_million_million(event: Any) -> None:
 
 def test_zcdp_events_are_relation_free_and_their_offset_counts() -> None:
     for relation in (ADD, REPLACE, ZERO):
-        assert spent(relation, dp_event.ZCDpEvent(0.2), dp_event.ZCDpEvent(0.1)) == pytest.approx(lethe.guarantees.ZCDP(0.3).epsilon(1e-5), rel=1e-9)
+        assert spent(relation, dp_event.ZCDpEvent(0.2), dp_event.ZCDpEvent(0.1)) == pytest.approx(
+            lethe.guarantees.ZCDP(0.3).epsilon(1e-5), rel=1e-9
+        )
     curve = guarantee_of(dp_event.ZCDpEvent(0.2, 0.5), "zero_out")
     assert isinstance(curve, lethe.guarantees.RDPCurve)
     exact = 0.5 + 0.2 * np.array(curve.orders)  # as the event documents it

@@ -18,9 +18,23 @@ pytest.importorskip("torch")
 from sklearn.base import clone
 
 import lethe
-from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening
-from lethe.estimators.options import EstimatorOptions
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HeavyTailedLogisticRegression,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    PrivateWhitening,
+)
 from lethe.estimators.models import linear_model, regressors
+from lethe.estimators.options import EstimatorOptions
 from lethe.ledger.store.database import Database
 from lethe.mechanisms.quantiles.quantile import private_quantile
 
@@ -300,7 +314,9 @@ def test_a_password_is_not_sent_along(url: str) -> None:
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
     with spending.release(lethe.guarantees.GDP(0.1)) as release:
-        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.1), neighbours="zero_out", records=len(X))
+        found = private_quantile(
+            X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.1), neighbours="zero_out", records=len(X)
+        )
         release.settle(found.statement)
     with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.guarantees.GDP(0.1)) as release:
         release.settle(

@@ -144,7 +144,9 @@ def test_sampled_steps_are_paid_by_their_cover(file) -> None:
         ledger.reserve("patients", certificate, by="a", slack=9.5e-9)
 
 
-@pytest.mark.parametrize("guarantee", [lethe.guarantees.GDP(math.inf), lethe.guarantees.ApproxDP(0.1, 1.0), lethe.guarantees.ZCDP(math.inf)])
+@pytest.mark.parametrize(
+    "guarantee", [lethe.guarantees.GDP(math.inf), lethe.guarantees.ApproxDP(0.1, 1.0), lethe.guarantees.ZCDP(math.inf)]
+)
 def test_what_proves_nothing_has_no_price(file, guarantee) -> None:
     with pytest.raises(InputError, match=r"nothing is proved|proves no epsilon"):
         ledger_of(file).reserve("patients", guarantee, by="a", slack=1e-9)

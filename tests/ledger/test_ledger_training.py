@@ -26,7 +26,14 @@ def ledger(tmp_path) -> Ledger:
 
 def run_of(**fields):
     loss = lethe.losses.Softmax(feature_norm=1.0)
-    plain = {"records": RECORDS, "batches": lethe.batches.Cyclic(20), "passes": 2, "loss": loss, "noise_multiplier": 20.0, "clip_norm": None}
+    plain = {
+        "records": RECORDS,
+        "batches": lethe.batches.Cyclic(20),
+        "passes": 2,
+        "loss": loss,
+        "noise_multiplier": 20.0,
+        "clip_norm": None,
+    }
     return make_run(**plain | {"release": "last", "neighbours": "replace_one"} | fields)
 
 

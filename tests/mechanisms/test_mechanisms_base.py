@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import fails, holds
-from lethe.errors import HypothesisError, InputError
+from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
+from lethe.errors import HypothesisError, InputError
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint, require_swap, target_mu
 
 

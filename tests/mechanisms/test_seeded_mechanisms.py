@@ -17,12 +17,12 @@ import lethe.mechanisms
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.certificates.findings import FRESH_NOISE
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed import Moments, Problem
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
 from lethe.mechanisms.quantiles import histogram, located, quantile

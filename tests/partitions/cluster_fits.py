@@ -16,10 +16,27 @@ from partitioned_records import COLUMNS, SETTINGS, frame
 from torch import nn
 
 import lethe
-from lethe.estimators import ElasticNet, HeavyTailedLinearRegression, HeavyTailedLogisticRegression, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateMean, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, PrivateWhitening, Ridge, SoftmaxRegression
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HeavyTailedLogisticRegression,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    PrivateWhitening,
+    Ridge,
+    SoftmaxRegression,
+)
 from lethe.estimators.options import EstimatorOptions
-from lethe.partitions.table import PartitionedTable
 from lethe.partitions import array_table
+from lethe.partitions.table import PartitionedTable
 from lethe.run.losses import Logistic
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)

@@ -18,10 +18,10 @@ from partitioned_records import in_blocks, records
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers
-from lethe.partitions.table import PartitionedTable
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
-from lethe.partitions.passes import BlockResult, BlockLocation, Threads, Work, once_each
+from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each
+from lethe.partitions.table import PartitionedTable
 from lethe.partitions.totals import total
 from lethe.run.losses import Logistic
 

@@ -31,10 +31,10 @@ from lethe.audit.games import two_worlds
 from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.targets import nothing_else
-from lethe.partitions.table import PartitionedTable
 from lethe.partitions import dask_table, parquet_table
 from lethe.partitions.on_dask.cluster import Unshown
-from lethe.partitions.passes import BlockResult, Executor, BlockLocation, Work
+from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
+from lethe.partitions.table import PartitionedTable
 from lethe_experiments.base import Options
 from lethe_experiments.hong.figure_1 import Plan, hong_figure_1
 from lethe_experiments.hong.samples import Task

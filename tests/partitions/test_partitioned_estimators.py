@@ -14,12 +14,21 @@ from partitioned_records import COLUMNS, SETTINGS, frame, in_blocks, records, wr
 from sklearn.pipeline import Pipeline
 
 from lethe.errors import InputError, LetheError
-from lethe.estimators.options import EstimatorOptions
-from lethe.estimators import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateStandardScaler, Ridge, SoftmaxRegression, privacy_of
+from lethe.estimators import (
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateStandardScaler,
+    Ridge,
+    SoftmaxRegression,
+    privacy_of,
+)
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import run_shapes
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.inputs.facts import PublicFacts
+from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic

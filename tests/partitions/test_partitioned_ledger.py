@@ -9,8 +9,8 @@ import dask.dataframe as dd
 import pytest
 from partitioned_records import COLUMNS, frame
 
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateMean, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import dask_table
 
 

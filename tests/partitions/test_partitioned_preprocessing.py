@@ -12,16 +12,15 @@ from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.partitions.table import PartitionedTable
 from lethe.partitions import array_table
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions.table import ExaminedTable, PartitionedTable
 
 FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),

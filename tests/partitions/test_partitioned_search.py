@@ -13,8 +13,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
 
 from lethe.errors import InputError, LetheError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge, privacy_of
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import array_table
 from lethe.partitions.chosen_records import chosen_records

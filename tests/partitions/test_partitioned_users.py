@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 
 import lethe
 from lethe.errors import InputError, LetheError
-from lethe.estimators.options import EstimatorOptions
 from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import beside
 from lethe.estimators.partitioned.beside import looked_beside
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows

@@ -63,4 +63,6 @@ def test_clipping_does_not_trust_an_impossible_bound() -> None:
     run = _common_quadratic(step_size=0.5, clip_norm=100.0, noise_multiplier=0.01, neighbours="zero_out")
     assert run.clips
     assert run.record_bound == 100.0
-    assert lethe.certify(run, 1e-5).epsilon >= lethe.guarantees.GDP(50.0).epsilon(1e-5)  # from x = 50 the record moves the step by 25, noise .5
+    assert lethe.certify(run, 1e-5).epsilon >= lethe.guarantees.GDP(50.0).epsilon(
+        1e-5
+    )  # from x = 50 the record moves the step by 25, noise .5

@@ -87,7 +87,9 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
 @pytest.mark.slow
 @pytest.mark.parametrize("batches", [lethe.batches.Poisson(10, truncate_at=32), lethe.batches.BallsInBins(10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])
-def test_the_planner_meets_its_target_with_the_slack_included(batches: lethe.batches.Poisson | lethe.batches.BallsInBins, release: Any) -> None:
+def test_the_planner_meets_its_target_with_the_slack_included(
+    batches: lethe.batches.Poisson | lethe.batches.BallsInBins, release: Any
+) -> None:
     run = make_cut_run(batches=batches, release=release, loss={"kind": "convex", "smoothness": 1.0}, clip_norm=1.0)
     found = lethe.plan(run, epsilon=0.7, delta=DELTA)
     assert lethe.certify(found, DELTA).epsilon <= 0.7

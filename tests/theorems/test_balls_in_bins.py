@@ -158,4 +158,6 @@ def test_noise_can_be_planned(neighbours: str) -> None:
     assert lethe.certify(planned, 1e-6).epsilon <= 1.0
     less = planned.with_noise_scaled(0.999)
     assert all(verdict.bound is None or verdict.bound.guarantee.epsilon(1e-6) > 1.0 for verdict in evaluate_theorems(less))
-    assert planned.noise_multipliers[0] < 0.4 * lethe.plan(planned.replace(batches=lethe.batches.Cyclic(10)), 1.0, 1e-6).noise_multipliers[0]
+    assert (
+        planned.noise_multipliers[0] < 0.4 * lethe.plan(planned.replace(batches=lethe.batches.Cyclic(10)), 1.0, 1e-6).noise_multipliers[0]
+    )

@@ -59,7 +59,9 @@ def test_the_contract_s_example() -> None:
 
 @pytest.mark.parametrize("design", [lethe.batches.Full(), lethe.batches.Cyclic(6), lethe.batches.Cyclic(20)])
 @pytest.mark.parametrize("regulariser", [None, lethe.regularisers.L2(0.3)])
-def test_no_less_than_roundings_that_all_point_one_way(design: lethe.batches.Cyclic | lethe.batches.Full, regulariser: lethe.regularisers.L2 | None) -> None:
+def test_no_less_than_roundings_that_all_point_one_way(
+    design: lethe.batches.Cyclic | lethe.batches.Full, regulariser: lethe.regularisers.L2 | None
+) -> None:
     """A linear loss: every step keeps distances, and a ridge shrinks them; each rounding adds to what the record did."""
     run = make_run(batches=design, regulariser=regulariser, loss=lethe.losses.Convex(smoothness=1e-12))
     errors = run.rounding_errors
@@ -159,7 +161,12 @@ def test_what_a_certificate_does_not_prove_it_says() -> None:
         return next(one.detail for one in OptimalShift().examine(make_run(**changes)) if one.name == "arithmetic")
 
     assert detail(regulariser=lethe.regularisers.NuclearNorm(0.1)).endswith("off by 128 roundings of their norm at most is not proved")
-    for part in (lethe.regularisers.Ball(0.05), lethe.regularisers.Simplex(1.0), lethe.regularisers.GroupL1(0.1), lethe.regularisers.L2(0.1)):
+    for part in (
+        lethe.regularisers.Ball(0.05),
+        lethe.regularisers.Simplex(1.0),
+        lethe.regularisers.GroupL1(0.1),
+        lethe.regularisers.L2(0.1),
+    ):
         assert detail(regulariser=part).endswith("is counted")
 
 

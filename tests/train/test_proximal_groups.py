@@ -15,7 +15,7 @@ from torch import nn
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.run.regularisers import L1, Ball, GroupL1, L2
+from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
 from lethe.train import ProximalGroup, TrainOptions, fit
 

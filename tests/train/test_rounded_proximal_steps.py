@@ -13,7 +13,7 @@ import torch
 
 from lethe.calculus.rounding import pairwise_sum
 from lethe.heavy_tailed import sets
-from lethe.run.regularisers import L1, Ball, Box, L1L2, GroupL1, NuclearNorm, Regulariser, L2, Simplex
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, keep_within
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 

@@ -14,8 +14,8 @@ from doors import fit_head, fit_linear  # noqa: E402
 from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
-from lethe.accounting.verify import Verification  # noqa: E402
 from lethe.accounting.recheck import recheck  # noqa: E402
+from lethe.accounting.verify import Verification  # noqa: E402
 from lethe.train import PrivacyEngine, TrainOptions, fit  # noqa: E402
 from lethe.train.core.training_records import network_record  # noqa: E402
 

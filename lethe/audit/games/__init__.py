@@ -18,4 +18,3 @@ from lethe.audit.games.scores import OneRunScores, TwoWorldScores
 from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, TrainFunction, World
 from lethe.audit.games.two_worlds import SingleTrials, Trials, play
 from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
-

@@ -13,7 +13,7 @@ from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import SampledGaussianCurve
 from lethe.audit.statistics.inputs import require_array
 from lethe.audit.statistics.lower_bounds import two_world
-from lethe.audit.statistics.rules import ThresholdRule, Split
+from lethe.audit.statistics.rules import Split, ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError

@@ -14,7 +14,7 @@ from lethe.audit.statistics.curves import AnyMechanism, Estimator, GaussianCurve
 from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_instance, require_scores
 from lethe.audit.statistics.one_run import one_run_epsilon, one_run_gaussian_mu
 from lethe.audit.statistics.result import AuditResult, Unit
-from lethe.audit.statistics.rules import FixedThreshold, ThresholdRule, Split, best_threshold
+from lethe.audit.statistics.rules import FixedThreshold, Split, ThresholdRule, best_threshold
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import HypothesisError, InputError
@@ -25,7 +25,13 @@ _DECLARE = "give a FixedThreshold, a Split, a MultiSplit or Ranks, declared befo
 
 
 def two_world(
-    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: ThresholdRule, unit: Unit = "run", seeds: Sequence[int] = ()
+    out_scores: ArrayLike,
+    in_scores: ArrayLike,
+    setting: AuditSetting,
+    *,
+    rule: ThresholdRule,
+    unit: Unit = "run",
+    seeds: Sequence[int] = (),
 ) -> AuditResult:
     r"""A lower bound on $\epsilon$ from independent runs without and with one record.
 
@@ -73,7 +79,9 @@ def _at_best(rule: ThresholdRule, out_runs: int, in_runs: int, setting: AuditSet
         return None
 
 
-def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: ThresholdRule, seeds: Sequence[int] = ()) -> AuditResult:
+def credible(
+    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: ThresholdRule, seeds: Sequence[int] = ()
+) -> AuditResult:
     """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 
 from lethe.audit.config import CanaryKind
 from lethe.audit.games.canaries import Data, Record, blank, mislabelled
-from lethe.audit.games.trials import TrainFunction
 from lethe.audit.games.error_context import number
+from lethe.audit.games.trials import TrainFunction
 from lethe.audit.statistics.setting import Neighbours, Threat
 from lethe.audit.trainers.training import AuditedTraining, Canary, Scores
 from lethe.calculus.domains import FloatArray

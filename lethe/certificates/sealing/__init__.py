@@ -2,4 +2,3 @@
 
 from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.sealing.seal import Seal, read_seal, seal
-

@@ -2,4 +2,3 @@
 
 from lethe.certificates.signing.dsse import PAYLOAD_TYPE, Envelope, pae, signed
 from lethe.certificates.signing.keys import VARIABLE, PublicKey, SigningKey, known_keys, signing_key
-

@@ -12,15 +12,15 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.mechanism import AnyRecords, RandomSources, Mechanism, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, Mechanism, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.noisy_moments import NoisyMoments
 from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.choice.risk import risk_of_zeros
 from lethe.estimators.choice.runs import RUNS
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.certificates.statement import Statement
 
 # Simplest first, which counts where risks are equal.
 MECHANISMS: tuple[Mechanism, ...] = (ObjectivePerturbation(), NoisyMoments(), OutputPerturbation(), *RUNS)
@@ -137,7 +137,9 @@ def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bo
 _remembered = lru_cache(maxsize=256)(_choose)
 
 
-def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: PrivacyBudget) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
+def _plans(
+    allowed: Sequence[Mechanism], facts: PublicFacts, budget: PrivacyBudget
+) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
     plans: list[MechanismPlan] = []
     refused: list[tuple[str, float | str]] = []
     for one in allowed:

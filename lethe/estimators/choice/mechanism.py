@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from lethe.calculus.guarantees import Guarantee
+from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.partitioned.records import BlockRecords
 from lethe.mechanisms.base import Array
-from lethe.certificates.statement import Statement
 from lethe.run.run import Run
 
 AnyRecords = Records | BlockRecords

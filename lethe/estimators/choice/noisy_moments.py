@@ -9,7 +9,7 @@ import numpy as np
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import PrivacyBudget
-from lethe.estimators.choice.mechanism import AnyRecords, RandomSources, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, reference, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import fits_densely

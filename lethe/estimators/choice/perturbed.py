@@ -17,7 +17,7 @@ from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.mechanism import AnyRecords, RandomSources, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import fits_densely
@@ -167,7 +167,9 @@ class _Noised:
         return output_derivation(self.facts.loss, records=self.facts.records, regularisation=ridge, noise_std=noise_std)
 
 
-def _plan(name: str, facts: PublicFacts, budget: PrivacyBudget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]) -> MechanismPlan:
+def _plan(
+    name: str, facts: PublicFacts, budget: PrivacyBudget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]
+) -> MechanismPlan:
     """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
     target = ApproxDP(*_expected(budget))
     settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))

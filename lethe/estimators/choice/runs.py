@@ -15,21 +15,21 @@ from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
 from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.signing.attestation import Released
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
 from lethe.certificates.weights.digest import tensors_digest
 from lethe.errors import LetheError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.descent import carry_out, zero_start_precision
-from lethe.estimators.choice.mechanism import AnyRecords, RandomSources, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
 from lethe.estimators.choice.waning import variances
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
 from lethe.mechanisms.base import Array
-from lethe.certificates.statement import Statement
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
-from lethe.run.regularisers import L1, L1L2, Regulariser, L2
+from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 from lethe.run.run import Run
 from lethe.train.core.training_records import KEPT_WITHIN, USERS, WORKERS
 from lethe.train.linear.blocks import MOST_DRAWN

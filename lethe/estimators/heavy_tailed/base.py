@@ -9,15 +9,15 @@ from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
-from lethe.certificates.parts import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed.solution import Solution
 from lethe.heavy_tailed.solution import beside as worst_of
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import joint
 from lethe.run.run import Neighbours
 

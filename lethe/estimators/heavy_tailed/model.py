@@ -20,8 +20,8 @@ from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import declared_passes
 from lethe.estimators.options import options_of
 from lethe.heavy_tailed import BallDomain, Moments
-from lethe.heavy_tailed.sets import WholeSpace
 from lethe.heavy_tailed.problem import some_records
+from lethe.heavy_tailed.sets import WholeSpace
 from lethe.mechanisms.base import Array
 from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.table import ExaminedTable

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_tiny, warn_of_undetected
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory, CountedColumns
 from lethe.mechanisms.quantiles.located import located_cost, located_quantiles
 from lethe.run.run import Neighbours

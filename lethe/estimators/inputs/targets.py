@@ -9,11 +9,11 @@ import numpy as np
 
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.mechanisms.quantiles.located import located_cost
 from lethe.run.run import Neighbours

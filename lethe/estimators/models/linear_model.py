@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import Choice, choose
@@ -31,7 +32,6 @@ from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
 from lethe.mechanisms.base import Array
-from lethe.certificates.statement import Statement
 from lethe.partitions.table import ExaminedTable
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import LinearLoss

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange
@@ -26,7 +27,6 @@ from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.partitioned.targets import Centred
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
 from lethe.run.run import Neighbours
 

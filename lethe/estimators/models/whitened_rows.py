@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.features.whitening import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
 from lethe.mechanisms.row_mean import noisy_mean
 from lethe.run.run import Neighbours

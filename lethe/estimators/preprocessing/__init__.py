@@ -6,4 +6,3 @@ from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
 from lethe.estimators.preprocessing.public_scaler import PublicScaler
 from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
-

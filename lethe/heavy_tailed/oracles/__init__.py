@@ -6,4 +6,3 @@ from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
 from lethe.heavy_tailed.oracles.exact import ExactMean
-

@@ -4,4 +4,3 @@ from __future__ import annotations
 
 from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffle.scalar import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
-

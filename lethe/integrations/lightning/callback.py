@@ -28,9 +28,8 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data.sources import Source
 from lethe.train.data.loaders import records_of, refuse_own_batches
-from lethe.train.data.sources import fields_of
+from lethe.train.data.sources import Source, fields_of
 from lethe.train.data.users import ids_of
 
 _ELSEWHERE = {

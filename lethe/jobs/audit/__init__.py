@@ -2,4 +2,3 @@
 
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.audit.outcome import AuditOutcome
-

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, InstanceOf
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
 from lethe.audit.games.canaries import Data
-from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.audit.trainers import FunctionTraining, LinearTraining
+from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.certificates.certificate import Certificate
 from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import read_document

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
@@ -19,7 +20,6 @@ from lethe.jobs.datasets import RecordTable
 from lethe.jobs.estimators.choice import EstimatorChoice
 from lethe.jobs.estimators.saved import MODEL, WEIGHTS, SavedModel, weights_file
 from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.certificates.statement import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,13 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.calculus.targets import overshoot, require_target
-from lethe.certificates.parts import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights
-from lethe.certificates.statement import Statement
 from lethe.mechanisms.minimisers.given_records import given_records
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings

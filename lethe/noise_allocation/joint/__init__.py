@@ -4,4 +4,3 @@ from lethe.noise_allocation.joint.cyclic import joint_cyclic
 from lethe.noise_allocation.joint.passes import joint_passes
 from lethe.noise_allocation.joint.position import JointSchedule, Regime, joint_schedule, joint_schedule_reset, regime
 from lethe.noise_allocation.joint.result import CyclicJoint
-

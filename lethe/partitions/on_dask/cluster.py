@@ -14,7 +14,7 @@ from typing import Any
 from lethe.errors import InputError, LetheError, MissingExtraError
 from lethe.partitions.on_dask.paused_workers import SMALLER_PARTITIONS, refuse_paused
 from lethe.partitions.partition_tasks import computed
-from lethe.partitions.passes import BlockResult, BlockLocation, Rows, Work, not_computed
+from lethe.partitions.passes import BlockLocation, BlockResult, Rows, Work, not_computed
 
 STANDSTILL = 60.0  # seconds without a block until workers are asked whether they are paused
 _SLOW_IMPORTS = "lethe.train", "lethe.estimators"  # seconds; workers import those that are in use here

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.calculus.rounding import above
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

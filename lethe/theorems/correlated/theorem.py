@@ -10,8 +10,8 @@ import numpy as np
 from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, holds
+from lethe.certificates.parts import Citation
 from lethe.run.noise import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
+from lethe.certificates.parts import Citation
 from lethe.run.batches import Batches
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run

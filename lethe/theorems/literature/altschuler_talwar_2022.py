@@ -11,8 +11,8 @@ import numpy as np
 from lethe.calculus.guarantees import RDPCurve
 from lethe.calculus.rounding import square_above
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem

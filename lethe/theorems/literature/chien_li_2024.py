@@ -19,8 +19,8 @@ import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.parts import Citation, StepConstant
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP, RDPCurve
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.parts import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, Method, group_of
-from lethe.train.clip.parts.part import ParameterGradients, MaterialisedGradients
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
 # (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
@@ -36,7 +36,9 @@ class ClippedSums:
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
 
     @torch.no_grad()
-    def add(self, parts: Mapping[nn.Parameter, ParameterGradients], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
+    def add(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None
+    ) -> None:
         """Add a batch.
 
         Args:

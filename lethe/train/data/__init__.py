@@ -7,4 +7,3 @@ from lethe.train.data.batches import BatchStream, LoadedBatch
 from lethe.train.data.loaders import as_source
 from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.sources import Source, TensorSource
-

@@ -8,4 +8,3 @@ from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 from lethe.train.network.curvature import CurvatureEstimate, estimate_curvature
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std
-

@@ -14,8 +14,8 @@ pytest.importorskip("joblib")
 
 from lethe.audit import AuditConfig, Claim, TwoWorldGame
 from lethe.audit.config import OneRunGame
-from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.trainers import Canary, LinearTraining, audit
 from lethe.errors import InputError
 

@@ -19,9 +19,9 @@ from unverified import unverified
 from lethe.audit import AuditConfig, Claim, TwoWorldGame
 from lethe.audit.config import OneRunGame
 from lethe.audit.trainers import NetworkTraining, audit
-from lethe.audit.trainers.training import claim_of
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED, Watched
+from lethe.audit.trainers.training import claim_of
 from lethe.errors import InputError
 from lethe.theorems.correlated.theorem import slot_mus
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clip.rules.rule import Call
 from lethe.train.clip.parts.part import MaterialisedGradients
+from lethe.train.clip.rules.rule import Call
 
 
 class Scale(nn.Module):

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lethe.train.clip.groups import METHODS
-from lethe.train.clip.clipper import Clipper
 from lethe.train.clip import in_float64
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS
 from lethe.train.clip.parts import outer_products, several
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import CANCELLED, ParameterGradients, MaterialisedGradients
+from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients
 from lethe.train.clip.parts.several import Several
 from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.rules import convolution

@@ -12,7 +12,7 @@ from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import several
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import ParameterGradients, MaterialisedGradients
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.parts.several import Several, together
 from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.ways.fast import Recording

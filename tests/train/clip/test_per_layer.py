@@ -16,15 +16,15 @@ from torch.utils.checkpoint import checkpoint
 from lethe.errors import RecordByRecordWarning
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import Group
-from lethe.train.clip.parts.outer_products import OuterProducts
-from lethe.train.clip.parts.part import ParameterGradients, MaterialisedGradients
-from lethe.train.clip.ways.layers import per_layer
 from lethe.train.clip.parts import outer_products, several
+from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.parts.several import Several as SeveralParts
 from lethe.train.clip.rules import registry
 from lethe.train.clip.rules.linear import linear
 from lethe.train.clip.rules.rule import Rule
 from lethe.train.clip.sums import Arriving, ClippedSums
+from lethe.train.clip.ways.layers import per_layer
 
 F64 = torch.float64
 RECORDS, CLIP, UNITS = 6, 0.3, [[0, 3], [1], [2, 4, 5]]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from lethe.train.clip.groups import METHODS
 from lethe.train.clip import groups, in_float64, sums
+from lethe.train.clip.groups import METHODS
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.part import MaterialisedGradients
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.train.clip.groups import METHODS, Group
 from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, Group
 from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts

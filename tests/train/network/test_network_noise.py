@@ -11,9 +11,9 @@ import torch
 from how_many import by_night
 from scipy import stats
 
+from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import InputError
 from lethe.train.network.noise.gaussian import NetworkNoise
-from lethe.calculus.noise_generators import fresh_numpy_generator
 
 
 def shaped(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
-from lethe.run.regularisers import L1, Ball, Box, L1L2, GroupL1, NuclearNorm, Regulariser, L2, Simplex
-from lethe.train.core.proximal import proximal_step
-from lethe.train.core.proximal import NetworkProximal, ProximalGroup
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
 BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), L2(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)

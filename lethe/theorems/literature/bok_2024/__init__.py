@@ -3,4 +3,3 @@
 from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDomain
 from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
 from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD, Bok2024SGDDomain
-

@@ -77,7 +77,9 @@ class Look:
             self._chance.rewind()
 
     @torch.no_grad()
-    def difference(self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
+    def difference(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+    ) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
         Args:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lethe.train.clip.in_float64 import products_added
 from lethe.train.clip.parts.outer_products import FORMED, PAIRED, PAIRED_ON_GPU, Memory, OuterProducts, products_of
-from lethe.train.clip.parts.part import Grouping, ParameterGradients, MaterialisedGradients, at_least
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, at_least
 from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows
@@ -75,7 +75,9 @@ def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> P
         several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
         factors = [part.inputs for part in products] + [part.gradients for part in factored]
         faster = any(part.forming[0] for part in products)
-        return MaterialisedGradients(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        return (
+            MaterialisedGradients(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        )
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
     return MaterialisedGradients(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, forming
-from lethe.train.clip.parts.part import Grouping, ParameterGradients, MaterialisedGradients, no_longer
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, no_longer
 from lethe.train.clip.rules.rule import Call, Parts
 
 # Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.

@@ -13,12 +13,14 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
-from lethe.train.clip.parts.part import ParameterGradients, MaterialisedGradients
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
 Losses = Callable[[Any], Tensor]
 
 
-def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
+def by_vmap(
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
+) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
     Args: as `gradient_of`, of a model and a batch of all its records.
