@@ -22,7 +22,8 @@ from sklearn import linear_model
 
 from lethe.accounting.plan import plan
 from lethe.errors import CalibrationError, InputError
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression
+from lethe.estimators import LinearRegression, LogisticRegression
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.run.batches import Poisson
 from lethe.run.losses import Unknown
 from lethe.run.run import Run

@@ -58,7 +58,7 @@ def train(data: Pictures, *, batch: int = 1024, epochs: int = 8, epsilon: float 
     records = len(data.digits)
     run = lethe.Run(
         records=records,
-        batches=lethe.Poisson(size=batch),
+        batches=lethe.batches.Poisson(batch),
         steps=epochs * records // batch,
         step_size=12.0,
         clip_norm=0.1,

@@ -7,6 +7,7 @@ import pytest
 from theorems_page import theorems_page
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.run.batches import DESIGNS
 from lethe.run.losses import LOSSES
 from lethe.run.regularisers import REGULARISERS
@@ -76,7 +77,7 @@ def test_the_total_on_the_page_is_added(tmp_path: Path, monkeypatch: pytest.Monk
     names: dict[str, object] = {"lethe": lethe, "run": lethe.Run.load("run.yaml")}
     exec(compile(example, "certify.md", "exec"), names)
     assert "4 releases together" in capsys.readouterr().out
-    assert lethe.Total.load("total.json") == names["together"]
+    assert Total.load("total.json") == names["together"]
 
 
 def test_the_training_configuration_on_the_page_is_one() -> None:

@@ -17,7 +17,7 @@ from helpers import (
 import lethe
 from lethe.run.batches import Batches
 from lethe.run.losses import LOSSES as LOSS_CLASSES
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.regularisers import REGULARISERS as REGULARISER_CLASSES
 from lethe.run.schedules import SCHEDULES as SCHEDULE_CLASSES
 

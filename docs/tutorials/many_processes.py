@@ -16,7 +16,7 @@ digits = load_digits()
 data = torch.tensor(digits.data / 16.0, dtype=torch.float32), torch.tensor(digits.target)
 run = lethe.Run(
     records=len(digits.target),
-    batches=lethe.Poisson(size=256),
+    batches=lethe.batches.Poisson(256),
     steps=40,
     step_size=2.0,
     clip_norm=0.5,

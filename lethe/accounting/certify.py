@@ -10,8 +10,9 @@ from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.rounding import as_bound
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Certificate, Other, OtherStatus
+from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
+from lethe.certificates.parts import Other, OtherStatus
 from lethe.certificates.training_record import Recorded, TrainingRecord
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import HypothesisError, InputError, quoted

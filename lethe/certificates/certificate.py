@@ -29,8 +29,8 @@ from lethe.certificates.parts import (
     require_known_finding,
 )
 from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.sealing import Seal, read_seal, seal
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.sealing.seal import Seal, read_seal, seal
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
 from lethe.documents.kinds import refuse_other_kind
@@ -46,8 +46,6 @@ _KEYS = frozenset(
     ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
 )  # of a file; "seal", "large_delta" and "unit" besides
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
-
-__all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -35,8 +35,12 @@ class Specification(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     _missing: ClassVar[Mapping[str, Missing]] = {}
+    _positional: ClassVar[bool] = False
+    """Whether the first field may be given without its name."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        if values:
+            fields = self._with_first(values, fields)
         plain: dict[str, Any] = {key: _plain(value) for key, value in self.respelt(fields).items()}
         try:
             super().__init__(**plain)
@@ -68,6 +72,14 @@ class Specification(BaseModel):
             InputError: one is given in both spellings.
         """
         return respelt(fields, cls.model_fields)
+
+    @classmethod
+    def _with_first(cls, values: tuple[Any, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, of which the first was given without its name."""
+        names = list(cls.model_fields)
+        if not cls._positional or not names or len(values) > 1 or names[0] in fields:
+            raise InputError(f"{cls.__name__}: got {len(values)} values without a name.", remedy=f"name the fields: {', '.join(names)}.")
+        return {names[0]: values[0], **fields}
 
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:

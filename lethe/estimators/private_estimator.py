@@ -17,10 +17,11 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.sealing import ReleaseRecord
+from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.paying import Payment, paid, planned_statement, refuse_unpaid, sent_along
@@ -28,7 +29,7 @@ from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
-from lethe.mechanisms.base import Statement, joint, require_swap
+from lethe.mechanisms.base import joint, require_swap
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
 
@@ -100,7 +101,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
             state["ledger"] = sent_along(state["ledger"])
         return state
 
-    def _pay(self, planned: Callable[[], Guarantee], budget: Budget, records: int, *, unit: Unit = "record") -> None:
+    def _pay(self, planned: Callable[[], Guarantee], budget: PrivacyBudget, records: int, *, unit: Unit = "record") -> None:
         """Reserve what this fit will cost, where something pays; to be called when nothing of a record was released.
 
         Args:
@@ -118,12 +119,12 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
         self._payment = paid(self.ledger, stated, seeded=bool(self.seed_noise))
 
-    def _budget(self, records: int) -> Budget:
+    def _budget(self, records: int) -> PrivacyBudget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
         require_swap(self.neighbours)
         allowed = self._switch("allow_large_delta")
         delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
-        return Budget(epsilon=self.epsilon, delta=delta)
+        return PrivacyBudget(epsilon=self.epsilon, delta=delta)
 
     def _randomness(self, records: int, *, stored_order: bool = False) -> Randomness:
         return randomness(self.random_state, self.seed_noise, records, stored_order=stored_order)
@@ -159,7 +160,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     def _state(
         self,
         parts: Sequence[Statement],
-        budget: Budget,
+        budget: PrivacyBudget,
         records: int,
         *,
         why: Sequence[str],

@@ -6,21 +6,15 @@ is small. Three estimators, which agree where more than one applies: exact on qu
 
 from lethe.influence.adjoint import adjoint_influence
 from lethe.influence.auxiliary import PublicData, SyntheticData
-from lethe.influence.estimate import Estimate
 from lethe.influence.fit import fit_exponential
-from lethe.influence.probes import choose_probes
-from lethe.influence.quadratic import PublicCurvatures, quadratic_influence
-from lethe.influence.retraining import PublicTrainer, Train, retraining_influence
+from lethe.influence.quadratic import quadratic_influence
+from lethe.influence.retraining import PublicTrainer, retraining_influence
 
 __all__ = [
-    "Estimate",
-    "PublicCurvatures",
     "PublicData",
     "PublicTrainer",
     "SyntheticData",
-    "Train",
     "adjoint_influence",
-    "choose_probes",
     "fit_exponential",
     "quadratic_influence",
     "retraining_influence",

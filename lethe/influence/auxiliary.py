@@ -17,7 +17,8 @@ from lethe.calculus.domains import require_count
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LeastSquares, require_linear_loss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers
 

@@ -16,7 +16,7 @@ from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.core.progress import Callback, reporting
 
 Others = Literal["planned", "none"]

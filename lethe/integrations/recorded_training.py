@@ -18,7 +18,7 @@ from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 
 
-class Planned(NamedTuple):
+class PlannedTraining(NamedTuple):
     """What is to be trained.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from lethe.accounting.totals.parts import Part, part_of, read_part
 from lethe.calculus.domains import outside
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.prices import Filter, Price, price_of
 from lethe.run.neighbours import Neighbours, Unit

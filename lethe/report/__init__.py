@@ -6,10 +6,9 @@ lethe.report.write(certificate, "report.html")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lethe.report.document.curves import Curve
     from lethe.report.document.writing import write
 
-__all__ = ["Curve", "write"]
+__all__ = ["write"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,8 +17,4 @@ def __getattr__(name: str) -> Any:
         from lethe.report.document.writing import write
 
         return write
-    if name == "Curve":
-        from lethe.report.document.curves import Curve
-
-        return Curve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,8 @@ from lethe.errors import InputError
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
 
+__all__ = ["BallsInBins", "Cyclic", "CyclicPoisson", "Full", "Poisson", "Shuffled", "ShuffledOnce", "WithoutReplacement"]
+
 MOST_RECORDS = MOST_WHOLE
 """More records than that are nobody's."""
 
@@ -40,6 +42,7 @@ class Batches(Specification, ABC):
     sizes: ClassVar[BatchSizes]
     secret: ClassVar[str]
     neighbours: ClassVar[frozenset[Neighbours]]
+    _positional: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

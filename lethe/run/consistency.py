@@ -10,11 +10,12 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.run.batches import Batches
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.neighbours import Neighbours
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser
-from lethe.run.schedules import Array, Explicit, Schedule, as_schedule
+from lethe.run.schedules import Explicit, as_schedule
+from lethe.run.schedules.base import Array, Schedule
 
 MOST_STEPS = 20_000_000
 

@@ -7,7 +7,7 @@ from typing import Literal
 from lethe.errors import InputError
 from lethe.run.batches import Batches
 from lethe.run.release_field import Release
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 
 NoiseAt = Literal["every_step", "pass_ends"]
 

@@ -15,6 +15,8 @@ from pydantic import Field
 from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 
+__all__ = ["L1", "L1L2", "L2", "Ball", "Box", "GroupL1", "NuclearNorm", "Simplex"]
+
 # docs/theory.md, section 14: of norms and sums whose numbers go through 48 additions at most, as pairwise ones of 2^48 numbers do.
 _OF_A_NORM, _OF_A_SUM = 32.0, 80.0
 
@@ -28,6 +30,7 @@ class Regulariser(Specification):
 
     kind: ClassVar[str]
     roundings: ClassVar[float] = math.inf
+    _positional: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -54,7 +57,7 @@ class Regulariser(Specification):
         return {"kind": self.kind, **self.model_dump()}
 
 
-class Ridge(Regulariser):
+class L2(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
 
     kind: ClassVar[str] = "ridge"
@@ -75,7 +78,7 @@ class L1(Regulariser):
     strength: float = Field(gt=0)
 
 
-class ElasticNet(Regulariser):
+class L1L2(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
 
     kind: ClassVar[str] = "elastic_net"
@@ -146,9 +149,9 @@ class Simplex(Regulariser):
 
 
 REGULARISERS: dict[str, type[Regulariser]] = {
-    "ridge": Ridge,
+    "ridge": L2,
     "l1": L1,
-    "elastic_net": ElasticNet,
+    "elastic_net": L1L2,
     "group_l1": GroupL1,
     "nuclear_norm": NuclearNorm,
     "ball": Ball,

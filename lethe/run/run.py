@@ -16,16 +16,19 @@ from lethe.errors import InputError, require_finite
 from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
-from lethe.run.losses import Loss, Unknown, parse_loss
+from lethe.run.losses import Unknown, parse_loss
+from lethe.run.losses.base import Loss
 from lethe.run.neighbours import Neighbours, Unit, apart, usual
-from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
+from lethe.run.noise import parse_noise, refuse_correlated, refuse_correlating
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
-from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, read_only
+from lethe.run.schedules import as_schedule, parse_schedule
+from lethe.run.schedules.base import Array, Schedule, read_only
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 

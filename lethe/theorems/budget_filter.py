@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import each_gradient_bounded

@@ -13,13 +13,13 @@ from torch import nn
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
+from lethe.train.clip.groups import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 from lethe.train.core.proximal import ProximalGroup

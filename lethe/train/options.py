@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
+from lethe.train.clip.groups import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Callback
 

@@ -23,8 +23,11 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed import ClippedMean, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass, one_pass, sampled_localised
+from lethe.heavy_tailed import Problem, multi_pass, one_pass
 from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
@@ -40,12 +43,14 @@ def solved() -> Any:
 DOORS: dict[str, Callable[..., Any]] = {
     "certify": lambda delta, **said: lethe.certify(RUN, delta, **said),
     "plan": lambda delta, **said: lethe.plan(RUN, 1.0, delta, **said),
-    "plan to a target": lambda delta, **said: lethe.plan(RUN, target=lethe.ApproxDP(1.0, delta), **said),
+    "plan to a target": lambda delta, **said: lethe.plan(RUN, target=lethe.guarantees.ApproxDP(1.0, delta), **said),
     "compare": lambda delta, **said: lethe.compare(RUN, delta, **said),
     "compare along a sweep": lambda delta, **said: lethe.compare(RUN, delta, over="steps", values=[10], **said),
     "allocate": lambda delta, **said: lethe.allocate(RUN, 1.0, delta, schedule="uniform", **said),
-    "allocate to a target": lambda delta, **said: lethe.allocate(RUN, target=lethe.ApproxDP(1.0, delta), schedule="uniform", **said),
-    "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.GDP(1.0), schedule="uniform", **said),
+    "allocate to a target": lambda delta, **said: lethe.allocate(
+        RUN, target=lethe.guarantees.ApproxDP(1.0, delta), schedule="uniform", **said
+    ),
+    "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.guarantees.GDP(1.0), schedule="uniform", **said),
     "cumulative": lambda delta, **said: cumulative_privacy(RUN, delta, points=2, **said),
     "certify_solution": lambda delta, **said: certify_solution(solved(), delta, **said),
     "epsilon_at": lambda delta, **said: lethe.certify(RUN, 1e-5).epsilon_at(delta, **said),

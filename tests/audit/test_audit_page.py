@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from lethe.audit import AuditPage, AuditResult, Claim, Tally
+from lethe.audit import AuditResult, Claim
+from lethe.audit.page import AuditPage
+from lethe.audit.statistics.counts import Tally
 from lethe.errors import InputError
 
 

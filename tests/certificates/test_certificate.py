@@ -61,7 +61,7 @@ def test_an_edited_certificate_is_refused(changes: dict[str, object], message: s
 def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     recheck(certificate)
-    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.GDP(1e-3).epsilon(1e-5)}
+    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.guarantees.GDP(1e-3).epsilon(1e-5)}
     with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
         recheck(lethe.Certificate.from_dict(forged))
 
@@ -70,10 +70,10 @@ def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
 def test_a_forgery_at_other_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     low, high = 0.0, 1.0
-    mixture = lethe.GDPMixture((1e-9, 6.0), (1.0, 0.0))
+    mixture = lethe.guarantees.GDPMixture((1e-9, 6.0), (1.0, 0.0))
     for _ in range(60):  # a mixture of nothing and something large with the same epsilon at 1e-5
         weight = (low + high) / 2
-        mixture = lethe.GDPMixture((1e-9, 6.0), (1 - weight, weight))
+        mixture = lethe.guarantees.GDPMixture((1e-9, 6.0), (1 - weight, weight))
         low, high = (weight, high) if mixture.epsilon(1e-5) < certificate.epsilon else (low, weight)
     forged = {**certificate.to_dict(), "guarantee": mixture.to_dict(), "epsilon": mixture.epsilon(1e-5)}
     assert mixture.epsilon(1e-5) == pytest.approx(certificate.epsilon, rel=1e-6)
@@ -83,7 +83,7 @@ def test_a_forgery_at_other_deltas_is_found() -> None:
 
 def test_a_forgery_between_the_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
-    point = lethe.ApproxDP(certificate.epsilon_at(1e-4), 1.0000001e-5)  # true at 1e-4, claimed at a delta that is not looked at
+    point = lethe.guarantees.ApproxDP(certificate.epsilon_at(1e-4), 1.0000001e-5)  # true at 1e-4, claimed at a delta that is not looked at
     parts = {"kind": "tightest", "parts": [certificate.guarantee.to_dict(), point.to_dict()]}
     with pytest.raises(lethe.InputError, match="not those of optimal-shift"):
         recheck(lethe.Certificate.from_dict({**certificate.to_dict(), "guarantee": parts}))

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 
 from lethe.estimators import (
-    MECHANISMS,
     ElasticNet,
     HeavyTailedLinearRegression,
     HeavyTailedLogisticRegression,
@@ -26,6 +25,7 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 
 # Enough records and epsilon for quantiles by the exponential mechanism, which are real numbers; searched ones are cells of a grid, and
 # two may well be equal.

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from lethe.estimators import LogisticRegression, PrivateClassifier, privacy_of
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
+from lethe.estimators import LogisticRegression, privacy_of
+from lethe.estimators.models.classifiers import PrivateClassifier
 
 
 def two_blobs(records: int = 400, columns: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

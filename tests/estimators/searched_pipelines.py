@@ -18,7 +18,7 @@ from lethe.estimators import (
     PrivateStandardScaler,
     privacy_of,
 )
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.search import sides
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 
@@ -53,7 +53,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[Private
 
 
 def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
-    return one_try(Budget(epsilon=1.0, delta=DELTA), law_of_tries(tries, 1.0), gaussian=gaussian)
+    return one_try(PrivacyBudget(epsilon=1.0, delta=DELTA), law_of_tries(tries, 1.0), gaussian=gaussian)
 
 
 def overspent(one: Try, fitted: list[Any]) -> bool:

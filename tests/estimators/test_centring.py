@@ -15,13 +15,13 @@ from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators import LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models import whitened_rows as whitening
 from lethe.estimators.models.whitened_rows import MEAN_SHARE, PlannedWhitening, WhitenedRows, planned_whitening, whitened_rows
 from lethe.mechanisms.row_mean import noisy_mean
 from lethe.run.run import Neighbours
 
-BUDGET = Budget(epsilon=1.0, delta=1e-5)
+BUDGET = PrivacyBudget(epsilon=1.0, delta=1e-5)
 COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-5}
 
 
@@ -103,7 +103,7 @@ def test_the_fit_states_both_releases_and_meets_the_total(given: dict[str, Any])
     if not given:
         run = certify(model.run_, 1e-5).guarantee
         assert isinstance(run, GDP)
-        mean = Budget(epsilon=1.0, delta=1e-5).share(MEAN_SHARE).mu
+        mean = PrivacyBudget(epsilon=1.0, delta=1e-5).share(MEAN_SHARE).mu
         assert model.epsilon_ == pytest.approx(GDP(math.hypot(run.mu, mean)).epsilon(1e-5), rel=1e-6)
     recheck_statement(stated)
 

@@ -26,11 +26,8 @@ from lethe.estimators import (
 )
 from lethe.estimators.choice.descent import zero_start_precision
 from lethe.estimators.choice.runs import RUNS, enforced
-from lethe.run.losses import (
-    LinearLoss,
-    Logistic,
-    parse_loss,
-)
+from lethe.run.losses import Logistic, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.iterates import radius_of
 from lethe.train.linear.gradients import gradient_rounding
 

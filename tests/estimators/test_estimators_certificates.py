@@ -17,10 +17,11 @@ from lethe.calculus.any_guarantee.composition import convolved, joined, together
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import enforced, fails, holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators import LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.inputs.range_warnings import RangeEndWarning
-from lethe.mechanisms.base import Statement
 
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 

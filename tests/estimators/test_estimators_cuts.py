@@ -8,12 +8,13 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
 from lethe.estimators import LogisticRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import MECHANISMS
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 
 FACTS = (
     PublicFacts(records=100, columns=4, loss=Logistic(feature_norm=1.0)),
@@ -66,8 +67,8 @@ def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str
     (mechanism,) = (one for one in MECHANISMS if one.name == name)
     scarce, rich = (PublicFacts(records=records, columns=4, loss=Logistic(feature_norm=1.0)) for records in (1_000, 100_000))
     bounded = "envelope" if name == "pass_ends" else "truncated"
-    assert bounded in mechanism.plan(scarce, Budget(epsilon=0.5, delta=1e-5)).summary
-    assert bounded not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
+    assert bounded in mechanism.plan(scarce, PrivacyBudget(epsilon=0.5, delta=1e-5)).summary
+    assert bounded not in mechanism.plan(rich, PrivacyBudget(epsilon=100.0, delta=1e-5)).summary
 
 
 @pytest.mark.sampled(2)

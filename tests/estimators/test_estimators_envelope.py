@@ -15,7 +15,7 @@ from scipy import sparse
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
 from lethe.estimators import LinearSVC, LogisticRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE, cut_losses, run_losses
 from lethe.estimators.choice.descent import _gradient_sums, carry_out  # pyright: ignore[reportPrivateUsage]
@@ -24,7 +24,8 @@ from lethe.estimators.choice.runs import RunMechanism
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.randomness import randomness
-from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.gradients import LinearModel
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))
@@ -150,7 +151,7 @@ def test_many_classes_are_learned_by_noise_at_pass_ends_and_the_report_says_why(
 ) -> None:
     """On generated data the noise left on a weight was best near 1, from 0.4 to 2.5, at every epsilon; and a few dozen passes."""
     facts = PublicFacts(records=records, columns=columns, loss=Softmax(feature_norm=1.0, classes=classes))
-    budget = Budget(epsilon=epsilon, delta=1e-5)
+    budget = PrivacyBudget(epsilon=epsilon, delta=1e-5)
     choice = choose("auto", facts, budget)
     assert choice.plan.name == "pass_ends"
     assert "envelope" in choice.why

@@ -25,7 +25,6 @@ from lethe.estimators import (
     PrivatePCA,
     PrivateQuantileClipper,
     PrivateStandardScaler,
-    PrivateTransformer,
     PrivateWhitening,
     privacy_of,
     split_budget,
@@ -33,7 +32,7 @@ from lethe.estimators import (
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.preprocessing.components import noisy_mean
-from lethe.estimators.preprocessing.transformer import gaussian_cost
+from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 NO_NOISE = {"epsilon": 1e12, "delta": 1e-5}

@@ -15,7 +15,9 @@ from scipy.optimize import minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, ElasticNet, HuberRegressor, Lasso, LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.models.regressors import PrivateRegressor
 
 NO_NOISE = {"epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0, "target_bound": 100.0, "random_state": 0, "seed_noise": True}
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")

@@ -18,7 +18,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import HypothesisError, InputError
 from lethe.estimators import Lasso, LinearRegression, LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import descent
 from lethe.estimators.choice.averaged import counts, noise_kept, start_kept
 from lethe.estimators.choice.choose import choose
@@ -223,7 +223,7 @@ def test_the_rule_takes_a_mean_where_noise_is_what_costs() -> None:
     assert shape.averaged in counts(facts.records // shape.size, shape.passes * (facts.records // shape.size))
     assert shape.averaged > 1
     assert best_shape(facts, "cyclic", "pass_ends", 0.2).averaged == 1
-    choice = choose("auto", facts, Budget(epsilon=1.0, delta=1e-5))
+    choice = choose("auto", facts, PrivacyBudget(epsilon=1.0, delta=1e-5))
     refused = dict(choice.others)
     assert "hides the last iterate alone" in str(refused["pass_ends"])
     assert "are a run's" in str(refused["objective_perturbation"])

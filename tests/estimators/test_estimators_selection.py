@@ -19,7 +19,7 @@ from sklearn.preprocessing import Normalizer
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.estimators import LinearRegression, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.private_search import PrivateSearch
 from lethe.estimators.search.tries import GAUSSIAN, Try, law_of_tries, one_try
@@ -53,7 +53,7 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
     """
     delta, m = 1e-2, 50
     law = law_of_tries(10.0, 1.0)
-    one = one_try(Budget(epsilon=epsilon, delta=delta), law, gaussian=gaussian)
+    one = one_try(PrivacyBudget(epsilon=epsilon, delta=delta), law, gaussian=gaussian)
 
     def exact_delta(noise_std: float) -> float:
         edges = np.linspace(-8.0 * noise_std, 8.0 * noise_std + 1.0 / m, 4001)
@@ -62,7 +62,9 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
 
     honest = searched(epsilon=epsilon, delta=delta, allow_large_delta=True, held_out=m / 400)
     stated = (
-        honest.score_noise_std_ if gaussian else 1.0 / m / Budget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
+        honest.score_noise_std_
+        if gaussian
+        else 1.0 / m / PrivacyBudget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
     )
     if gaussian:
         assert stated == pytest.approx(1.0 / m / mu_of(one.guarantee), rel=1e-6)
@@ -102,7 +104,7 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
 @pytest.mark.parametrize("gaussian", [True, False])
 def test_one_try_uses_up_the_budget_and_no_more(epsilon: float, gaussian: bool) -> None:
     law = law_of_tries(10.0, 1.0)
-    one = one_try(Budget(epsilon=epsilon, delta=1e-5), law, gaussian=gaussian)
+    one = one_try(PrivacyBudget(epsilon=epsilon, delta=1e-5), law, gaussian=gaussian)
     total = selection_guarantee(one.guarantee, law, delta=1e-5).epsilon(1e-5)
     assert 0.999 * epsilon <= total <= epsilon
     assert one.target.epsilon_bound < epsilon
@@ -158,7 +160,7 @@ def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(
     search = PrivateSearch(model, {"C": [1.0]}, epsilon=1.0, delta=1e-5, tries=8.0).fit(X, y)
     while len(seen) < 2:  # the number of tries is random
         search = cloned(search).fit(X, y)
-    one = one_try(Budget(epsilon=1.0, delta=1e-5), law_of_tries(8.0, 1.0), gaussian=True)
+    one = one_try(PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(8.0, 1.0), gaussian=True)
     assert all(one.covers(fitted.statement_.guarantee) for fitted, _ in seen)
     assert len(scored) == len(seen)
     assert all(not trained & aside and len(trained) == 320 and len(aside) == 80 for (_, trained), aside in zip(seen, scored, strict=True))

@@ -13,7 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.accounting.certify import certify
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LinearSVC
+from lethe.estimators import LinearSVC
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
 from lethe.run.losses import OneVersusRest, SmoothedHinge

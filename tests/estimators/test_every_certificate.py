@@ -74,7 +74,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
     assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert total.parts[0].computed
     if name not in EXPENSIVE:
-        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
+        assert lethe.total([file, lethe.guarantees.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
 
 
 def leaves(content: Any) -> Iterator[dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path:
     elif kind == "phases":
         parameters["phases"][-1]["noise_std"] *= 0.9
     elif kind == "private selection":
-        parameters["one_try"] = lethe.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
+        parameters["one_try"] = lethe.guarantees.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
     else:
         parameters["noise_std"] *= 0.9
     write_document(tmp_path / "altered.json", altered)
@@ -222,6 +222,6 @@ def test_a_seeded_one_says_that_it_is_none(tmp_path: Path) -> None:
     assert answers.sealed.yes  # that it was carried out so, and its noise was not fresh
     assert {finding.name for finding in read.findings if finding.status == "fails"} == {"fresh noise"}
     assert lethe.total([tmp_path / "seeded.json"], DELTA).epsilon == math.inf
-    claimed = {**read.to_dict(), "guarantee": lethe.GDP(0.1).to_dict(), "epsilon": lethe.GDP(0.1).epsilon(DELTA)}
+    claimed = {**read.to_dict(), "guarantee": lethe.guarantees.GDP(0.1).to_dict(), "epsilon": lethe.guarantees.GDP(0.1).epsilon(DELTA)}
     with pytest.raises(lethe.InputError, match="it is seeded, and claims"):
         Statement.from_dict(claimed)

@@ -16,7 +16,8 @@ import lethe.estimators
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.heavy_tailed.mean import _clip_norm
 from lethe.estimators.heavy_tailed.solvers import chosen_solver, planned
-from lethe.heavy_tailed import Ball, Moments, Problem, one_pass_optimised
+from lethe.heavy_tailed import BallDomain, Moments, Problem
+from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
 from lethe.heavy_tailed.single_pass.settings import gradient_errors
 
 TEACHER = np.array([1.0, -2.0, 0.5])
@@ -125,7 +126,7 @@ def test_the_plan_is_the_solver_s_with_the_radius_as_distance() -> None:
     problem = Problem(
         gradient=lambda point, rows: rows,
         dimension=4,
-        domain=Ball(radius=1.5),
+        domain=BallDomain(radius=1.5),
         smoothness=2.0,
         strong_convexity=0.5,
         pl_constant=0.5,

@@ -19,8 +19,7 @@ from lethe.estimators.heavy_tailed.base import beside, statement_of, whole_cost
 from lethe.estimators.heavy_tailed.facts import part_of, released_centre, released_curvature, set_aside
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
-from lethe.heavy_tailed import ClippedMean
-from lethe.heavy_tailed.oracles.clipped import clip_rows
+from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
 
 SEEDED = {"seed_noise": True, "random_state": 0}
 RNG = np.random.default_rng(0)

@@ -11,9 +11,9 @@ import pytest
 import lethe.estimators
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.mechanisms.base import Statement
 
 PUBLIC = [kind for name in lethe.estimators.__all__ if inspect.isclass(kind := getattr(lethe.estimators, name))]
 

@@ -20,7 +20,7 @@ from lethe.estimators import (
     PrivateStandardScaler,
     Ridge,
 )
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.norms import private_norm, released_norm
 from lethe.estimators.inputs.range_warnings import RangeEndWarning, UndetectedRangeWarning
 from lethe.estimators.inputs.ranges import Ranges, private_ranges
@@ -142,7 +142,7 @@ def test_a_released_norm_is_never_much_too_large() -> None:
         for seed in range(20):
             norms = np.linalg.norm(np.random.default_rng(seed).standard_normal((records, 4)), axis=1)
             for epsilon in (0.3, 1.0, 3.0):
-                budget = Budget(epsilon=epsilon, delta=1e-5)
+                budget = PrivacyBudget(epsilon=epsilon, delta=1e-5)
                 found, _ = private_norm(norms, budget, neighbours="replace_one", generator=np.random.default_rng(seed))
                 assert found <= 8.0
 

@@ -69,7 +69,7 @@ def test_what_is_done_to_a_fitted_one_does_not_move_its_seal(asked_before: bool)
         assert model.certificate_.seal is not None
     model.coef_ = model.coef_ * 2.0
     model.epsilon_ = model.delta_ = 1e-9
-    typed = replace(stated, guarantee=lethe.GDP(1e-9), findings=())
+    typed = replace(stated, guarantee=lethe.guarantees.GDP(1e-9), findings=())
     model.statement_ = typed
     assert belongs(model.certificate_, released)
     assert not belongs(model.certificate_, weights_of(model))
@@ -108,7 +108,7 @@ def test_a_seeded_one_is_sealed_as_no_release() -> None:
 
 def test_an_altered_one_in_memory_is_not_sealed_and_neither_is_a_part() -> None:
     sealed = classifier().certificate_
-    for change in ({"name": "another"}, {"guarantee": lethe.GDP(0.1)}, {"release_id": ""}, {"records": 10**9}, {"findings": ()}):
+    for change in ({"name": "another"}, {"guarantee": lethe.guarantees.GDP(0.1)}, {"release_id": ""}, {"records": 10**9}, {"findings": ()}):
         altered = replace(sealed, **change)
         assert altered.seal.flaw == "over another statement than this one"
         assert "NOT SEALED" in altered.explain()

@@ -18,6 +18,7 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, Po
 
 import lethe.estimators.search.private_search as selection
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators import (
     LogisticRegression,
@@ -29,7 +30,6 @@ from lethe.estimators import (
 from lethe.estimators.search import sides
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, law_of_tries
-from lethe.mechanisms.base import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
 
 

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.estimators import (
-    MECHANISMS,
     LinearRegression,
     LogisticRegression,
     PrivateMean,
@@ -22,6 +21,7 @@ from lethe.estimators import (
     privacy_of,
     split_budget,
 )
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 
 DELTA = 1e-5
 X, Y = two_blobs(records=2000, columns=4)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.models.regressors import PrivateRegressor
 
 LOW, HIGH = -1.0, 5.0
 RNG = np.random.default_rng(8)

@@ -16,7 +16,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, LogisticRegression, Ridge
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models import whitened_rows as whitening
 from lethe.estimators.models.whitened_rows import REGRESSION_SHARE, WhitenedRows, planned_whitening
 from lethe.run import regularisers
@@ -63,7 +63,7 @@ def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     charged = certify(run.replace(regulariser=None), DELTA).guarantee
     assert isinstance(charged, GDP)
     assert isinstance(fitted.statement_.guarantee, GDP)
-    moments = Budget(epsilon=2.0, delta=DELTA).share(REGRESSION_SHARE).mu
+    moments = PrivacyBudget(epsilon=2.0, delta=DELTA).share(REGRESSION_SHARE).mu
     assert fitted.statement_.guarantee.mu == pytest.approx(math.hypot(moments, charged.mu), rel=1e-9)
 
 
@@ -95,7 +95,7 @@ def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.Monk
 
 
 def moments(records: int) -> whitening.PlannedWhitening:
-    planned = planned_whitening(records, 4, Budget(epsilon=2.0, delta=DELTA), neighbours="replace_one", regression=True)
+    planned = planned_whitening(records, 4, PrivacyBudget(epsilon=2.0, delta=DELTA), neighbours="replace_one", regression=True)
     assert planned is not None
     assert planned.covariance
     return planned
@@ -103,7 +103,7 @@ def moments(records: int) -> whitening.PlannedWhitening:
 
 def test_a_regression_spends_less_on_moments_and_releases_no_mean_alone() -> None:
     def decided(records: int, regression: bool) -> bool | None:
-        planned = planned_whitening(records, 20, Budget(epsilon=1.0, delta=DELTA), neighbours="replace_one", regression=regression)
+        planned = planned_whitening(records, 20, PrivacyBudget(epsilon=1.0, delta=DELTA), neighbours="replace_one", regression=regression)
         return None if planned is None else planned.covariance
 
     assert [decided(records, False) for records in (300, 1000, 1500, 2000)] == [None, False, True, True]

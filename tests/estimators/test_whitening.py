@@ -16,14 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
 from lethe.estimators import PrivateSearch, SoftmaxRegression, privacy_of, privacy_report_of, split_budget
-from lethe.features import (
-    PrivateWhitening,
-    PublicWhitening,
-    RandomConvolutionFeatures,
-    RecordNormalizer,
-    ScatteringFeatures,
-    synthetic_images,
-)
+from lethe.estimators.features.synthetic_images import synthetic_images
+from lethe.features import PrivateWhitening, PublicWhitening, RandomConvolutionFeatures, RecordNormalizer, ScatteringFeatures
 
 MIXED = np.array([[2.0, 0.0, 0.0], [1.0, 0.5, 0.0], [-0.3, 0.2, 0.1]])
 

@@ -16,7 +16,11 @@ from printed_tables import printed
 from scipy import special
 
 import lethe
-from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
+from lethe.audit import draw_candidates
+from lethe.audit.games.shadow_models import Candidates
+from lethe.audit.statistics.counts import Guesses, Rates
+from lethe.audit.statistics.membership import printed_epsilon
+from lethe.audit.statistics.one_run import one_run_epsilon
 from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe

@@ -67,12 +67,12 @@ def test_labels_of_another_length_than_the_tokens(tmp_path: Path) -> None:
 def test_a_record_without_labels_takes_part_with_a_loss_of_0(tmp_path: Path) -> None:
     data = texts()
     data[3] = {**data[3], "labels": [-100] * len(data[3]["labels"])}
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1)
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
     ends = []
     for records in (data, [one for place, one in enumerate(data) if place != 3]):
         model = language_model()
-        here = run.replace(records=len(records), batches=lethe.Cyclic(size=len(records)))
+        here = run.replace(records=len(records), batches=lethe.batches.Cyclic(len(records)))
         trainer = private(tmp_path, model, records, run=here, told={"data_collator": padded}, **given)
         trainer.train()
         ends.append((flat(model) - flat(language_model())) * len(records))
@@ -114,7 +114,7 @@ def test_a_record_that_is_nan_contributes_nothing(tmp_path: Path) -> None:
     ends = []
     for bad in ((), (3,)):
         model = classifier()
-        trainer = private(tmp_path, model, numbers(bad), run=run_of(batches=lethe.Cyclic(size=RECORDS), steps=1), **given)
+        trainer = private(tmp_path, model, numbers(bad), run=run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1), **given)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*could not check everything.*")
             trainer.train()

@@ -207,7 +207,7 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
 
 @pytest.mark.slow
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
-    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.GDP(0.5 * self.total_mu))
+    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.guarantees.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
         PrivateMean(delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
     assert ledger.show("patients").lines[0].state == "started"
@@ -299,22 +299,22 @@ def test_a_password_is_not_sent_along(url: str) -> None:
 @pytest.mark.slow
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
-    with spending.release(lethe.GDP(0.1)) as release:
-        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.1))
+    with spending.release(lethe.guarantees.GDP(0.1)) as release:
+        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.1))
         release.settle(found.statement)
-    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.GDP(0.1)) as release:
-        release.settle(private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.2)).statement)
-    with pytest.raises(BudgetExceededError), spending.release(lethe.GDP(20.0)):
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.guarantees.GDP(0.1)) as release:
+        release.settle(private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.2)).statement)
+    with pytest.raises(BudgetExceededError), spending.release(lethe.guarantees.GDP(20.0)):
         raise AssertionError("the block was entered")
     assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]
     ledger.verify()
 
 
 def test_more_may_be_reserved_than_a_release_costs(ledger) -> None:
-    plain, more = ledger.reserve("patients", lethe.GDP(0.1)), ledger.reserve("patients", lethe.GDP(0.1), margin=1e-5)
+    plain, more = ledger.reserve("patients", lethe.guarantees.GDP(0.1)), ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=1e-5)
     assert 0 <= more.price.cost - plain.price.cost * (1 + Fraction(1e-5)) < 1
     ledger.start(more)
-    ledger.settle(more, lethe.GDP(0.1 * (1 + 4e-6)))
+    ledger.settle(more, lethe.guarantees.GDP(0.1 * (1 + 4e-6)))
     with pytest.raises(InputError):
-        ledger.reserve("patients", lethe.GDP(0.1), margin=-0.1)
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=-0.1)
     ledger.verify()

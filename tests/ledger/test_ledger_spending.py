@@ -152,7 +152,7 @@ def test_what_names_its_own_ledger_is_paid_by_that(ledger) -> None:
 
 
 def _run(**fields):
-    plain = {"records": len(X), "batches": lethe.Cyclic(size=40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
+    plain = {"records": len(X), "batches": lethe.batches.Cyclic(40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
     plain |= {"noise_multiplier": 20.0, "clip_norm": None, "release": "last", "neighbours": "replace_one"}
     return make_run(**plain | fields)
 

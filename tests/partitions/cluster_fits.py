@@ -33,7 +33,8 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
-from lethe.partitions import PartitionedTable, array_table
+from lethe.partitions import array_table
+from lethe.partitions.table import PartitionedTable
 from lethe.run.losses import Logistic
 from lethe.train import fit_head, fit_linear
 
@@ -130,9 +131,9 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "ElasticNet": (lambda: ElasticNet(mechanism="full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
 }
 TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "fit_linear": (lambda: Trained(lethe.Cyclic(size=700)), "label"),
-    "fit_linear, Poisson batches": (lambda: Trained(lethe.Poisson(size=500)), "label"),
-    "fit_head": (lambda: TrainedHead(lethe.Full()), "label"),
+    "fit_linear": (lambda: Trained(lethe.batches.Cyclic(700)), "label"),
+    "fit_linear, Poisson batches": (lambda: Trained(lethe.batches.Poisson(500)), "label"),
+    "fit_head": (lambda: TrainedHead(lethe.batches.Full()), "label"),
     "search": (Chosen, "label"),
 }
 # In memory records count in another order than the stored one, so these are compared with one block in this process.

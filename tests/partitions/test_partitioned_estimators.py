@@ -24,7 +24,7 @@ from lethe.estimators import (
     SoftmaxRegression,
     privacy_of,
 )
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import run_shapes
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.inputs.facts import PublicFacts
@@ -170,7 +170,7 @@ def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> Non
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:
     bound = 5.0 if isinstance(kind, LeastSquares) else None
     facts = PublicFacts(records=2_000_000, columns=50, loss=kind, target_bound=bound)
-    budget = Budget(epsilon=1.0, delta=1e-8)
+    budget = PrivacyBudget(epsilon=1.0, delta=1e-8)
     memory, blocks = (choose("auto", replace(facts, in_blocks=where), budget).plan for where in (False, True))
     assert 1 <= blocks.passes <= 12
     assert blocks.passes <= (memory.passes or 12) or blocks.risk < memory.risk / 2.0

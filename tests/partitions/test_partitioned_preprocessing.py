@@ -25,8 +25,8 @@ from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.partitions import PartitionedTable, array_table
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions import array_table
+from lethe.partitions.table import ExaminedTable, PartitionedTable
 
 FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),

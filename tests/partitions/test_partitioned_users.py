@@ -160,7 +160,7 @@ def named(**columns: str) -> Any:
 
 RUN = lethe.Run(
     records=1500,
-    batches=lethe.Full(),
+    batches=lethe.batches.Full(),
     steps=1,
     step_size=0.5,
     noise_multiplier=1.0,

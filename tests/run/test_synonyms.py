@@ -13,7 +13,7 @@ from lethe.errors import UnknownArgumentError
 
 SAID: dict[str, Any] = {
     "records": 1000,
-    "batches": lethe.Cyclic(size=20),
+    "batches": lethe.batches.Cyclic(20),
     "passes": 1,
     "step_size": 0.5,
     "clip_norm": 1.0,
@@ -55,7 +55,7 @@ def test_the_difference_of_units_is_told() -> None:
     with pytest.raises(lethe.InputError, match=r"Poisson\(size"):
         lethe.Run(**SAID, batch_size=20)
     with pytest.raises(lethe.InputError, match="did you mean 'size'"):
-        lethe.Poisson(batch_size=20)  # pyright: ignore[reportCallIssue]
+        lethe.batches.Poisson(batch_size=20)  # pyright: ignore[reportCallIssue]
 
 
 def test_no_synonym_is_a_field_that_the_word_already_names_in_a_run() -> None:
@@ -82,8 +82,8 @@ def test_training_says_what_is_meant() -> None:
 
 
 def test_american_spelling_is_taken_and_documents_hold_the_british() -> None:
-    british = make_run(neighbours="zero_out", regulariser=lethe.Ridge(strength=0.1))
-    american = make_run().replace(neighbors="zero_out", regularizer=lethe.Ridge(strength=0.1))
+    british = make_run(neighbours="zero_out", regulariser=lethe.regularisers.L2(0.1))
+    american = make_run().replace(neighbors="zero_out", regularizer=lethe.regularisers.L2(0.1))
     assert lethe.Run(**SAID, neighbors="zero_out") == lethe.Run(**SAID, neighbours="zero_out")
     assert american == british
     assert american.run_id == british.run_id

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from helpers import batches as batches_of
 
-from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses import parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train import fit_linear
 from lethe.train.linear import loop

@@ -16,7 +16,7 @@ import lethe
 from lethe.errors import LetheError
 from lethe.train import fit
 from lethe.train.core.training_records import LOOP
-from lethe.train.data import TensorSource
+from lethe.train.data.sources import TensorSource
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
 
@@ -144,7 +144,7 @@ TOKENS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", TOKENS)
 def test_losses_over_the_tokens_of_their_batch_are_refused_and_those_over_a_record_s_own_pass(name: str, full: int) -> None:
     model = Tagger()
-    run = RUN.replace(records=24, batches=lethe.Cyclic(size=6), steps=4)
+    run = RUN.replace(records=24, batches=lethe.batches.Cyclic(6), steps=4)
     loop = Loop(run, model=model, losses=losses_of(model, TOKENS[name]), data=sentences(full))
     if name == "own":
         loop.whole()

@@ -43,7 +43,7 @@ def opened(engine: PrivacyEngine | None = None, **changes: Any) -> tuple[Privacy
 def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     engine, _, optimizer, loader = opened()
     run = engine.run
-    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.Poisson(size=5), 2 * 5)
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
     assert len(loader) == 5
     counts = []

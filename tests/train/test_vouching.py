@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 
 import lethe  # noqa: E402
 from lethe.accounting.recheck import recheck  # noqa: E402
+from lethe.accounting.verify import Verification  # noqa: E402
 from lethe.train import PrivacyEngine, fit, fit_head, fit_linear  # noqa: E402
 from lethe.train.core.training_records import network_record  # noqa: E402
 
@@ -26,7 +27,7 @@ FEATURES, CLASSES = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 
 def make_run(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": N,
-        "batches": lethe.Cyclic(size=10),
+        "batches": lethe.batches.Cyclic(10),
         "passes": 1,
         "step_size": 0.1,
         "clip_norm": 1.0,
@@ -49,7 +50,7 @@ def evidence(certificate: lethe.Certificate) -> dict[str, str]:
     return {finding.name: finding.evidence for finding in certificate.findings}
 
 
-def verified(certificate: lethe.Certificate, weights: Any, tmp_path: Path) -> lethe.Verification:
+def verified(certificate: lethe.Certificate, weights: Any, tmp_path: Path) -> Verification:
     certificate.save(tmp_path / "certificate.json")
     return lethe.verify(tmp_path / "certificate.json", weights=weights)
 
@@ -109,7 +110,7 @@ def test_fit_linear_enforces_what_features_decide(tmp_path: Path) -> None:
 
 
 def test_the_secrecy_of_batches_is_enforced_where_they_are_drawn_inside() -> None:
-    run = linear_run(batches=lethe.ShuffledOnce(size=10))
+    run = linear_run(batches=lethe.batches.ShuffledOnce(10))
     assert evidence(lethe.certify(fit_linear(run, FEATURES, CLASSES, classes=2), DELTA))["secrecy"] == "enforced"
     generator = torch.Generator().manual_seed(1)
     given = fit_linear(run, FEATURES, CLASSES, classes=2, batch_generator=generator)

@@ -7,19 +7,6 @@ from lethe.audit.trainers.audits import audit
 from lethe.audit.trainers.functions import FunctionTraining
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
-from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
-from lethe.audit.trainers.training import AuditedTraining, Canary, RunTraining, claim_of
+from lethe.audit.trainers.training import Canary
 
-__all__ = [
-    "AuditedTraining",
-    "Canary",
-    "FunctionTraining",
-    "LinearTraining",
-    "NetworkTraining",
-    "RunTraining",
-    "SelfTest",
-    "SelfTestRow",
-    "audit",
-    "claim_of",
-    "self_test",
-]
+__all__ = ["Canary", "FunctionTraining", "LinearTraining", "NetworkTraining", "audit"]

@@ -9,15 +9,16 @@ from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.estimators.budget import Budget
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed import Solution
+from lethe.heavy_tailed.solution import Solution
 from lethe.heavy_tailed.solution import beside as worst_of
-from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.base import joint
 from lethe.run.run import Neighbours
 
 PRIVATE = "private"
@@ -54,7 +55,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         self,
         solution: Solution,
         facts: Sequence[Fact],
-        budget: Budget,
+        budget: PrivacyBudget,
         *,
         first: int,
         records: int,
@@ -81,7 +82,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         self.n_iter_ = sum(phase.steps for phase in solution.phases)
 
 
-def whole_cost(budget: Budget) -> GDP:
+def whole_cost(budget: PrivacyBudget) -> GDP:
     r"""The largest $\mu$ that meets the target, with room for the rounding of what is made from it."""
     return GDP(round_down(budget.total_mu, 1e-11))
 

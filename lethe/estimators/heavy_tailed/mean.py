@@ -19,8 +19,9 @@ from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_features
-from lethe.heavy_tailed import ClippedMean, Moments, Problem, multi_pass
+from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import require_point
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
 from lethe.mechanisms.base import Array

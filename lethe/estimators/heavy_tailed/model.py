@@ -17,8 +17,9 @@ from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, grad
 from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import read_table
-from lethe.heavy_tailed import Ball, Moments, WholeSpace
+from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
+from lethe.heavy_tailed.sets import WholeSpace
 from lethe.mechanisms.base import Array
 from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.table import ExaminedTable
@@ -133,7 +134,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             gradient=gradient_rows(self._loss_slope),
             slope=self._loss_slope,
             dimension=columns + (1 if intercept else 0),
-            domain=WholeSpace() if radius is None else Ball(radius=radius),
+            domain=WholeSpace() if radius is None else BallDomain(radius=radius),
             smoothness=smoothness,
             strong_convexity=strongly,
             pl_constant=strongly,

@@ -11,8 +11,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
@@ -29,13 +30,14 @@ from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
-from lethe.run.losses import LeastSquares, LinearLoss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
 
-class Planned(NamedTuple):
+class PlannedFit(NamedTuple):
     """A fit that is planned and paid, nothing of a record released yet.
 
     Args:
@@ -112,14 +114,14 @@ class PrivateLinearModel(PrivateEstimator):
         table: Any,
         loss: LinearLoss,
         *,
-        budget: Budget,
+        budget: PrivacyBudget,
         alpha: float = 0.0,
         l1: float = 0.0,
         target_bound: float | None = None,
         range_cost: Statement | None = None,
         sample_weight: Any = None,
         users: UserRows | BlockUsers | None = None,
-    ) -> Planned:
+    ) -> PlannedFit:
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
         Args:
@@ -184,7 +186,7 @@ class PrivateLinearModel(PrivateEstimator):
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
+        return PlannedFit(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
@@ -195,12 +197,12 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _train(
         self,
-        planned: Planned,
+        planned: PlannedFit,
         table: Any,
         targets: Any,
         loss: LinearLoss,
         *,
-        budget: Budget,
+        budget: PrivacyBudget,
         chance: Randomness,
         alpha: float = 0.0,
         l1: float = 0.0,

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import declared_switch, table_and_targets
@@ -65,7 +65,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return None
 
     def _narrowing(
-        self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool
+        self, given: TargetRange | None, records: int, budget: PrivacyBudget, *, by_users: bool, in_blocks: bool
     ) -> PlannedNarrowing | None:
         """What is to be released to narrow the given range by; None: nothing."""
         against = self._against_narrowing()
@@ -101,7 +101,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change

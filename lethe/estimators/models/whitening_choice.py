@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.models.whitened_rows import PlannedWhitening, planned_whitening
 from lethe.partitions.table import ExaminedTable
@@ -19,7 +19,7 @@ _MOST_COLUMNS = 1024  # of a covariance that a default asks for
 def chosen_whitening(
     whiten: bool | str,
     table: Any,
-    budget: Budget,
+    budget: PrivacyBudget,
     *,
     may_choose: bool,
     against: str | None,

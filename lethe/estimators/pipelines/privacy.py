@@ -9,10 +9,11 @@ from typing import Any
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
 from lethe.estimators.report import privacy_report
-from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.base import joint
 
 _PUBLIC = (
     "the names, the number and the types of the columns",

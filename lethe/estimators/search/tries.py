@@ -11,7 +11,7 @@ from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.rounding import round_down
 from lethe.errors import CalibrationError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
@@ -59,7 +59,7 @@ def is_gaussian(model: PrivateLinearModel) -> bool:
     return model.mechanism in GAUSSIAN and not any(isinstance(value, str) for value in released)
 
 
-def one_try(budget: Budget, repetitions: TruncatedNegativeBinomial, *, gaussian: bool) -> Try:
+def one_try(budget: PrivacyBudget, repetitions: TruncatedNegativeBinomial, *, gaussian: bool) -> Try:
     """As the top says.
 
     Args:

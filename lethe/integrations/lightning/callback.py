@@ -23,14 +23,13 @@ from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_trai
 from lethe.integrations.lightning.step_losses import StepLosses
 from lethe.integrations.lightning.steps import PrivateSteps
 from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.recorded_training import Planned, RecordedTraining
+from lethe.integrations.recorded_training import PlannedTraining, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data import Source
 from lethe.train.data.loaders import records_of, refuse_own_batches
-from lethe.train.data.sources import fields_of
+from lethe.train.data.sources import Source, fields_of
 from lethe.train.data.users import ids_of
 
 _ELSEWHERE = {
@@ -146,7 +145,7 @@ class PrivateTraining(RecordedTraining, Callback):
         self._options |= {"seed": seed, "gradient_memory": gradient_memory, "ema": ema, "ledger": ledger}
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
-        self._plan: Planned | None = None
+        self._plan: PlannedTraining | None = None
         self.engine: PrivacyEngine | None = None
         self._restored = False
 

@@ -26,6 +26,7 @@ class Schedule(Specification, ABC):
     """
 
     schedule: ClassVar[str]
+    _positional: ClassVar[bool] = True
 
     @abstractmethod
     def values(self, count: int) -> Array:

@@ -18,7 +18,7 @@ from lethe.train.clip.check.kept_state import Attributes
 from lethe.train.clip.check.look import Look
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
-from lethe.train.clip.parts.part import Table
+from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients
@@ -304,7 +304,7 @@ class Clipper:
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
             return losses
-        table = Table([list(rows) for rows in units], losses.device)
+        table = UnitRows([list(rows) for rows in units], losses.device)
         with torch.no_grad():
             grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)

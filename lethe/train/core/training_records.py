@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from lethe.certificates.findings import TRAIN
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
-from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.errors import InputError
 from lethe.run.run import Run

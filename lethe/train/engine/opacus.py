@@ -28,13 +28,13 @@ OF_LOSSES = (
     "loop: it computes the losses by itself"
 )
 OF_USERS = (
-    'state the unit in a run: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.Poisson(size=...), ...), epsilon=..., '
+    'state the unit in a run: run = lethe.plan(lethe.Run(unit="user", records=..., batches=lethe.batches.Poisson(...), ...), epsilon=..., '
     "delta=...), counted in users; PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=..., users=ids)"
 )
 
 ARGUMENTS: Mapping[str, str] = {
     "poisson_sampling": "leave it out for Poisson batches; shuffled ones cost another epsilon, and it is accounted for: run = "
-    "lethe.plan(lethe.Run(records=..., batches=lethe.Shuffled(size=...), passes=..., step_size=..., clip_norm=..., release='all', "
+    "lethe.plan(lethe.Run(records=..., batches=lethe.batches.Shuffled(...), passes=..., step_size=..., clip_norm=..., release='all', "
     "neighbours='zero_out'), epsilon=..., delta=...); PrivacyEngine(run).make_private(module=..., optimizer=..., losses=..., data=...)",
     "clipping": "leave it out for one norm of all parameters; PrivacyEngine(run, clip_groups='per_layer') clips each layer by itself",
     "loss_reduction": "leave it out: the noisy sum is divided by the expected batch size; multiply the learning rate by it for a sum",
@@ -61,12 +61,12 @@ NAMES: Mapping[str, str] = {
     "max_physical_batch_size": _PHYSICAL,
     "DPOptimizer": "engine.make_private(module=..., optimizer=..., losses=...) guards the optimiser that you have, and returns it",
     "DPDataLoader": "engine.make_private(...) returns a loader of the run's batches; give it the data set",
-    "register_grad_sampler": "lethe.train.clip.register_rule; most layers need none",
+    "register_grad_sampler": "lethe.train.register_rule; most layers need none",
     "accountant": "engine.get_epsilon(delta) after any step; lethe.certify(engine.record(), delta) at the end; engine.run says the noise",
     "PRVAccountant": "lethe.certify(run, delta) tries every theorem, exact loss distributions among them",
     "RDPAccountant": "lethe.certify(run, delta) tries every theorem; lethe.integrations.dp_accounting has an accountant to compose with",
     "get_noise_multiplier": "lethe.plan(run, epsilon=target_epsilon, delta=target_delta).noise_multiplier, with run = "
-    "lethe.Run(records=..., batches=lethe.Poisson(size=sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all', "
+    "lethe.Run(records=..., batches=lethe.batches.Poisson(sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all', "
     "neighbours='add_or_remove')",
     "secure_mode": "PrivacyEngine(run, secure=True)",
     "attach_step_hook": "optimizer.register_step_post_hook(hook) is PyTorch's own; the engine counts its steps by itself",

@@ -22,7 +22,7 @@ from lethe.train.callbacks.callback import TrainingCallback, TrainingEnd
 from lethe.train.callbacks.paying import Spender, paying
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
+from lethe.train.clip.groups import Group
 from lethe.train.clip.ways.isolated import Losses
 from lethe.train.core.training_records import claims, network_record
 from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer

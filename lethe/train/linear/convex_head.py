@@ -12,8 +12,7 @@ from lethe.calculus.domains import require_count
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss, require_linear_loss
-from lethe.run.losses.linear import ManyClassLoss
+from lethe.run.losses.linear import LinearLoss, ManyClassLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train.core.iterates import onto_ball
 from lethe.train.core.training_records import released_states

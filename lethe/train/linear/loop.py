@@ -16,7 +16,7 @@ from lethe.errors import InputError
 from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
@@ -28,7 +28,7 @@ from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
 from lethe.train.core.training_records import WORKERS, linear_record
-from lethe.train.data import as_source
+from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Fitted, Report, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows

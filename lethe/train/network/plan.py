@@ -10,10 +10,11 @@ from torch import nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.clip import METHODS, Clipper, per_layer
-from lethe.train.clip.groups import as_groups
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
+from lethe.train.clip.ways.layers import per_layer
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers

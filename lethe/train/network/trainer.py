@@ -22,7 +22,8 @@ from lethe.train.core.progress import Callback, reporting
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
-from lethe.train.data import BatchStream, LoadedBatch, as_source
+from lethe.train.data.batches import BatchStream, LoadedBatch
+from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import fields_of
 from lethe.train.data.users import members_of
 from lethe.train.distributed.data_parallel import bare_module

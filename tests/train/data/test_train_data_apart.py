@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
 
 from lethe.errors import InputError
-from lethe.train.data import BatchStream, MapStyleSource
+from lethe.train.data.batches import BatchStream
+from lethe.train.data.map_style import MapStyleSource
 
 Records = list[tuple[Tensor, Tensor]]
 FOUND = "of more than that record"

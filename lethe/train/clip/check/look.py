@@ -17,7 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
 from lethe.train.clip.check.kept_state import Attributes, digests
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.part import ParameterGradients
 from lethe.train.clip.ways.isolated import Losses, gradient_of
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
@@ -77,7 +77,9 @@ class Look:
             self._chance.rewind()
 
     @torch.no_grad()
-    def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
+    def difference(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+    ) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
         Args:

@@ -13,12 +13,14 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
-from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
 Losses = Callable[[Any], Tensor]
 
 
-def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
+def by_vmap(
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
+) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
     Args: as `gradient_of`, of a model and a batch of all its records.
@@ -35,7 +37,7 @@ def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], b
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
         own = [parameter.detach() for parameter in trained]
         rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
-    return {parameter: Rows(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
+    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
 
 
 @contextmanager
