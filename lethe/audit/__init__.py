@@ -4,26 +4,30 @@ Scores of runs, or of canaries in one run, become an `AuditResult`, which says w
 named family of mechanisms, credible, or a point estimate.
 """
 
+from typing import NoReturn
+
 from lethe.audit.claim import Claim
-from lethe.audit.config import AuditConfig, OneRunGame, TwoWorldGame
+from lethe.audit.config import AuditConfig, TwoWorldGame
 from lethe.audit.games.shadow_models import draw_candidates, shadow_attack
-from lethe.audit.statistics.lower_bounds import one_run, two_world
+from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.membership import membership_inference
-from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.rules import Ranks
 from lethe.audit.statistics.setting import AuditSetting
+from lethe.documents.old_names import refuse_old_name
 
 __all__ = [
     "AuditConfig",
-    "AuditResult",
     "AuditSetting",
     "Claim",
-    "OneRunGame",
     "Ranks",
     "TwoWorldGame",
     "draw_candidates",
     "membership_inference",
-    "one_run",
     "shadow_attack",
     "two_world",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

@@ -42,7 +42,6 @@ class Batches(Specification, ABC):
     sizes: ClassVar[BatchSizes]
     secret: ClassVar[str]
     neighbours: ClassVar[frozenset[Neighbours]]
-    _positional: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -181,7 +180,7 @@ class Full(Batches):
 class _Sized(Batches):
     """A design with a batch size."""
 
-    size: int = Field(ge=1, le=MOST_RECORDS)
+    size: int = Field(ge=1, le=MOST_RECORDS, kw_only=False)
 
     def nominal_size(self, records: int) -> int:
         """`size`."""

@@ -30,7 +30,6 @@ class Regulariser(Specification):
 
     kind: ClassVar[str]
     roundings: ClassVar[float] = math.inf
-    _positional: ClassVar[bool] = True
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -62,7 +61,7 @@ class L2(Regulariser):
 
     kind: ClassVar[str] = "ridge"
     roundings: ClassVar[float] = 3.0
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
     @property
     def strong_convexity(self) -> float:
@@ -75,7 +74,7 @@ class L1(Regulariser):
 
     kind: ClassVar[str] = "l1"
     roundings: ClassVar[float] = 2.0
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
 class L1L2(Regulariser):
@@ -97,7 +96,7 @@ class GroupL1(Regulariser):
 
     kind: ClassVar[str] = "group_l1"
     roundings: ClassVar[float] = _OF_A_NORM
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
 class NuclearNorm(Regulariser):
@@ -105,7 +104,7 @@ class NuclearNorm(Regulariser):
 
     kind: ClassVar[str] = "nuclear_norm"
     roundings: ClassVar[float] = 128.0  # declared: of the algorithms for singular values no constant is proved
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
 class Ball(Regulariser):
@@ -113,7 +112,7 @@ class Ball(Regulariser):
 
     kind: ClassVar[str] = "ball"
     roundings: ClassVar[float] = _OF_A_NORM
-    radius: float = Field(gt=0)
+    radius: float = Field(gt=0, kw_only=False)
 
     @property
     def diameter(self) -> float:
@@ -140,7 +139,7 @@ class Simplex(Regulariser):
 
     kind: ClassVar[str] = "simplex"
     roundings: ClassVar[float] = _OF_A_SUM
-    total: float = Field(gt=0)
+    total: float = Field(gt=0, kw_only=False)
 
     @property
     def diameter(self) -> float:

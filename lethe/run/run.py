@@ -16,11 +16,9 @@ from lethe.errors import InputError, require_finite
 from lethe.run import consistency
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
 from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
-from lethe.run.losses import Unknown, parse_loss
-from lethe.run.losses.base import Loss
+from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.neighbours import Neighbours, Unit, apart, usual
-from lethe.run.noise import parse_noise, refuse_correlated, refuse_correlating
-from lethe.run.noise.base import CorrelatedNoise
+from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
 from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
 from lethe.run.precision import Precision, parse_precision
@@ -167,9 +165,8 @@ class Run(StoredSpecification):
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
         together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
-        if not (together and self._impossible_bound):
-            return self.record_bound
-        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        bound = min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        return bound if together and self._impossible_bound else self.record_bound
 
     @property
     def clips(self) -> bool:

@@ -16,6 +16,7 @@ if importlib.util.find_spec("torch") is None:
 from lethe.train.callbacks.callback import PrivateStep, StepEnd, TrainingCallback, TrainingEnd
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group
+from lethe.train.clip.rules.registry import register_rule
 from lethe.train.core.budgeted_noise import NoisePolicy, Observed, scheduled
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.engine.opacus import refuse_name
@@ -44,6 +45,7 @@ __all__ = [
     "fit",
     "fit_head",
     "fit_linear",
+    "register_rule",
     "scheduled",
 ]
 

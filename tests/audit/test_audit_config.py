@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lethe.audit import AuditConfig, AuditSetting, OneRunGame, Ranks, TwoWorldGame
+from lethe.audit import AuditConfig, AuditSetting, Ranks, TwoWorldGame
+from lethe.audit.config import OneRunGame
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.errors import InputError
 from lethe.jobs.audit.job import AuditJob

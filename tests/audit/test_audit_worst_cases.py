@@ -7,9 +7,10 @@ import pytest
 from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
 from how_many import by_night, examples
 
-from lethe.audit import AuditSetting, Ranks, one_run, two_world
+from lethe.audit import AuditSetting, Ranks, two_world
 from lethe.audit.games.verdict import usual_guesses, usual_ranks
 from lethe.audit.statistics.curves import SampledGaussianCurve
+from lethe.audit.statistics.lower_bounds import one_run
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule
 from lethe.audit.truths import projected_walk_epsilon
 from lethe.calculus.sampled.gaussian import sampled_gaussian

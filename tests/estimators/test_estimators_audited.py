@@ -12,8 +12,9 @@ import torch
 from how_many import by_night
 
 import lethe.estimators.choice.descent
-from lethe.audit import AuditResult, AuditSetting, two_world
+from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.curves import GaussianCurve
+from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.rules import Split
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.budget import PrivacyBudget

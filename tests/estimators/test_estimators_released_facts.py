@@ -14,7 +14,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators import Ridge, HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression
+from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, Ridge
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import perturbed
 from lethe.estimators.choice.choose import MECHANISMS

@@ -11,10 +11,11 @@ from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_grad
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.heavy_tailed import BallDomain, Moments, Problem, accelerated
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.sets import WholeSpace
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
 from lethe.heavy_tailed.single_pass.accelerated_plans import (
     accelerated_bound,
     accelerated_optimised,

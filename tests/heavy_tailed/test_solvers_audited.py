@@ -10,7 +10,7 @@ import pytest
 from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.calculus.guarantees import Guarantee
-from lethe.heavy_tailed import Problem, accelerated, multi_pass, one_pass, proximal
+from lethe.heavy_tailed import Problem, multi_pass
 from lethe.heavy_tailed.block_moments import searched_median
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase
@@ -22,6 +22,9 @@ from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
 from lethe.heavy_tailed.private_moments import private_moment
 from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
 from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
 FEW = 1000  # show half of the noise: in three games of each kind, .99 or more, where .65 is stated

@@ -21,7 +21,7 @@ from solver_problems import (
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.heavy_tailed import BallDomain, Moments, Problem, one_pass
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.exact import ExactMean
@@ -29,6 +29,7 @@ from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
 from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.single_pass.settings import Plan, gradient_errors
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.single_pass.step_weights import step_weights
 
 

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from lethe.calculus.guarantees import GDP
-from lethe.heavy_tailed import BallDomain, Moments, Problem, accelerated, localised, multi_pass, one_pass, proximal
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.solver import regularised_descent
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
 from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.solution import Release, Solution
 from lethe.run.regularisers import L1
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lethe.errors import InputError, LetheError
-from lethe.heavy_tailed import BallDomain, Moments, Problem, accelerated, localised, multi_pass, one_pass, practical_oracle, proximal
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass, practical_oracle
 from lethe.heavy_tailed.localisation.plans import localised_bound, localised_practical, localised_theory
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import regularised_descent
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
@@ -29,6 +29,7 @@ from lethe.heavy_tailed.shuffle.scalar import (
     shuffled,
     simulated_ones,
 )
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
 from lethe.heavy_tailed.single_pass.accelerated_plans import (
     accelerated_bound,
     accelerated_optimised,
@@ -37,7 +38,8 @@ from lethe.heavy_tailed.single_pass.accelerated_plans import (
     step_counts,
 )
 from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.single_pass.proximal import proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lowy_razaviyayn import explicit_bound, groups_for
 

@@ -16,15 +16,18 @@ import pytest
 
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
-from lethe.heavy_tailed import BallDomain, Moments, Problem, accelerated, localised, multi_pass, one_pass, proximal
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import regularised_descent
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
 from lethe.heavy_tailed.sets import WholeSpace
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.regularisers import L1
 

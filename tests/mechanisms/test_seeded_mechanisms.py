@@ -20,14 +20,16 @@ from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.solution import Solution
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.solver import regularised_descent
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.private_moments import private_moment
-from lethe.heavy_tailed.private_moments import estimated_moments
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
 from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
@@ -82,14 +84,12 @@ PROBLEM = Problem(
 ORACLE = ClippedMean(clip_norm=1.0, rho=0.5)
 PHASES = localised_practical(PROBLEM, 120, 0.5, most_steps=3)
 SOLVERS: dict[str, Callable[..., Solution]] = {
-    "accelerated": lambda **g: lethe.heavy_tailed.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
-    "localised": lambda **g: lethe.heavy_tailed.localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
+    "accelerated": lambda **g: accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
+    "localised": lambda **g: localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
-    "one_pass": lambda **g: lethe.heavy_tailed.one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "proximal": lambda **g: lethe.heavy_tailed.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "regularised_descent": lambda **g: regularised_descent(
-        PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g
-    ),
+    "one_pass": lambda **g: one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "proximal": lambda **g: proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g),
     "sampled_localised": lambda **g: sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
     "strongly_convex": lambda **g: strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }

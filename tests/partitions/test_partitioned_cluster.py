@@ -70,7 +70,9 @@ def test_a_fit_on_the_cluster_is_the_fit_in_memory(name: str, client: Client) ->
 
 def test_no_estimator_is_left_out() -> None:
     known = {name for name in lethe.estimators.__all__ if isinstance(getattr(lethe.estimators, name), type)}
-    assert {type(make()).__name__ for make, _ in ALL.values()} | {"PrivateSearch"} >= known - {"PublicScaler"}  # which learns from no record
+    assert {type(make()).__name__ for make, _ in ALL.values()} | {"PrivateSearch"} >= known - {
+        "PublicScaler"
+    }  # which learns from no record
 
 
 @pytest.mark.sampled(4)

@@ -32,7 +32,6 @@ __all__ = [
     "StronglyConvex",
     "TruncatedLogistic",
     "TruncatedSoftmax",
-    "Unknown",
     "WeaklyConvex",
 ]
 

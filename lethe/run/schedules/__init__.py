@@ -22,7 +22,7 @@ from lethe.run.schedules.repeated import Repeated
 from lethe.run.schedules.step import Step
 from lethe.run.schedules.time_decay import TimeDecay
 
-__all__ = ["Constant", "Explicit", "Exponential", "Influence", "Polynomial", "Repeated", "Step", "TimeDecay"]
+__all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,

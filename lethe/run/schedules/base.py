@@ -26,7 +26,6 @@ class Schedule(Specification, ABC):
     """
 
     schedule: ClassVar[str]
-    _positional: ClassVar[bool] = True
 
     @abstractmethod
     def values(self, count: int) -> Array:

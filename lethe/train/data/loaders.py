@@ -59,7 +59,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
         source=_DESIGN,
         remedy="give (features, targets) as tensors, NumPy arrays or .npy files (of a DataFrame table[[...]].to_numpy('float32')), or an "
-        "object with len(data) and data[i]; a list of records as lethe.train.data.map_style.MapStyleSource(data); not a sampler, but its data set.",
+        "object with len(data) and data[i]; lethe.train.data.map_style.MapStyleSource(data) for a list of records; not a sampler, but its "
+        "data set.",
     )
 
 

@@ -12,7 +12,8 @@ import lethe
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
-from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
+from lethe.audit import AuditConfig, Claim, TwoWorldGame
+from lethe.audit.config import OneRunGame
 from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.trainers import Canary, LinearTraining, audit

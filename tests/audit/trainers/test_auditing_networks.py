@@ -16,7 +16,8 @@ from how_many import by_night
 from torch import nn
 from unverified import unverified
 
-from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
+from lethe.audit import AuditConfig, Claim, TwoWorldGame
+from lethe.audit.config import OneRunGame
 from lethe.audit.trainers import NetworkTraining, audit
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED, Watched
