@@ -14,8 +14,8 @@ from lethe.run.schedules import Explicit
 from lethe.run.schedules.base import Schedule
 
 _HOMES: tuple[tuple[type[Specification], str], ...] = (
-    (Batches, "lethe"),
-    (Regulariser, "lethe"),
+    (Batches, "lethe.batches"),
+    (Regulariser, "lethe.regularisers"),
     (Loss, "lethe.losses"),
     (Schedule, "lethe.schedules"),
     (CorrelatedNoise, "lethe.noise"),
