@@ -21,7 +21,6 @@ from lethe.run.run import Run
 RowStatus = Literal["used"] | OtherStatus
 
 NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
-"""What is said of a run of which nothing is proved."""
 
 _USABLE = ("used", "looser", "dominated")
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from lethe.errors import InputError
-from lethe.run.losses import LOSSES, Loss
+from lethe.run.losses import LOSSES
+from lethe.run.losses.base import Loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.neighbours import Unit
 

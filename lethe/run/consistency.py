@@ -10,7 +10,7 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.run.batches import Batches
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.neighbours import Neighbours
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser

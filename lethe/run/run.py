@@ -165,9 +165,8 @@ class Run(StoredSpecification):
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
         together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
-        if not (together and self._impossible_bound):
-            return self.record_bound
-        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        bound = min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        return bound if together and self._impossible_bound else self.record_bound
 
     @property
     def clips(self) -> bool:

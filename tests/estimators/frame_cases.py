@@ -30,7 +30,6 @@ MADE: dict[str, Callable[[], Any]] = {
     "PrivateMean": lambda: private.PrivateMean(**SEEDED),
     "PrivatePCA": lambda: private.PrivatePCA(2, **SEEDED),
     "PrivateQuantileClipper": lambda: private.PrivateQuantileClipper(**SEEDED),
-    "PrivateRegressor": lambda: private.PrivateRegressor(**MODEL, target_bound=8.0),
     "PrivateSearch": lambda: private.PrivateSearch(
         private.LogisticRegression(feature_norm=4.0, options=private.EstimatorOptions(mechanism="pass_ends", passes=1), classes=[0, 1]),
         {"C": [1.0]},
@@ -48,7 +47,6 @@ CLASSIFIERS = sorted(name for name, model in _UNFITTED.items() if is_classifier(
 REGRESSORS = sorted(name for name, model in _UNFITTED.items() if is_regressor(model))
 TRANSFORMERS = sorted(name for name, model in _UNFITTED.items() if hasattr(model, "transform"))
 PRIVATE = sorted(name for name, model in _UNFITTED.items() if hasattr(model, "epsilon"))
-ABSTRACT = {"PrivateClassifier", "PrivateLinearModel", "PrivateTransformer"}
 PUBLIC = {name for name in private.__all__ if inspect.isclass(kind := getattr(private, name)) and issubclass(kind, BaseEstimator)}
 
 

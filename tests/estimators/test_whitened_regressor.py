@@ -61,7 +61,7 @@ def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     fitted = model(Ridge, alpha=100.0, mechanism="pass_ends", whiten=True, target_bound=1.0).fit(rows, rows[:, 0])
     run, made = fitted.run_, fitted.whitened_
     assert run is not None
-    assert isinstance(run.regulariser, regularisers.Ridge)
+    assert isinstance(run.regulariser, regularisers.L2)
     assert run.regulariser.strength == pytest.approx(100.0 / 4000 / made.norm**2)
     charged = certify(run.replace(regulariser=None), DELTA).guarantee
     assert isinstance(charged, GDP)

@@ -219,7 +219,7 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
 
 @pytest.mark.slow
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
-    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.guarantees.GDP(0.5 * self.total_mu))
+    monkeypatch.setattr("lethe.estimators.budget.PrivacyBudget.as_gaussian", lambda self: lethe.guarantees.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
         PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
     assert ledger.show("patients").lines[0].state == "started"

@@ -56,7 +56,7 @@ def kept(part: Ball, point: np.ndarray) -> np.ndarray:
 
 
 def in_a_set(part: Ball, point: np.ndarray) -> np.ndarray:
-    return sets.Ball(radius=part.radius).project(point)
+    return sets.BallDomain(radius=part.radius).project(point)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -1,4 +1,4 @@
-"""The moment of a size that every record has, released by `lethe.heavy_tailed.private_moment`, with its statement."""
+"""The moment of a size that every record has, released by `lethe.heavy_tailed.private_moments`, with its statement."""
 
 from __future__ import annotations
 

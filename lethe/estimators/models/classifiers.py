@@ -50,7 +50,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: labels; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change

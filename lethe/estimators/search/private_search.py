@@ -111,7 +111,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         """Search on records X of shape (n, d), an array, a frame or a CSR table, with y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
 
         Raises:

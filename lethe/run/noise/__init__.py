@@ -10,17 +10,7 @@ from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.noise.lower_triangular import LowerTriangular
 from lethe.run.noise.toeplitz import BandedToeplitz, BufferedToeplitz
 
-__all__ = [
-    "NOISES",
-    "REMEDY",
-    "BandedToeplitz",
-    "BufferedToeplitz",
-    "CorrelatedNoise",
-    "LowerTriangular",
-    "parse_noise",
-    "refuse_correlated",
-    "refuse_correlating",
-]
+__all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
 NOISES: dict[str, type[CorrelatedNoise]] = {
     "banded_toeplitz": BandedToeplitz,

@@ -12,7 +12,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
-from lethe.run.noise import CorrelatedNoise
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array

@@ -59,7 +59,7 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
         source=_DESIGN,
         remedy="give (features, targets) as tensors, arrays (of a DataFrame .to_numpy) or .npy files; or "
-        "lethe.train.data.MapStyleSource(data).",
+        "lethe.train.data.map_style.MapStyleSource(data).",
     )
 
 

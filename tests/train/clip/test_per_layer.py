@@ -19,7 +19,6 @@ from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import outer_products, several
 from lethe.train.clip.parts.outer_products import OuterProducts
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
-from lethe.train.clip.parts.several import Several as SeveralParts
 from lethe.train.clip.rules import registry
 from lethe.train.clip.rules.linear import linear
 from lethe.train.clip.rules.rule import Rule
@@ -327,7 +326,7 @@ def test_a_rule_that_is_off_by_one_percent_is_found(fault: float, monkeypatch: p
 @pytest.mark.parametrize("tied", [False, True])
 def test_sequences_in_single_precision_are_formed_once(piece: int, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record's gradient is measured where it is formed for the sum, some records at a time."""
-    for part in (OuterProducts, SeveralParts):
+    for part in (OuterProducts, several.Several):
         monkeypatch.setattr(part, "squares", lambda _: pytest.fail("measured before"))
     monkeypatch.setattr(outer_products, "FORMED", piece)
     monkeypatch.setattr(several, "FORMED", 0)

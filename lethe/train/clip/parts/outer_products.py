@@ -83,7 +83,7 @@ class OuterProducts(ParameterGradients):
         self.formed_for_sum = positions > 1 and (self.forming[1] or not few)
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         if self._measured is not None:
             return self._measured
         x, g = self.inputs, self.gradients
@@ -102,7 +102,7 @@ class OuterProducts(ParameterGradients):
         return at_least(products, lengths, self.terms)
 
     def settled(self) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         x, g = self.inputs, self.gradients
         numbers = x.shape[2] * g.shape[2]
         if not self.forming[0] or not self.memory.take_for(len(x) * numbers * x.element_size(), x.nbytes + g.nbytes):
@@ -125,7 +125,7 @@ class OuterProducts(ParameterGradients):
         return (norms_of(self.inputs) * norms_of(self.gradients)).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         if not self.formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
         numbers = self.inputs.shape[2] * self.gradients.shape[2]
@@ -138,11 +138,11 @@ class OuterProducts(ParameterGradients):
         return total
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return torch.bmm(self.gradients.mT, self.inputs)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         return OuterProducts(grouping(self.inputs).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.memory)
 
     def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:

@@ -99,19 +99,19 @@ class MaterialisedGradients(ParameterGradients):
         self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return squares_of(self.gradients) if self._measured is None else self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return weighed(weights, self.gradients)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return self.gradients
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         return MaterialisedGradients(grouping(self.gradients).sum(1))
 
 

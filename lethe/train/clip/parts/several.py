@@ -23,7 +23,7 @@ class Several(ParameterGradients):
         self.parts, self.dtype = parts, parts[0].dtype
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         total = torch.stack([part.products() for part in self.parts]).sum(0)
         for place, one in enumerate(self.parts):
             for other in self.parts[:place]:
@@ -32,7 +32,7 @@ class Several(ParameterGradients):
         return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         sums = [
             products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
             for part in self.parts
@@ -40,7 +40,7 @@ class Several(ParameterGradients):
         return torch.stack(sums).sum(0)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         formed, *others = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
         total = formed.rows()
         for part in others:
@@ -48,13 +48,13 @@ class Several(ParameterGradients):
         return total
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See Part."""
+        """See ParameterGradients."""
         self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
             part.replace(replaced)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
 
 

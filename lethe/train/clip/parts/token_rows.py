@@ -35,7 +35,7 @@ class TokenRows(ParameterGradients):
         self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return squares_of(self.gradients)
 
     def products(self) -> Tensor:
@@ -52,11 +52,11 @@ class TokenRows(ParameterGradients):
         return norms_of(self.gradients).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return looked_up_added(weights, self.tokens, self.gradients, self.table)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return self.added_to(self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2]))
 
     def added_to(self, formed: Tensor) -> Tensor:
@@ -64,5 +64,5 @@ class TokenRows(ParameterGradients):
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)

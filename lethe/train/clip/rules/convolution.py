@@ -95,7 +95,7 @@ class Correlations(ParameterGradients):
         self._of_none = OuterProducts(source.new_empty(0, places, width), source.new_empty(0, places, outputs), Memory(0))
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         self._measured = torch.cat([part._squares() for _, part in self._pieces()])
         return self._measured
 
@@ -111,7 +111,7 @@ class Correlations(ParameterGradients):
         return self._products(not formed).squares()
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         total: Tensor | None = None
         for rows, part in self._pieces():
             if self.groups == 1:
@@ -123,19 +123,19 @@ class Correlations(ParameterGradients):
         return total
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         formed = self.uses[0].gradient.new_empty(len(self.uses[0].source), *self.shape)
         for rows, part in self._pieces():
             formed[rows] = part._formed()
         return formed
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See Part."""
+        """See ParameterGradients."""
         self.uses = [use._replace(source=replaced(use.source), gradient=replaced(use.gradient)) for use in self.uses]
         self._measured = None if self._measured is None else replaced(self._measured)
 
     def grouped(self, grouping: Grouping) -> ParameterGradients:
-        """See Part."""
+        """See ParameterGradients."""
         uses: list[Use] = []
         for use in self.uses:
             columns = zip(grouping(use.source).unbind(1), grouping(use.gradient).unbind(1), strict=True)
@@ -143,7 +143,7 @@ class Correlations(ParameterGradients):
         return Correlations(uses)
 
     def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
-        """See Part."""
+        """See ParameterGradients."""
         alike = [part for part in (self, *others) if isinstance(part, Correlations) and part.groups == self.groups]
         return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(others) else None
 

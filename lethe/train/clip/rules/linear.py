@@ -14,10 +14,8 @@ from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positio
 
 def linear(call: Call, *, transposed: bool = False) -> Parts:
     """$G = \\sum_t g_tx_t^\\top$ and $\\sum_t g_t$; or of a weight of shape (inputs, outputs)."""
-    gradient, parts = (
-        positions(call.gradient),
-        list[tuple[str, ParameterGradients]](),
-    )  # no generator: every step passes here for every layer
+    gradient = positions(call.gradient)
+    parts = list[tuple[str, ParameterGradients]]()  # no generator: every step passes here for every layer
     if "weight" in call.names:
         given = positions(call.given)
         factors = (gradient, given) if transposed else (given, gradient)
