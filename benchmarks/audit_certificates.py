@@ -18,7 +18,7 @@ import torch
 from certificate_games import GAMES, NETWORKS
 from rich.progress import track
 
-from lethe.audit import AuditPage
+from lethe.audit.page import AuditPage
 
 DELTAS = (0.05, 1e-5)
 

@@ -15,14 +15,23 @@ from torch import nn
 
 import lethe
 from lethe.accounting.heavy_tailed import certify_solution
-from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
+from lethe.audit import AuditSetting, Claim, TwoWorldGame
 from lethe.audit.config import CanaryKind
-from lethe.audit.games import Data, SingleTrials, Trials, TwoWorldScores, audit_worlds, play
+from lethe.audit.games.canaries import Data
+from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.two_worlds import SingleTrials, Trials, play
+from lethe.audit.games.verdict import audit_worlds
+from lethe.audit.page import AuditPage
 from lethe.audit.statistics.inputs import Booleans
-from lethe.audit.trainers import LinearTraining, NetworkTraining, RunTraining, claim_of
+from lethe.audit.trainers import LinearTraining, NetworkTraining
 from lethe.audit.trainers.networks import IGNORED
+from lethe.audit.trainers.training import RunTraining, claim_of
 from lethe.calculus.domains import FloatArray
-from lethe.heavy_tailed import ClippedMean, CoordinateMedian, MeanOracle, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
+from lethe.heavy_tailed import Problem, multi_pass
+from lethe.heavy_tailed.oracles.base import MeanOracle
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.losses import Convex
 
@@ -135,7 +144,7 @@ def cnn(noise: float, threat: Any, noise_multiplier: float = 1.0) -> Game:
     pictures, classes = load_digits(return_X_y=True)
     stated = lethe.Run(
         records=20,
-        batches=lethe.Poisson(size=10),
+        batches=lethe.batches.Poisson(10),
         steps=5,
         step_size=0.5,
         clip_norm=1.0,

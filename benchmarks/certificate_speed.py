@@ -45,7 +45,7 @@ def write_run(path: Path, steps: int, slots: int) -> None:
     random = np.random.default_rng(steps)
     lethe.Run(
         records=10 * slots,
-        batches=lethe.Cyclic(size=10),
+        batches=lethe.batches.Cyclic(10),
         steps=steps,
         step_size=random.uniform(0.5, 1.0, steps).tolist(),
         noise_multiplier=random.uniform(50.0, 100.0, steps).tolist(),

@@ -19,8 +19,8 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import square_root
 from lethe.train import PrivacyEngine, TrainOptions
-from lethe.train.network import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 BANDS = 8
 RECORDS, SIDE, CLASSES = 4096, 28, 10
@@ -45,7 +45,7 @@ def run_of(steps: int, size: int, *, correlated: bool) -> lethe.Run:
     """With the square root of the prefix sums, cut to 8 bands."""
     noise = lethe.noise.BandedToeplitz(coefficients=tuple(square_root(BANDS).tolist())) if correlated else None
     return lethe.Run(
-        records=RECORDS, batches=lethe.Cyclic(size=size), steps=steps, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, noise=noise,
+        records=RECORDS, batches=lethe.batches.Cyclic(size), steps=steps, step_size=0.1, clip_norm=1.0, noise_multiplier=1.0, noise=noise,
         release="all", neighbours="zero_out",
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ from resumable import options, read_lines
 
 import lethe
 from lethe.estimators import SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 
 RECORDS = 4000
 PASSES, BATCHES = 20, 5  # of the rival
@@ -60,8 +61,8 @@ def fitted(unit: Unit, data: tuple[np.ndarray, ...]) -> dict[str, Any]:
     rows, tests, labels, truths = data
     started = time.process_time()
     model = SoftmaxRegression(
-        **METHODS[unit.method], C=np.inf, epsilon=unit.epsilon, delta=DELTA, feature_norm=1.0, classes=list(range(10)),
-        neighbours="zero_out", random_state=unit.seed, seed_noise=True,
+        options=EstimatorOptions(**METHODS[unit.method]), C=np.inf, epsilon=unit.epsilon, delta=DELTA, feature_norm=1.0,
+        classes=list(range(10)), neighbours="zero_out", random_state=unit.seed, seed_noise=True,
     ).fit(rows, labels)  # fmt: skip
     assert model.statement_.planned.epsilon(DELTA) <= unit.epsilon  # of the same fit with fresh noise
     run = model.run_

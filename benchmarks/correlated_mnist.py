@@ -57,13 +57,13 @@ def planned(kind: str) -> lethe.Run:
     size = RECORDS // BATCHES
     match kind:
         case "cyclic, independent noise":
-            return scaled(lethe.Cyclic(size=size))
+            return scaled(lethe.batches.Cyclic(size))
         case "cyclic, correlated noise":
-            return scaled(lethe.Cyclic(size=size), bands=BATCHES)
+            return scaled(lethe.batches.Cyclic(size), bands=BATCHES)
         case "Poisson, independent noise":
-            return scaled(lethe.Poisson(size=size))
+            return scaled(lethe.batches.Poisson(size))
     groups = [number for number in range(2, BATCHES) if BATCHES % number == 0]
-    return min((scaled(lethe.CyclicPoisson(size=size, groups=number), bands=number) for number in groups), key=error_of)
+    return min((scaled(lethe.batches.CyclicPoisson(size, groups=number), bands=number) for number in groups), key=error_of)
 
 
 def scaled(batches: Any, *, bands: int | None = None) -> lethe.Run:

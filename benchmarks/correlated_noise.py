@@ -41,7 +41,7 @@ def run_of(
 ) -> lethe.Run:
     """Not planned yet."""
     return lethe.Run(
-        records=records, batches=lethe.Cyclic(size=records // batches), passes=passes, step_size=step, clip_norm=clip, noise=noise,
+        records=records, batches=lethe.batches.Cyclic(records // batches), passes=passes, step_size=step, clip_norm=clip, noise=noise,
         loss=lethe.losses.Softmax(feature_norm=1.0, evidence="enforced"), release="all", neighbours="zero_out",
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def run_of(method: str, bound: float, step: float, epsilon: float) -> lethe.Run:
         fields |= {"clip_norm": bound, "clip_method": method}
         smoothness = fields["loss"].envelope_smoothness(bound) if method == "envelope" else 0.5
     run = lethe.Run(
-        records=RECORDS, batches=lethe.Cyclic(size=BATCH), passes=PASSES, step_size=step / smoothness, noise_multiplier=None,
+        records=RECORDS, batches=lethe.batches.Cyclic(BATCH), passes=PASSES, step_size=step / smoothness, noise_multiplier=None,
         noise_at="pass_ends", release="last", neighbours="zero_out", **fields,
     )  # fmt: skip
     return lethe.plan(run, epsilon=epsilon, delta=DELTA)

@@ -78,7 +78,7 @@ def by_lethe(name: str, where: Where, **options: Any) -> Step:
     loss.reduction = "none"
     run = lethe.Run(
         records=len(inputs),
-        batches=lethe.Shuffled(size=len(inputs)),
+        batches=lethe.batches.Shuffled(len(inputs)),
         steps=100_000,
         step_size=STEP_SIZE,
         clip_norm=CLIP_NORM,

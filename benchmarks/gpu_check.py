@@ -138,7 +138,7 @@ def measured(layout: str, private: bool, device: torch.device, asked: argparse.N
     if private:
         run = lethe.Run(
             records=4 * asked.batch,
-            batches=lethe.Shuffled(size=asked.batch),
+            batches=lethe.batches.Shuffled(asked.batch),
             steps=asked.steps,
             step_size=1e-4,
             clip_norm=1.0,

@@ -50,7 +50,7 @@ def trained(folder: Path, way: str, records: int) -> dict[str, Any]:
     loss = lethe.losses.Softmax(feature_norm=10.0, classes=CLASSES)
     run = lethe.Run(
         records=records,
-        batches=lethe.Full(),
+        batches=lethe.batches.Full(),
         steps=STEPS,
         step_size=0.02,
         noise_multiplier=1.0,

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from lethe.errors import LetheError
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression
+from lethe.estimators.options import EstimatorOptions
 
 DELTA = 1e-5
 ZERO, NO_PRIVACY, LIPSCHITZ, ALL_PRIVATE = "zero vector", "no privacy", "accelerated, Lipschitz", "multi_pass, constants private"
@@ -56,13 +57,12 @@ def train(method: str, problem: Problem, records: int, epsilon: float, seed: int
     model = make(
         epsilon=epsilon,
         delta=DELTA,
-        solver=solver,
-        parameters=kind,
         moment=known.get(moment, "private"),
-        order=4.0 if method in SLOW else 2.0,
         radius=None if method == ALL_PRIVATE else problem.radius,
         smoothness="private" if method == ALL_PRIVATE else known.get("smoothness", "private"),
-        strong_convexity=known.get("strong_convexity"),
+        options=EstimatorOptions(
+            mechanism=solver, parameters=kind, order=4.0 if method in SLOW else 2.0, strong_convexity=known.get("strong_convexity")
+        ),
         fit_intercept=problem.intercept,
         random_state=seed,
         seed_noise=True,

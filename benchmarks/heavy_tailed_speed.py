@@ -15,21 +15,16 @@ from typing import cast
 
 import numpy as np
 
-from lethe.heavy_tailed import (
-    Ball,
-    ClippedMean,
-    CoordinateMedian,
-    Moments,
-    Problem,
-    Solution,
-    accelerated,
-    estimated_moments,
-    multi_pass,
-    one_pass,
-    proximal,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.private_moments import estimated_moments
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 
 RHO = 0.5
 
@@ -77,7 +72,7 @@ def main() -> None:
     problem = Problem(
         gradient=least_squares,
         dimension=chosen.dimension,
-        domain=Ball(radius=2.0),
+        domain=BallDomain(radius=2.0),
         smoothness=1.0,
         strong_convexity=0.02,
         pl_constant=0.02,

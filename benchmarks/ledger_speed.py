@@ -24,12 +24,12 @@ WRITERS = (1, 8, 32)
 def reserve_for(place: str, data_set: str, seconds: float, ready: Any, answers: Any) -> None:
     """Reserve until the time is over; how often, and the seconds of processor time that it took, are put into the queue."""
     ledger, done = Ledger.open(place, timeout=120.0), 0
-    ledger.reserve(data_set, lethe.GDP(1e-4), by="a")  # connects
+    ledger.reserve(data_set, lethe.guarantees.GDP(1e-4), by="a")  # connects
     ready.wait()
     began = time.process_time()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        ledger.reserve(data_set, lethe.GDP(1e-4), by="a")
+        ledger.reserve(data_set, lethe.guarantees.GDP(1e-4), by="a")
         done += 1
     answers.put((done, time.process_time() - began))
 
@@ -58,7 +58,7 @@ def shown(folder: str, releases: int) -> tuple[float, float]:
     ledger = Ledger.open(place, make=True)
     ledger.create("many", neighbours="replace_one", budget=Budget(epsilon=8, delta=1e-6), by="keeper")
     for number in range(releases):
-        ledger.reserve("many", lethe.GDP(1e-3 + 1e-8 * number), by="a")
+        ledger.reserve("many", lethe.guarantees.GDP(1e-3 + 1e-8 * number), by="a")
     start = time.perf_counter()
     epsilon = ledger.show("many").epsilon()
     middle = time.perf_counter()

@@ -34,7 +34,7 @@ def run_of(method: str, records: int, batches: int) -> lethe.Run:
     """One pass of so many batches."""
     bounded = {} if method == "none" else {"clip_norm": BOUND, "clip_method": method}
     return lethe.Run(
-        records=records, batches=lethe.Cyclic(size=records // batches), passes=1, step_size=2.0, noise_multiplier=1.0,
+        records=records, batches=lethe.batches.Cyclic(records // batches), passes=1, step_size=2.0, noise_multiplier=1.0,
         noise_at="pass_ends", release="last", neighbours="zero_out",
         loss=Softmax(feature_norm=1.0, intercept=True, evidence="enforced"), **bounded,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from sklearn.metrics import r2_score
 from utility_records_data import ride_rows
 
 from lethe.estimators import LinearRegression
+from lethe.estimators.options import EstimatorOptions
 
 _TESTED = 20_000
 _BY_CARD = 1  # payment_type of the rides, whose tips are written down
@@ -81,7 +82,14 @@ def scores(folder: Path, values: Values, ends: tuple[float, float], epsilon: flo
         targets = np.clip(targets, *values.wide)  # a ride that nobody ended would be all that is scored
         fits = (
             LinearRegression(
-                epsilon=epsilon, feature_norm=1.0, target_bound=ends, narrow_range=narrow, delta=1e-5, random_state=seed, seed_noise=True
+                epsilon=epsilon,
+                feature_norm=1.0,
+                target_bound=ends,
+                options=EstimatorOptions(narrow_range=narrow),
+                delta=1e-5,
+                neighbours="replace_one",
+                random_state=seed,
+                seed_noise=True,
             ).fit(rows[:records], targets[:records])
             for narrow in (False, "auto")
         )

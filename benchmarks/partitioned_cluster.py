@@ -121,6 +121,7 @@ def plain(frame: Any, clock: Clock) -> None:
 
 def private(frame: Any, clock: Clock, which: str) -> None:
     from lethe.estimators import LogisticRegression, Ridge
+    from lethe.estimators.options import EstimatorOptions
     from lethe.partitions import dask_table
 
     def progress(number: int, done: int, blocks: int) -> None:
@@ -134,9 +135,9 @@ def private(frame: Any, clock: Clock, which: str) -> None:
     clock.lap("import of Lethe")
     goal = "target" if which == "adassp" else "label"
     model: Any = (
-        Ridge(epsilon=1.0, mechanism="adassp", feature_norm=8.0, target_bound=5.0)
+        Ridge(epsilon=1.0, options=EstimatorOptions(mechanism="adassp"), feature_norm=8.0, target_bound=5.0)
         if which == "adassp"
-        else LogisticRegression(epsilon=1.0, mechanism="objective_perturbation", feature_norm=8.0)
+        else LogisticRegression(epsilon=1.0, options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=8.0)
     )
     model.fit(dask_table(frame[[*NAMES, goal]], progress=progress), goal)
 

@@ -76,6 +76,7 @@ class Clock:
 
 def private(folder: Path, which: str, workers: int) -> dict[str, float]:
     from lethe.estimators import LogisticRegression, Ridge
+    from lethe.estimators.options import EstimatorOptions
     from lethe.partitions import parquet_table
 
     clock = Clock()
@@ -83,11 +84,11 @@ def private(folder: Path, which: str, workers: int) -> dict[str, float]:
     goal = "amount" if which == "adassp" else "label"
     table = parquet_table(folder, columns=[*features, goal], workers=workers, progress=clock)
     if which == "adassp":
-        model: Any = Ridge(epsilon=1.0, mechanism="adassp", feature_norm=8.0, target_bound=5.0)
+        model: Any = Ridge(epsilon=1.0, options=EstimatorOptions(mechanism="adassp"), feature_norm=8.0, target_bound=5.0)
     elif which == "pass_ends":
-        model = LogisticRegression(epsilon=1.0, mechanism="pass_ends", passes=3, feature_norm=8.0)
+        model = LogisticRegression(epsilon=1.0, options=EstimatorOptions(mechanism="pass_ends", passes=3), feature_norm=8.0)
     else:
-        model = LogisticRegression(epsilon=1.0, mechanism="objective_perturbation", feature_norm=8.0)
+        model = LogisticRegression(epsilon=1.0, options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=8.0)
     model.fit(table, goal)
     if which == "pass_ends":  # its batches are told one by one
         wall, cpu = (clock.marks[-1][part] - clock.marks[1][part] for part in (0, 1))

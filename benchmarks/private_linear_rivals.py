@@ -14,6 +14,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,9 @@ from sklearn import linear_model
 
 from lethe.accounting.plan import plan
 from lethe.errors import CalibrationError, InputError
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression
+from lethe.estimators import LinearRegression, LogisticRegression
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.batches import Poisson
 from lethe.run.losses import Unknown
 from lethe.run.run import Run
@@ -63,10 +66,11 @@ def score(problem: Problem, predicted: Array) -> float:
 
 
 def _ours(method: str, problem: Problem, epsilon: float, seed: int) -> tuple[Predict, str]:
-    common = {
+    common: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": DELTA,
-        "mechanism": method,
+        "neighbours": "replace_one",
+        "options": EstimatorOptions(mechanism=method),
         "feature_norm": 1.0,
         "random_state": seed,
         "seed_noise": True,

@@ -19,7 +19,7 @@ import lethe
 from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.run.batches import DESIGNS
 from lethe.run.participation import Participation
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.registry import ALL, LITERATURE, OURS
 from lethe.theorems.sampling import SampledGaussianMechanism
 
@@ -27,7 +27,7 @@ DELTA = 1e-5
 # No published bound of a run knows groups of records.
 DRAWN = tuple(name for name, design in DESIGNS.items() if design.participation is not Participation.DRAW_IN_PUBLIC_GROUP)
 # Composition of every iterate and the numerical sampled Gaussian are everybody's: they are no gain of ours.
-PUBLISHED = {theorem.name for theorem in (*LITERATURE, SampledGaussianMechanism(), Composition())}
+PUBLISHED = {theorem.name for theorem in (*LITERATURE, SampledGaussianMechanism(), GaussianComposition())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ COLUMNS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 def fitted(make: Any, rows: np.ndarray, targets: np.ndarray | None, epsilon: float, seed: int) -> Any:
     """A model, or None where it is refused."""
     try:
-        return make(epsilon=epsilon, random_state=seed, seed_noise=True).fit(rows, targets)
+        return make(epsilon=epsilon, neighbours="replace_one", random_state=seed, seed_noise=True).fit(rows, targets)
     except LetheError:
         return None
 
@@ -111,7 +111,9 @@ def norm(size: int, epsilon: float, seeds: int) -> list[str]:
         rows = np.random.default_rng([3, seed]).standard_normal((size, 5))
         labels = (rows[:, 0] > 0.0).astype(int)
         try:
-            model = LogisticRegression(epsilon=epsilon, classes=[0, 1], random_state=seed, seed_noise=True).fit(rows, labels)
+            model = LogisticRegression(epsilon=epsilon, neighbours="replace_one", classes=[0, 1], random_state=seed, seed_noise=True).fit(
+                rows, labels
+            )
         except LetheError:
             continue
         ratios.append(model.feature_norm_ / float(np.quantile(np.linalg.norm(rows, axis=1), 0.75)))

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lethe.audit import AuditPage
+from lethe.audit.page import AuditPage
 from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper
 from lethe.audit.trainers.fault_cases import Case, cases
 

@@ -88,7 +88,7 @@ def trained(asked: argparse.Namespace, world: int, case: dict[str, Any]) -> floa
     data = torch.randn(RECORDS * world, asked.width, generator=generator), torch.randint(CLASSES, (RECORDS * world,), generator=generator)
     run = lethe.Run(
         records=RECORDS * world,
-        batches=lethe.Full(),
+        batches=lethe.batches.Full(),
         steps=2,
         step_size=0.1,
         clip_norm=1.0,

@@ -44,7 +44,7 @@ class Case(NamedTuple):
             steps=len(levels),
             step_size=1.0,
             clip_norm=1.0,
-            noise_multiplier=lethe.Explicit(listed=tuple(levels)),
+            noise_multiplier=lethe.schedules.Explicit(tuple(levels)),
             release="all",
             neighbours=self.neighbours,
         )
@@ -56,26 +56,26 @@ def schedule(first: float, last: float, levels: int, count: int) -> list[tuple[f
 
 
 CASES: dict[str, Case] = {
-    "a million records": Case(10**6, lethe.Poisson(size=1000), [(2.0, 1000)]),
-    "small share": Case(750_000, lethe.Poisson(size=250), [(4.0, 10_000)]),
-    "small share, fixed size": Case(750_000, lethe.WithoutReplacement(size=250), [(4.0, 10_000)], "replace_one"),
-    "a record in a billion": Case(10**9, lethe.Poisson(size=1), [(1.0, 1000)]),
-    "hardly any noise": Case(100_000, lethe.Poisson(size=1000), [(0.1, 1000)]),
-    "ordinary": Case(60_000, lethe.Poisson(size=600), [(1.0, 2000)]),
-    "ordinary, replace one": Case(60_000, lethe.Poisson(size=600), [(2.0, 2000)], "replace_one"),
-    "ordinary, fixed size": Case(60_000, lethe.WithoutReplacement(size=600), [(4.0, 2000)], "replace_one"),
-    "much noise": Case(60_000, lethe.Poisson(size=6000), [(20.0, 300)]),
-    "many steps": Case(10**6, lethe.Poisson(size=1000), [(0.8, 100_000)]),
-    "one step": Case(1000, lethe.Poisson(size=20), [(1.0, 1)]),
-    "schedule of 8 levels": Case(60_000, lethe.Poisson(size=600), schedule(0.8, 1.5, 8, 200)),
-    "schedule of 100 levels": Case(60_000, lethe.Poisson(size=600), schedule(0.8, 1.5, 100, 10)),
-    "schedule, fixed size": Case(60_000, lethe.WithoutReplacement(size=600), schedule(3.0, 6.0, 8, 200), "replace_one"),
+    "a million records": Case(10**6, lethe.batches.Poisson(1000), [(2.0, 1000)]),
+    "small share": Case(750_000, lethe.batches.Poisson(250), [(4.0, 10_000)]),
+    "small share, fixed size": Case(750_000, lethe.batches.WithoutReplacement(250), [(4.0, 10_000)], "replace_one"),
+    "a record in a billion": Case(10**9, lethe.batches.Poisson(1), [(1.0, 1000)]),
+    "hardly any noise": Case(100_000, lethe.batches.Poisson(1000), [(0.1, 1000)]),
+    "ordinary": Case(60_000, lethe.batches.Poisson(600), [(1.0, 2000)]),
+    "ordinary, replace one": Case(60_000, lethe.batches.Poisson(600), [(2.0, 2000)], "replace_one"),
+    "ordinary, fixed size": Case(60_000, lethe.batches.WithoutReplacement(600), [(4.0, 2000)], "replace_one"),
+    "much noise": Case(60_000, lethe.batches.Poisson(6000), [(20.0, 300)]),
+    "many steps": Case(10**6, lethe.batches.Poisson(1000), [(0.8, 100_000)]),
+    "one step": Case(1000, lethe.batches.Poisson(20), [(1.0, 1)]),
+    "schedule of 8 levels": Case(60_000, lethe.batches.Poisson(600), schedule(0.8, 1.5, 8, 200)),
+    "schedule of 100 levels": Case(60_000, lethe.batches.Poisson(600), schedule(0.8, 1.5, 100, 10)),
+    "schedule, fixed size": Case(60_000, lethe.batches.WithoutReplacement(600), schedule(3.0, 6.0, 8, 200), "replace_one"),
 }
 
 
 def rivals(case: Case) -> tuple[pld.PLDAccountant | None, rdp.RdpAccountant]:
     """The rival's accountants of the case, composed; the first is None where it has none."""
-    replaced, fixed = case.neighbours == "replace_one", isinstance(case.batches, lethe.WithoutReplacement)
+    replaced, fixed = case.neighbours == "replace_one", isinstance(case.batches, lethe.batches.WithoutReplacement)
     events = list[dp_accounting.DpEvent]()
     for level, count in case.noise:
         gaussian = dp_accounting.GaussianDpEvent(0.5 * level if fixed else level)

@@ -133,7 +133,7 @@ def _unreduced() -> RecordLoss:
 
 
 def _run(records: int) -> lethe.Run:
-    fields: dict[str, Any] = {"records": records, "batches": lethe.Cyclic(size=records), "steps": STEPS, "step_size": RATE}
+    fields: dict[str, Any] = {"records": records, "batches": lethe.batches.Cyclic(records), "steps": STEPS, "step_size": RATE}
     return lethe.Run(**fields, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, release="all")
 
 

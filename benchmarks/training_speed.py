@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from lethe.calculus.noise_generators import fresh_numpy_generator
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 CLIP_NORM, NOISE_MULTIPLIER, STEP_SIZE = 1.0, 1.0, 0.05

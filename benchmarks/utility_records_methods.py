@@ -26,11 +26,12 @@ import lethe
 from lethe.calculus.guarantees import GDP
 from lethe.errors import LetheError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateWhitening, split_budget
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.models.whitened_rows import planned_whitening, unit_rows, whitened_rows
+from lethe.estimators.options import EstimatorOptions
 from lethe.features import RecordNormalizer
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train import Linear, TrainOptions, fit
 
 DELTA = 1e-5
@@ -69,7 +70,7 @@ def whitened(problem: Problem, channels: int | None, epsilon: float, seed: int) 
 
 
 def _whitened_table(problem: Problem, epsilon: float, seed: int) -> tuple[Problem, float]:
-    budget = Budget(epsilon=epsilon, delta=DELTA)
+    budget = PrivacyBudget(epsilon=epsilon, delta=DELTA)
     records, columns = problem.train.shape
     planned = planned_whitening(records, columns, budget, neighbours="zero_out")
     if planned is None:
@@ -128,8 +129,8 @@ def train(
 def model_of(problem: Problem, mechanism: str, seed: int) -> LogisticRegression:
     """Ours, whose epsilon is still to be set; no penalty of its own."""
     return LogisticRegression(
-        C=np.inf, mechanism=mechanism, delta=DELTA, feature_norm=1.0, classes=list(range(problem.classes)), neighbours="zero_out",
-        random_state=seed, seed_noise=True,
+        C=np.inf, options=EstimatorOptions(mechanism=mechanism), delta=DELTA, feature_norm=1.0, classes=list(range(problem.classes)),
+        neighbours="zero_out", random_state=seed, seed_noise=True,
     )  # fmt: skip
 
 
@@ -165,8 +166,8 @@ def _run(records: int, loss: LinearLoss, epsilon: float, settings: Settings, cor
         "neighbours": "zero_out",
     }  # fmt: skip
     if not correlated:
-        return lethe.plan(lethe.Run(batches=lethe.Poisson(size=records // batches), **common), epsilon=epsilon, delta=DELTA)
-    run = lethe.Run(batches=lethe.Cyclic(size=records // batches), **common)
+        return lethe.plan(lethe.Run(batches=lethe.batches.Poisson(records // batches), **common), epsilon=epsilon, delta=DELTA)
+    run = lethe.Run(batches=lethe.batches.Cyclic(records // batches), **common)
     return lethe.plan(run.replace(noise=_strategy(run.replace(step_size=1.0, clip_norm=1.0))), epsilon=epsilon, delta=DELTA)
 
 

@@ -29,7 +29,7 @@ class Exact:
 
 
 def _gaussian(mu: float) -> Callable[[], float]:
-    return lambda: lethe.GDP(mu).epsilon(DELTA)
+    return lambda: lethe.guarantees.GDP(mu).epsilon(DELTA)
 
 
 def _linear() -> list[Exact]:

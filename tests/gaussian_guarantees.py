@@ -3,6 +3,6 @@
 import lethe
 
 
-def mu_of(guarantee: lethe.Guarantee) -> float:
-    assert isinstance(guarantee, lethe.GDP)
+def mu_of(guarantee: lethe.guarantees.Guarantee) -> float:
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     return guarantee.mu

@@ -11,17 +11,8 @@ from typing import Any
 
 import lethe
 from lethe.run.batches import DESIGNS as DESIGN_CLASSES
-from lethe.run.losses import (
-    Huber,
-    LeastSquares,
-    LinearLoss,
-    Logistic,
-    OneVersusRest,
-    SmoothedHinge,
-    Softmax,
-    TruncatedLogistic,
-    TruncatedSoftmax,
-)
+from lethe.run.losses import Huber, LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.participation import BatchSizes, Participation
 
 ONE_A_PASS = (Participation.PUBLIC_SLOT, Participation.SECRET_SLOT, Participation.FRESH_SECRET_SLOT)
@@ -102,7 +93,7 @@ def batches(design: str, size: int) -> dict[str, Any]:
 # Softmax regression on as many records as MNIST has.
 MNIST_SIZED = lethe.Run(
     records=60_000,
-    batches=lethe.Cyclic(size=600),
+    batches=lethe.batches.Cyclic(600),
     passes=20,
     step_size=0.5,
     noise_multiplier=10.0,

@@ -12,7 +12,7 @@ from lethe.integrations.dp_accounting import LetheAccountant
 ADD, REPLACE, ZERO = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE, NeighboringRelation.REPLACE_SPECIAL
 RELATIONS = {"add_or_remove": ADD, "replace_one": REPLACE, "zero_out": ZERO}
 DELTAS = (1e-4, 1e-5, 1e-9)
-MIXTURE = lethe.GDPMixture((0.1, 0.5, 1.0, 2.0), (0.4, 0.3, 0.2, 0.1))
+MIXTURE = lethe.guarantees.GDPMixture((0.1, 0.5, 1.0, 2.0), (0.4, 0.3, 0.2, 0.1))
 
 
 def run_of(design: str = "cyclic", neighbours: str = "replace_one", **changes: Any) -> lethe.Run:

@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers import make_run
 
 import lethe
-from lethe.certificates.signing import PAYLOAD_TYPE, SigningKey, signed
+from lethe.certificates.signing.dsse import PAYLOAD_TYPE, signed
+from lethe.certificates.signing.keys import SigningKey
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
-from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.train.core.training_records import KEPT_WITHIN
 
 DELTA = 1e-3

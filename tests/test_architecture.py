@@ -64,7 +64,7 @@ def test_a_missing_extra_is_named() -> None:
 def test_every_public_name_exists_once() -> None:
     assert len(set(lethe.__all__)) == len(lethe.__all__)
     assert all(hasattr(lethe, name) for name in lethe.__all__)
-    assert {"Run", "certify", "plan", "GDP", "Cyclic", "losses", "schedules", "Certificate"} <= set(lethe.__all__)
+    assert {"Run", "certify", "plan", "batches", "guarantees", "losses", "schedules", "Certificate"} <= set(lethe.__all__)
 
 
 MOST_ROOMS, MOST_ARROWS, MOST_FILES, MOST_LINES = 26, 150, 15, 350

@@ -10,6 +10,7 @@ import pytest
 from theorems_page import theorems_page
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.run.batches import DESIGNS
 from lethe.run.losses import LOSSES
 from lethe.run.regularisers import REGULARISERS
@@ -37,7 +38,7 @@ def test_the_readme_s_models_learn_and_say_how_private_they_are(capsys: pytest.C
         r"accuracy (\S+)\n(.*)(Sequential trained by .*)", capsys.readouterr().out, flags=re.S
     ).groups()
     assert float(accuracy) > 0.8
-    assert report.startswith("(3, 1e-05)-DP for one record replaced by another")
+    assert report.startswith("(3, 1e-05)-DP for one record's contribution set to zero")
     assert "declared" not in report
     assert "(3, 1e-05)-DP, add or remove one, every iterate." in network
 
@@ -99,7 +100,7 @@ def test_the_total_on_the_page_is_added(tmp_path: Path, monkeypatch: pytest.Monk
     names: dict[str, object] = {"lethe": lethe, "run": lethe.Run.load("run.yaml")}
     exec(compile(example, "certify.md", "exec"), names)
     assert "4 releases together" in capsys.readouterr().out
-    assert lethe.Total.load("total.json") == names["together"]
+    assert Total.load("total.json") == names["together"]
 
 
 def test_the_training_configuration_on_the_page_is_one() -> None:

@@ -25,7 +25,7 @@ def _compare() -> Names:
     pytest.importorskip("matplotlib")
     pytest.importorskip("pandas")
     loss = lethe.losses.Softmax(feature_norm=1.0)
-    batches = lethe.Cyclic(size=100)
+    batches = lethe.batches.Cyclic(100)
     return {
         "lethe": lethe,
         "run": lethe.Run(
@@ -97,7 +97,7 @@ def _seals() -> Names:
     data = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 2
     run = lethe.Run(
         records=60,
-        batches=lethe.Cyclic(size=20),
+        batches=lethe.batches.Cyclic(20),
         passes=2,
         step_size=0.5,
         clip_norm=1.0,

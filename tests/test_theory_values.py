@@ -66,7 +66,7 @@ def test_clipped_steps_against_composition() -> None:
     # theory.md section 4.2: h = .1, 100 slots, 50 passes, z = 10, replace one: 1.154, composition 6.573.
     run = lethe.Run(
         records=1000,
-        batches=lethe.Cyclic(size=10),
+        batches=lethe.batches.Cyclic(10),
         passes=50,
         step_size=0.1,
         clip_norm=1.0,
@@ -87,5 +87,5 @@ def test_what_kong_ribero_2025_would_say_of_that_run() -> None:
     with the constant 2 of its own proof 4.836. Both are Renyi bounds linear in alpha, so zCDP."""
     theta = (1 - 2.0**-1) / (1 - 2.0**-100)
     rho = 4 * 0.1**2 * (1 + 50 * theta)
-    assert lethe.ZCDP(rho).epsilon(1e-5) == pytest.approx(7.243, abs=PRINTED)
-    assert lethe.ZCDP(rho / 2).epsilon(1e-5) == pytest.approx(4.836, abs=PRINTED)
+    assert lethe.guarantees.ZCDP(rho).epsilon(1e-5) == pytest.approx(7.243, abs=PRINTED)
+    assert lethe.guarantees.ZCDP(rho / 2).epsilon(1e-5) == pytest.approx(4.836, abs=PRINTED)

@@ -111,7 +111,7 @@ def callables() -> dict[str, set[str]]:
     from lethe.integrations.transformers import PrivateTrainer
     from lethe.ledger import Ledger, Spending
     from lethe.train import Group, Head, Linear, PrivacyEngine, TrainOptions, fit
-    from lethe.train.data import MapStyleSource
+    from lethe.train.data.map_style import MapStyleSource
 
     own = {
         "Head": Head,

@@ -5,15 +5,16 @@ import inspect
 from collections.abc import Iterator
 from types import ModuleType
 
-# What people import from, in the order of the menu. `lethe.losses`, `lethe.schedules` and `lethe.noise` are names for these packages.
+# What people import from, in the order of the menu. `lethe.batches` and the like are names for these modules.
 PUBLIC = {
     "lethe": "lethe",
+    "lethe.batches": "lethe.run.batches",
     "lethe.losses": "lethe.run.losses",
+    "lethe.regularisers": "lethe.run.regularisers",
     "lethe.schedules": "lethe.run.schedules",
     "lethe.noise": "lethe.run.noise",
+    "lethe.guarantees": "lethe.calculus.guarantees",
     "lethe.train": "lethe.train",
-    "lethe.train.clip": "lethe.train.clip",
-    "lethe.train.data": "lethe.train.data",
     "lethe.estimators": "lethe.estimators",
     "lethe.features": "lethe.features",
     "lethe.partitions": "lethe.partitions",

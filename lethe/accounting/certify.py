@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,11 +11,12 @@ from lethe.calculus.guarantees import NotPrivate
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.rounding import as_bound
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Certificate, Other, OtherStatus
+from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE, Finding, first_failure, not_fresh
+from lethe.certificates.parts import Other, OtherStatus
 from lethe.certificates.training_record import Recorded, TrainingRecord
 from lethe.documents.synonyms import in_other_words
-from lethe.errors import HypothesisError, InputError, quoted
+from lethe.errors import HypothesisError, InputError, LetheError, quoted
 from lethe.run import known_fields
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
@@ -184,7 +186,18 @@ def certificate_of(run: Run, delta: float, verdicts: Sequence[Verdict]) -> Certi
         findings=_with_epsilon(best, ranks[best.theorem.name]),
         others=others,
         citations=best.theorem.citations,
+        under_replace_one=_under_replace_one,
     )
+
+
+def _under_replace_one(run: Run, delta: float) -> float | None:
+    """The epsilon of the same run where another record takes the place of one; None where nothing is proved of it."""
+    try:
+        replacing = run.replace(neighbours="replace_one")
+        epsilon = certificate_of(replacing, delta, evaluate_theorems(replacing)).epsilon
+    except LetheError:
+        return None
+    return epsilon if epsilon < math.inf else None
 
 
 def reasons_of(verdicts: Sequence[Verdict]) -> str:

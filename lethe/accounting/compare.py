@@ -8,8 +8,9 @@ from typing import overload
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.accounting.sweep_values import require_over, run_at, sweep_values
 from lethe.calculus.large_delta import delta_for
-from lethe.certificates.certificate import Certificate, Other
+from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, ComparisonRow, Sweep
+from lethe.certificates.parts import Other
 from lethe.certificates.swept import Over
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError

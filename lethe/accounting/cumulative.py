@@ -39,11 +39,12 @@ class Cumulative:
         return f"Cumulative({len(self.steps)} places up to step {self.steps[-1]}, delta {self.delta:g})"
 
     def __str__(self) -> str:
-        """Epsilon of all iterates and of the last one, after some of the steps."""
-        rows = [f"{'steps':>10}  every iterate  last iterate"]
+        """Epsilon of all iterates, and of the last one where that is another, after some of the steps."""
+        both = self.every_iterate != self.last_iterate
+        rows = [f"{'steps':>10}  every iterate{'  last iterate' if both else ''}"]
         for place in thinned(len(self.steps), MOST_LINES - 1):
             every, last = shown(self.every_iterate[place]), shown(self.last_iterate[place])
-            rows.append(f"{self.steps[place]:>10}  {every:>13}  {last:>12}")
+            rows.append(f"{self.steps[place]:>10}  {every:>13}{f'  {last:>12}' if both else ''}")
         return "\n".join(rows)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from lethe.calculus.large_delta import delta_for, large_delta_note
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import not_fresh
 from lethe.errors import InputError
-from lethe.heavy_tailed import Solution
-from lethe.heavy_tailed.solution import disjoint
-from lethe.run.losses import Loss, Unknown
+from lethe.heavy_tailed.solution import Solution, disjoint
+from lethe.run.losses import Unknown
+from lethe.run.losses.base import Loss
 
 _ROUNDING = 1e-6  # a theorem that says less of what may be seen has to be better by more than its own rounding
 

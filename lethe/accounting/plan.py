@@ -86,7 +86,7 @@ def as_target(
         return ApproxDP(require_positive("epsilon", epsilon), delta_for(records, delta, allow_large_delta=allow_large_delta))
     raise InputError(
         f"epsilon: got {epsilon}, delta: {delta}, target: {target}; it needs epsilon and delta, or a target alone.",
-        remedy="write plan(run, epsilon=1.0, delta=1e-5), or plan(run, target=lethe.GDP(1.0)).",
+        remedy="write plan(run, epsilon=1.0, delta=1e-5), or plan(run, target=lethe.guarantees.GDP(1.0)).",
     )
 
 
@@ -101,7 +101,7 @@ def planned(run: Run, target: Guarantee) -> tuple[Run, tuple[Verdict, ...]]:
         raise InputError(
             f"noise_budget: got {run.noise_budget:g}; noise that is chosen along the way cannot be planned, only its budget.",
             source="noise_budget",
-            remedy="take the rho with lethe.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
+            remedy="take the rho with lethe.guarantees.ZCDP(rho).epsilon(delta) <= epsilon for noise_budget, or drop noise_budget.",
         )
     _refuse_cap(run, target)
     shape = _shape(run)

@@ -8,7 +8,7 @@ from typing import Any
 from lethe.accounting.totals.composed import Total
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.sealing import Seal
+from lethe.certificates.sealing.seal import Seal
 from lethe.certificates.statement import Statement
 from lethe.documents.shortened import few_lines
 

@@ -12,9 +12,10 @@ from lethe.accounting.verify_others import load, named_weights, verify_statement
 from lethe.calculus.large_delta import large_delta_note, require_allowed
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
-from lethe.certificates.weights import as_tensors, tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights.files import as_tensors
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
 

@@ -13,9 +13,10 @@ from lethe.accounting.verification import Answer, Verification, belongs_to, seal
 from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
-from lethe.certificates.weights import as_tensors, tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
+from lethe.certificates.weights.files import as_tensors
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 

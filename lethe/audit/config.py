@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 
-from lethe.audit.statistics.rules import Rule
+from lethe.audit.statistics.rules import ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting, Level, Neighbours, Threat
 from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import as_path
@@ -48,7 +48,7 @@ class TwoWorldGame(Specification):
 
     kind: ClassVar[str] = "two_world"
     runs: int = Field(default=1000, ge=2, le=MOST_RUNS)
-    rule: InstanceOf[Rule] | None = None
+    rule: InstanceOf[ThresholdRule] | None = None
     position: int | None = Field(default=None, ge=0)
     chunk: int = Field(default=16, ge=1, le=2 * MOST_RUNS)
     workers: Workers | None = None

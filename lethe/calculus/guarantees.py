@@ -16,18 +16,7 @@ from lethe.calculus.rounding import exp_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 
-__all__ = [
-    "GDP",
-    "ZCDP",
-    "ApproxDP",
-    "GDPMixture",
-    "Guarantee",
-    "NotPrivate",
-    "Profile",
-    "RDPCurve",
-    "Tightest",
-    "WithSlack",
-]
+__all__ = ["GDP", "ZCDP", "ApproxDP", "RDPCurve"]
 
 
 @dataclass(frozen=True, slots=True)

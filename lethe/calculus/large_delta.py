@@ -44,11 +44,11 @@ def delta_for(records: int, delta: object, *, allow_large_delta: bool = False) -
         return number
     if is_large(number, records):
         raise InputError(
-            f"delta: got {number:g}; with {records} records it needs to be below 1/records = {shown_down(1 / records, 3)}: "
-            "a larger one promises nothing, as somebody's record may be published whole.",
+            f"delta: got {number:g}; with {records} records it needs to be below 1/records = {shown_down(1 / records, 3)}, or "
+            "one may be published whole.",
             source=f"delta = {number:g}, records = {records}",
-            remedy=f"give delta = {shown_down(_tenth(records), 2)} or less, which is 1/(10 records); or say allow_large_delta=True "
-            "(--allow-large-delta), and it is told wherever the number is.",
+            remedy=f"give delta = {shown_down(_tenth(records), 2)} or less, 1/(10 records); or say allow_large_delta=True "
+            "(--allow-large-delta).",
         )
     if (warning := unusual_delta_warning(number, records)) is not None:
         warnings.warn(warning, LargeDeltaWarning, stacklevel=3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from lethe._version import __version__
@@ -29,8 +30,8 @@ from lethe.certificates.parts import (
     require_known_finding,
 )
 from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.sealing import Seal, read_seal, seal
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.sealing.seal import Seal, read_seal, seal
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
 from lethe.documents.kinds import refuse_other_kind
@@ -46,8 +47,6 @@ _KEYS = frozenset(
     ["epsilon", "delta", "theorem", "guarantee", "neighbours", "release", "lipschitz", "hypotheses", "others", "citations", "run", "lethe"]
 )  # of a file; "seal", "large_delta" and "unit" besides
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
-
-__all__ = ["Certificate", "Citation", "Other", "OtherStatus", "StepConstant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -66,6 +65,7 @@ class Certificate(Claims):
         citations: the sources of what was used.
         version: of Lethe.
         seal: of the training record that the run is from; None where the run was typed or read, and nobody vouches for it.
+        under_replace_one: computes, when `explain` asks, the epsilon of a run at a delta for that relation; not in the file.
     """
 
     run: Run
@@ -79,6 +79,7 @@ class Certificate(Claims):
     citations: tuple[Citation, ...]
     version: str = __version__
     seal: Seal[TrainingRecord] | None = None
+    under_replace_one: Callable[[Run, float], float | None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a run that says what nobody knows: no page could say what the certificate is about.
@@ -119,6 +120,7 @@ class Certificate(Claims):
         step = f"Lipschitz constant of a step {self.lipschitz.constant:.7g} ({self.lipschitz.certificate})" if self.lipschitz else ""
         lines.append("    ".join(part for part in (f"by  {self.theorem}", step, self.guarantee.describe()) if part))
         lines.append(f"    unit       {UNITS_SAID[run.unit]}")
+        lines += self._replaced()
         listed = [finding for finding in self.findings if finding is not self._seeded]  # that one has its line already
         width = max((len(finding.name) for finding in listed), default=0)
         lines += [f"    {_label(finding):<8}   {finding.name:<{width}}   {finding.words}" for finding in listed]
@@ -133,6 +135,14 @@ class Certificate(Claims):
                 f"clip_norm = {run.clip_norm:.6g}. If none is longer, say so (loss.gradient_bound): the certificate can only get smaller."
             )
         return "\n".join(lines)
+
+    def _replaced(self) -> list[str]:
+        """A line with the epsilon of the same run for the relation that costs most; none where that is its own, or nothing is proved."""
+        if self.run.neighbours == "replace_one" or self.under_replace_one is None or self.epsilon == float("inf"):
+            return []
+        epsilon = self.under_replace_one(self.run, self.delta)
+        named = f"neighbours=replace_one: another {self.run.unit} in the place of one"
+        return [] if epsilon is None else [f"    compare    epsilon would be {shown(epsilon)} under {named}"]
 
     def _repr_html_(self) -> str:
         """The claim, what it rests on and how each line is known, as a table for notebooks."""

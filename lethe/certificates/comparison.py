@@ -9,7 +9,8 @@ from typing import Any, Literal
 from lethe._version import __version__
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Certificate, OtherStatus
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.parts import OtherStatus
 from lethe.certificates.shown_elsewhere import figure_of, frame_of
 from lethe.certificates.swept import Over, axis_of, changes_length, own_value
 from lethe.documents.html_tables import html_table
@@ -20,7 +21,6 @@ from lethe.run.run import Run
 RowStatus = Literal["used"] | OtherStatus
 
 NOT_PRIVATE = "NOT PRIVATE: no theorem bounds what this run reveals."
-"""What is said of a run of which nothing is proved."""
 
 _USABLE = ("used", "looser", "dominated")
 

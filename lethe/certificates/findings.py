@@ -14,6 +14,8 @@ ESTIMATORS, TRAIN = "lethe.estimators", "lethe.train"
 
 FRESH_NOISE = "fresh noise"
 """The hypothesis of every guarantee that noise and secret batches are drawn anew, and known to nobody."""
+OPTIMISER = "optimiser"
+"""What a training declares whose steps an optimiser of the caller's own takes."""
 
 _BY_BOTH = frozenset({"secrecy", "gradient bound", "curvature", "arithmetic", FRESH_NOISE})
 ENFORCEABLE = {ESTIMATORS: _BY_BOTH | {"release"}, TRAIN: _BY_BOTH | {"budget filter", "isolation"}}

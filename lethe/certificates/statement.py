@@ -22,8 +22,9 @@ from lethe.certificates.derivation import Derivation, derivation_lines
 from lethe.certificates.findings import FRESH_NOISE, Finding, as_told, first_failure, not_fresh
 from lethe.certificates.parts import Citation, exactly, read_citation, read_finding, read_text, require_known_finding
 from lethe.certificates.relations import UNITS_SAID, relation_words
-from lethe.certificates.sealing import ReleaseRecord, Seal, read_seal, seal
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.sealing.seal import Seal, read_seal, seal
+from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
 from lethe.errors import HypothesisError, InputError

@@ -6,7 +6,8 @@ from typing import Any, Literal, get_args
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.run.schedules import Schedule, as_schedule
+from lethe.run.schedules import as_schedule
+from lethe.run.schedules.base import Schedule
 
 Over = Literal["steps", "passes", "noise", "step_size", "batch_size", "smoothness", "weak_convexity", "delta"]
 OVERS: tuple[Over, ...] = get_args(Over)

@@ -1,5 +1,3 @@
 """The command `lethe`: verbs only, every one a call of the library."""
 
-from lethe.cli.app import main
-
-__all__ = ["main"]
+from lethe.cli.app import main as main

@@ -20,7 +20,7 @@ from lethe.accounting.sweep_values import require_over
 from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.certificates.swept import OVERS
 from lethe.cli.audit import audit

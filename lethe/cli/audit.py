@@ -14,7 +14,7 @@ from lethe.documents.strict import DOCUMENTS, require_place, to_json, write_byte
 from lethe.errors import InputError
 
 if TYPE_CHECKING:
-    from lethe.jobs.audit import AuditOutcome
+    from lethe.jobs.audit.outcome import AuditOutcome
 
 _FAILED = 1
 
@@ -42,7 +42,7 @@ def audit(
             raise InputError("-o, --report, --plot: given with --self-test, which audits many trainers.", remedy="use --json > FILE.")
         _self_test(workers, as_json, quiet)
         return
-    from lethe.jobs.audit import AuditJob  # training needs the optional torch
+    from lethe.jobs.audit.job import AuditJob  # training needs the optional torch
 
     if output is not None:
         require_place(output, *DOCUMENTS)
@@ -97,7 +97,7 @@ def _how_to_go_on(score_file: str | None, kept: int) -> str:
 
 
 def _self_test(workers: int | None, as_json: bool, quiet: bool) -> None:
-    from lethe.audit.trainers import self_test  # training needs the optional torch
+    from lethe.audit.trainers.self_tests import self_test  # training needs the optional torch
     from lethe.report.self_test_table import self_test_table
 
     result = self_test(workers=workers, progress=not quiet)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Quiet, working
 from lethe.cli.gate import SHUT, gate
 from lethe.cli.seals import KeyFile

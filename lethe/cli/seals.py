@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lethe.accounting.verify import verify as verify_certificate
-from lethe.certificates.signing import signing_key
+from lethe.certificates.signing.keys import signing_key
 from lethe.cli.console import AllowLargeDelta, AsJson, Quiet, print_tables, working
 from lethe.cli.gate import SHUT, MaxEpsilon, require_limit
 from lethe.documents.strict import require_place, to_json, write_bytes

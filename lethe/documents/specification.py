@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -31,12 +31,17 @@ class Missing(NamedTuple):
 
 
 class Specification(BaseModel):
-    """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity."""
+    """Frozen data, no unknown keys, no silent conversions (true is not 1, "1" is not 1), no NaN and no infinity.
+
+    Fields are given by name; those declared with `Field(kw_only=False)` by position too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     _missing: ClassVar[Mapping[str, Missing]] = {}
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        if values:
+            fields = self._by_name(values, fields)
         plain: dict[str, Any] = {key: _plain(value) for key, value in self.respelt(fields).items()}
         try:
             super().__init__(**plain)
@@ -68,6 +73,15 @@ class Specification(BaseModel):
             InputError: one is given in both spellings.
         """
         return respelt(fields, cls.model_fields)
+
+    @classmethod
+    def _by_name(cls, values: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, of which some were given by position: those that are declared with kw_only=False."""
+        names = [name for name, field in cls.model_fields.items() if field.kw_only is False]
+        if len(values) > len(names) or fields.keys() & names[: len(values)]:
+            known = ", ".join(cls.model_fields) or "there are none"
+            raise InputError(f"{cls.__name__}: got {len(values)} values without a name.", remedy=f"name the fields: {known}.")
+        return {**dict(zip(names, values, strict=False)), **fields}
 
     @classmethod
     def said_of_missing(cls, field: str) -> Missing | None:

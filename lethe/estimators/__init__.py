@@ -5,7 +5,9 @@ model.certificate_, model.epsilon_, print(model.privacy_report_)
 """
 
 import importlib.util
+from typing import NoReturn
 
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torch") is None:
@@ -13,31 +15,27 @@ if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torc
         "lethe.estimators needs scikit-learn and PyTorch, which are not both installed.", remedy='pip install "lethe-dp[estimators]"'
     )
 
-from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.heavy_tailed.classifier import HeavyTailedLogisticRegression
 from lethe.estimators.heavy_tailed.mean import PrivateMean
 from lethe.estimators.heavy_tailed.regressor import HeavyTailedLinearRegression
-from lethe.estimators.models.classifiers import LogisticRegression, PrivateClassifier, SoftmaxRegression
+from lethe.estimators.models.classifiers import LogisticRegression, SoftmaxRegression
 from lethe.estimators.models.huber_regressor import HuberRegressor
-from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.models.regressors import LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators.models.regressors import LinearRegression, Ridge
 from lethe.estimators.models.sparse_regressors import ElasticNet, Lasso
 from lethe.estimators.models.svc import LinearSVC
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.pipelines.privacy import privacy_of, privacy_report_of
 from lethe.estimators.pipelines.shares import split_budget
-from lethe.estimators.preprocessing import (
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateStandardScaler,
-    PrivateTransformer,
-    PrivateWhitening,
-    PublicScaler,
-)
+from lethe.estimators.preprocessing.clipper import PrivateQuantileClipper
+from lethe.estimators.preprocessing.components import PrivatePCA
+from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
+from lethe.estimators.preprocessing.public_scaler import PublicScaler
+from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 from lethe.estimators.search.private_search import PrivateSearch
 
 __all__ = [
-    "MECHANISMS",
     "ElasticNet",
+    "EstimatorOptions",
     "HeavyTailedLinearRegression",
     "HeavyTailedLogisticRegression",
     "HuberRegressor",
@@ -45,15 +43,11 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
-    "PrivateClassifier",
-    "PrivateLinearModel",
     "PrivateMean",
     "PrivatePCA",
     "PrivateQuantileClipper",
-    "PrivateRegressor",
     "PrivateSearch",
     "PrivateStandardScaler",
-    "PrivateTransformer",
     "PrivateWhitening",
     "PublicScaler",
     "Ridge",
@@ -62,3 +56,8 @@ __all__ = [
     "privacy_report_of",
     "split_budget",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

@@ -12,8 +12,8 @@ from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_down
+from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError
-from lethe.mechanisms.base import Statement
 
 # Of the target, when the joint cost misses the total: by rounding at first, then by a composition that is looser than Gaussian.
 _FIRST_SHRINK, _LAST_SHRINK = 1e-12, 2e-3
@@ -21,7 +21,7 @@ _TRIALS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class PrivacyBudget:
     r"""$(\epsilon, \delta)$ in all, of which `spent` is gone.
 
     Args:
@@ -76,9 +76,9 @@ class Budget:
         """
         return self.share(min(max((units / (records * self.total_mu)) ** 2, least), most))
 
-    def with_spent(self, *statements: Statement) -> Budget:
+    def with_spent(self, *statements: Statement) -> PrivacyBudget:
         """A copy of which more has been spent."""
-        return Budget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))
+        return PrivacyBudget(epsilon=self.epsilon, delta=self.delta, spent=(*self.spent, *statements))
 
     def with_all(self, guarantee: Guarantee) -> Guarantee:
         """`guarantee` together with all that was spent."""

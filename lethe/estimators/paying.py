@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError, LetheError
-from lethe.mechanisms.base import Statement
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
 from lethe.train.callbacks.paying import known_in_force, spender_in_force

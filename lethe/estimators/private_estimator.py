@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from sklearn import get_config
 from sklearn.base import BaseEstimator
@@ -17,18 +17,20 @@ from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.sealing import ReleaseRecord
+from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.html_tables import html_table
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.runs import certified
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.parameters import Parameterised
 from lethe.estimators.paying import Payment, paid, planned_statement, refuse_unpaid, sent_along
 from lethe.estimators.randomness import Randomness, randomness
 from lethe.estimators.report import own_fit, privacy_report
 from lethe.estimators.surrounding import note_surrounding
 from lethe.estimators.unseen_costs import steps_that_learned, warn_of_repeated_fits, warn_of_steps
-from lethe.mechanisms.base import Statement, joint, require_swap
+from lethe.mechanisms.base import joint, require_swap
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
 
@@ -42,25 +44,26 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     Args:
         epsilon: the target, > 0, for everything that fit releases together.
         delta: in (0, 1), and below 1/n; None: the smaller of 1e-5 and 1/(10 n).
-        allow_large_delta: whether a delta >= 1/n is meant; `privacy_report_` then says so.
-        neighbours: "replace_one", or "zero_out": one record's contribution becomes zero.
+        neighbours: "zero_out": one record's contribution becomes zero; or "replace_one", which takes up to twice the noise.
         random_state: for public choices only, such as the order of the records; noise and secret draws come from fresh entropy.
         seed_noise: True: noise and secret draws are repeatable from random_state too, and two fits with one random_state share them. For
             tests: whoever knows random_state knows the noise, so that the statement is no guarantee, and `epsilon_` is infinite.
         ledger: `lethe.ledger.Spending(ledger, "patients")`: pays for every fit, those of clones in other processes included. What a fit is
             going to cost is reserved before anything is released. None: what `lethe.ledger.spending` put in force, or nothing.
+        options: `EstimatorOptions`, of what few fits ask for; None: all at their defaults.
     Attributes: `statement_` (a Statement, for `privacy_of`), `certificate_` (the same, but for a run a Certificate), `epsilon_` and
     `delta_` as certified, `privacy_report_`, `n_samples_seen_` (n, public), `n_features_in_`, `feature_names_in_`.
     """
 
     epsilon: float = 1.0
     delta: float | None = None
-    allow_large_delta: bool = False
-    neighbours: Neighbours = "replace_one"
+    neighbours: Neighbours = "zero_out"
     random_state: Any = None
     seed_noise: bool = False
     ledger: Any = None
+    options: EstimatorOptions | None = None
 
+    takes_options: ClassVar[frozenset[str]] = frozenset({"allow_large_delta"})
     statement_: Statement = field(init=False)
     _proof: Statement | Certificate | TrainingRecord | ReleaseRecord = field(init=False)
     _payment: Payment | None = field(init=False)
@@ -100,7 +103,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
             state["ledger"] = sent_along(state["ledger"])
         return state
 
-    def _pay(self, planned: Callable[[], Guarantee], budget: Budget, records: int, *, unit: Unit = "record") -> None:
+    def _pay(self, planned: Callable[[], Guarantee], budget: PrivacyBudget, records: int, *, unit: Unit = "record") -> None:
         """Reserve what this fit will cost, where something pays; to be called when nothing of a record was released.
 
         Args:
@@ -118,12 +121,12 @@ class PrivateEstimator(Parameterised, BaseEstimator):
 
         self._payment = paid(self.ledger, stated, seeded=bool(self.seed_noise))
 
-    def _budget(self, records: int) -> Budget:
+    def _budget(self, records: int) -> PrivacyBudget:
         """The whole of it, for n records; the parameters that belong to it are checked."""
         require_swap(self.neighbours)
-        allowed = self._switch("allow_large_delta")
+        allowed = require_switch("allow_large_delta", options_of(self).allow_large_delta)
         delta = usual_delta(records) if self.delta is None else delta_for(records, self.delta, allow_large_delta=allowed)
-        return Budget(epsilon=self.epsilon, delta=delta)
+        return PrivacyBudget(epsilon=self.epsilon, delta=delta)
 
     def _randomness(self, records: int, *, stored_order: bool = False) -> Randomness:
         return randomness(self.random_state, self.seed_noise, records, stored_order=stored_order)
@@ -159,7 +162,7 @@ class PrivateEstimator(Parameterised, BaseEstimator):
     def _state(
         self,
         parts: Sequence[Statement],
-        budget: Budget,
+        budget: PrivacyBudget,
         records: int,
         *,
         why: Sequence[str],

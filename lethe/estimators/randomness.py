@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from lethe.calculus.domains import require_switch
 from lethe.errors import InputError
-from lethe.estimators.choice.mechanism import Draws
+from lethe.estimators.choice.mechanism import RandomSources
 from lethe.train.core.generators import fresh_generator, seeded_generators
 
 
@@ -27,7 +27,7 @@ class Randomness:
 
     order: Any
     norm: np.random.Generator | None
-    draws: Draws
+    draws: RandomSources
 
 
 def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order: bool = False) -> Randomness:
@@ -63,12 +63,12 @@ def randomness(random_state: Any, seed_noise: Any, records: int, *, stored_order
         order = None if stored_order else drawn
     cpu = torch.device("cpu")
     if not seed_noise:
-        fresh = Draws(batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)
+        fresh = RandomSources(batches=fresh_generator(cpu), noise=fresh_generator(cpu), mechanism=None, seeded=False)
         return Randomness(order=order, norm=None, draws=fresh)
     seeds = [int(seed) for seed in public.randint(2**31 - 1, size=3)]
     batches, noise = seeded_generators(seeds[0], (cpu, cpu))
     return Randomness(
         order=order,
         norm=np.random.default_rng(seeds[1]),
-        draws=Draws(batches=batches, noise=noise, mechanism=np.random.default_rng(seeds[2]), seeded=True),
+        draws=RandomSources(batches=batches, noise=noise, mechanism=np.random.default_rng(seeds[2]), seeded=True),
     )

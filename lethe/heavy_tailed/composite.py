@@ -6,8 +6,8 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
-from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
+from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace
+from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 
 
 def proximal_map(point: Array, step: float, regulariser: Regulariser | None, domain: ConvexSet) -> Array:
@@ -34,19 +34,18 @@ def proximal_map(point: Array, step: float, regulariser: Regulariser | None, dom
 
 def require_pair(regulariser: object, domain: ConvexSet) -> None:
     """Refuse, with an InputError, a regulariser whose proximal map on this domain is not known in closed form."""
-    sparse = isinstance(regulariser, L1 | ElasticNet)
-    centred = isinstance(domain, Ball) and (domain.centre is None or not any(domain.centre))
-    if regulariser is None or isinstance(regulariser, Ridge) or (sparse and (centred or isinstance(domain, WholeSpace | Box))):
+    sparse = isinstance(regulariser, L1 | L1L2)
+    centred = isinstance(domain, BallDomain) and (domain.centre is None or not any(domain.centre))
+    if regulariser is None or isinstance(regulariser, L2) or (sparse and (centred or isinstance(domain, WholeSpace | BoxDomain))):
         return
     raise InputError(
-        f"regulariser = {regulariser!r} on {type(domain).__name__}; the map is known for None and Ridge, and for L1 and ElasticNet "
-        "on the whole space, a box or a ball about 0.",
+        f"regulariser: got {regulariser!r} on {type(domain).__name__}, whose proximal map is not known.",
         source="the arguments regulariser and problem",
-        remedy="take one of these",
+        remedy="take None or Ridge; or L1 or ElasticNet on the whole space, a box or a ball about 0.",
     )
 
 
 def _l1_strength(regulariser: Regulariser | None) -> float:
-    if isinstance(regulariser, ElasticNet):
+    if isinstance(regulariser, L1L2):
         return regulariser.l1_strength
     return regulariser.strength if isinstance(regulariser, L1) else 0.0

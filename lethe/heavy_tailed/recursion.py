@@ -11,7 +11,7 @@ from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.problem import Problem
-from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
+from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace
 from lethe.run.batches import Cyclic, Full
 from lethe.run.precision import UNIT_ROUNDOFF, Precision
 from lethe.run.regularisers import Ball as BallConstraint
@@ -63,9 +63,9 @@ def _precision(domain: ConvexSet, dimension: int, batch_size: int, clip_norm: fl
     The move rounds twice, the new point once, and those of a centre, which is taken off and put back, twice more. A long move is cut off by
     the set, and its rounding with it (docs/theory.md, section 14).
     """
-    if isinstance(domain, Ball):
+    if isinstance(domain, BallDomain):
         norm = domain.radius + float(np.linalg.norm(domain.centre or 0.0))
-    elif isinstance(domain, Box):
+    elif isinstance(domain, BoxDomain):
         norm = float(np.linalg.norm(np.maximum(np.abs(domain.low), np.abs(domain.high))))
     else:
         return None
@@ -77,9 +77,9 @@ def _constraint(domain: ConvexSet, dimension: int) -> tuple[Regulariser | None, 
     """The constraint of a run, and whether there is one that says it."""
     if isinstance(domain, WholeSpace):
         return None, True
-    if isinstance(domain, Ball):
+    if isinstance(domain, BallDomain):
         return BallConstraint(radius=domain.radius), True
-    if isinstance(domain, Box):
+    if isinstance(domain, BoxDomain):
         widths = np.subtract(domain.high, domain.low)
         half = 0.5 * float(widths.max()) * (1.0 + 2**-50)
         return BoxConstraint(half_width=half, dimension=dimension), bool(np.ptp(widths) <= 1e-12 * half)

@@ -46,7 +46,7 @@ class WholeSpace(ConvexSet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ball(ConvexSet):
+class BallDomain(ConvexSet):
     """The points at most `radius` from `centre`.
 
     Args:
@@ -81,7 +81,7 @@ class Ball(ConvexSet):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box(ConvexSet):
+class BoxDomain(ConvexSet):
     """The points with `low` <= each coordinate <= `high`.
 
     Args:
@@ -129,7 +129,7 @@ def onto_ball(point: Array, radius: float) -> Array:
     return point if norm <= radius else point * (radius / norm)
 
 
-def onto_two_balls(point: Array, first: Ball, second: Ball) -> Array:
+def onto_two_balls(point: Array, first: BallDomain, second: BallDomain) -> Array:
     r"""The nearest point of the intersection of two balls $B(a, R)$ and $B(c, r)$, in closed form.
 
     If the projection on one ball lies in the other, it is the answer. Otherwise the answer lies on both spheres, that is, on the sphere of

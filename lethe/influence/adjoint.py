@@ -16,7 +16,7 @@ from lethe.influence.linear_problem import linear_problem, refuse_pass_averages,
 from lethe.run.descended import descends_envelope
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.core.progress import Progress, reporting
 
 

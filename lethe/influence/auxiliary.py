@@ -17,7 +17,8 @@ from lethe.calculus.domains import require_count
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LeastSquares, require_linear_loss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
 from lethe.train.linear.features import numbers
 
@@ -174,8 +175,7 @@ def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
     if not isinstance(data, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
         raise InputError(
-            f"data: got {type(data).__name__}; it needs one of {names}. Noise placed by looking at private data is a release of those "
-            "data that no certificate covers, so there is no estimator for them.",
+            f"data: got {type(data).__name__}; it needs one of {names}: no certificate covers noise placed by private data.",
             source="the argument data",
             remedy='estimate on SyntheticData(...), or on PublicData(features, targets, statement="why they are public").',
         )

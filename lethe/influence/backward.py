@@ -10,7 +10,7 @@ import torch
 
 from lethe.influence.curvature import curvature_of
 from lethe.influence.linear_problem import LinearProblem, Trajectory
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.linear.gradients import residuals_of
 
 

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LinearLoss, Logistic, Softmax
+from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 
 
 def curvature_of(loss: LinearLoss, scores: torch.Tensor, targets: torch.Tensor) -> ScoreCurvature:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.errors import InputError
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.run.schedules.influence import Basis, Influence
 
 

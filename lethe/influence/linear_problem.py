@@ -11,9 +11,9 @@ import torch
 from lethe.errors import InputError, LetheError
 from lethe.influence.auxiliary import AuxiliaryData
 from lethe.run.descended import gradients_by
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches

@@ -13,11 +13,11 @@ from lethe.errors import InputError
 from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
 from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import refuse_pass_averages
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.participation import Participation
-from lethe.run.regularisers import Ridge
+from lethe.run.regularisers import L2
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.linear.features import prepare_features
 
 
@@ -73,7 +73,7 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
     """
     require_public(run, data, (PublicCurvatures, SyntheticData, PublicData))
     refuse_pass_averages(run)
-    strengths = [part.strength for part in run.regularisers if isinstance(part, Ridge)]
+    strengths = [part.strength for part in run.regularisers if isinstance(part, L2)]
     if len(strengths) != len(run.regularisers):
         raise InputError(
             "regulariser: it is not ridge alone, and only ridge keeps a quadratic quadratic.",

@@ -16,7 +16,7 @@ from lethe.influence.estimate import Estimate
 from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.train.core.progress import Progress, reporting
 
 Others = Literal["planned", "none"]
@@ -198,8 +198,7 @@ def _refuse_unrepeatable(train: Train, noise_stds: Array, seed: int) -> None:
     first, second = (_finite(train, noise_stds, seed) for _ in range(2))
     if first != second:
         raise InputError(
-            f"train: two trainings with the same noise and seed ended at {first!r} and {second!r}; differences of trainings mean "
-            "something only if everything else is the same.",
+            f"train: two trainings with the same noise and seed ended at {first!r} and at {second!r}; they need to end at the same number.",
             source="PublicTrainer.train",
             remedy="derive all randomness from the seed, and use deterministic arithmetic.",
         )

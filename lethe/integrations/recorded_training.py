@@ -15,7 +15,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 
 
-class Planned(NamedTuple):
+class PlannedTraining(NamedTuple):
     """What is to be trained.
 
     Args:

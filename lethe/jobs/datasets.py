@@ -26,7 +26,7 @@ _NPZ_PAIRS = (("x", "y"), ("X", "y"), ("x_train", "y_train"), ("X_train", "y_tra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table:
+class RecordTable:
     """Records as rows.
 
     The classes are those found in the file, and are then treated as public knowledge. If which classes occur is itself private, list
@@ -47,7 +47,7 @@ class Table:
     class_names: tuple[str, ...] = ()
 
 
-def digits() -> Table:
+def digits() -> RecordTable:
     """The 1797 handwritten digits embedded in scikit-learn: 64 grey levels in [0, 1], 10 classes.
 
     Raises:
@@ -55,10 +55,10 @@ def digits() -> Table:
     """
     bunch: Any = extra("sklearn.datasets").load_digits()
     names = tuple(str(digit) for digit in range(10))
-    return Table(features=bunch.data / 16.0, targets=bunch.target.astype(np.int64), classes=10, name="digits", class_names=names)
+    return RecordTable(features=bunch.data / 16.0, targets=bunch.target.astype(np.int64), classes=10, name="digits", class_names=names)
 
 
-def centred_digits() -> Table:
+def centred_digits() -> RecordTable:
     r"""`digits`, each image without its component along one fixed picture, ink in the middle columns and none at the sides.
 
     Column c of the picture has weight $1 - \cos(2\pi(c + 1/2)/8)$. It is public knowledge of how digits are written, not computed from the
@@ -80,7 +80,7 @@ def load_table(
     task: Task | None = None,
     classes: Sequence[str] | None = None,
     columns: PublicColumns | None = None,
-) -> Table:
+) -> RecordTable:
     """Read features and targets from a .npz, .csv, .csv.gz or .parquet file.
 
     Args:
@@ -117,7 +117,7 @@ def load_table(
     return _table(file, features, targets, task, classes)
 
 
-def split(table: Table, test_fraction: float, seed: int) -> tuple[Table, Table]:
+def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTable, RecordTable]:
     """A uniform random split into training and test rows.
 
     Args:
@@ -127,7 +127,7 @@ def split(table: Table, test_fraction: float, seed: int) -> tuple[Table, Table]:
     Raises:
         InputError: an argument out of range.
     """
-    if not isinstance(table, Table):
+    if not isinstance(table, RecordTable):
         raise InputError(f"table: got {type(table).__name__}; it needs a Table.", remedy="load one with load_table.")
     if not isinstance(test_fraction, int | float) or not 0 < test_fraction < 1:
         raise InputError(f"test_fraction: got {test_fraction!r}; it needs a number between 0 and 1.")
@@ -141,8 +141,8 @@ def split(table: Table, test_fraction: float, seed: int) -> tuple[Table, Table]:
     return _rows(table, np.sort(order[held_out:]), "train"), _rows(table, np.sort(order[:held_out]), "test")
 
 
-def _rows(table: Table, rows: npt.NDArray[np.int64], part: str) -> Table:
-    return Table(
+def _rows(table: RecordTable, rows: npt.NDArray[np.int64], part: str) -> RecordTable:
+    return RecordTable(
         features=table.features[rows],
         targets=table.targets[rows],
         classes=table.classes,
@@ -217,9 +217,8 @@ def _feature(table: ColumnTable, name: str) -> npt.NDArray[np.float64]:
         raise InputError(
             f"column {name!r} holds {column.type}, not numbers.",
             source=str(table.file),
-            remedy=f"state its categories, and the ranges of the others: `lethe init --data {table.file} --target COLUMN` writes a "
-            "configuration that asks for them, for `lethe train` and `lethe demo --columns`. Or leave the column out, or encode it first: "
-            "one 0/1 column for each category of a public list.",
+            remedy=f"`lethe init --data {table.file} --target COLUMN` asks for its categories; or make a 0/1 column for each "
+            "category, or leave it out.",
         )
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
@@ -245,7 +244,9 @@ def _missing(file: Path, row: int, column: object) -> InputError:
     )
 
 
-def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None, classes: Sequence[str] | None) -> Table:
+def _table(
+    file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], task: Task | None, classes: Sequence[str] | None
+) -> RecordTable:
     if features.dtype.kind not in "fiub":
         raise InputError(f"features have type {features.dtype}; they need real numbers.", source=str(file))
     numbers = features.astype(np.float64)
@@ -260,9 +261,9 @@ def _table(file: Path, features: npt.NDArray[Any], targets: npt.NDArray[Any], ta
     if task is None:
         task = "regression" if values.dtype.kind == "f" else "classification"
     if task == "regression":
-        return Table(features=numbers, targets=_real(file, values), classes=None, name=table_name(file))
+        return RecordTable(features=numbers, targets=_real(file, values), classes=None, name=table_name(file))
     names, encoded = _numbered(file, values) if classes is None else _numbered_as(file, values, classes)
-    return Table(features=numbers, targets=encoded, classes=len(names), name=table_name(file), class_names=names)
+    return RecordTable(features=numbers, targets=encoded, classes=len(names), name=table_name(file), class_names=names)
 
 
 def _real(file: Path, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

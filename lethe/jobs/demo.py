@@ -22,7 +22,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
-from lethe.jobs.datasets import Table, split
+from lethe.jobs.datasets import RecordTable, split
 from lethe.jobs.own_table import OwnTable, own_table
 from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
@@ -201,7 +201,7 @@ class Demo:
         )
 
     @property
-    def table(self) -> Table:
+    def table(self) -> RecordTable:
         """The records."""
         return self.data.table
 
@@ -292,7 +292,7 @@ class Demo:
         return DemoRow(letter=letter, label=label, run=run)
 
 
-def _train_records(table: Table) -> int:
+def _train_records(table: RecordTable) -> int:
     return len(split(table, TEST_FRACTION, seed=0)[0].features)
 
 

@@ -9,7 +9,7 @@ from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 from lethe.jobs.configuration import Data, as_data, refuse_unanswered
-from lethe.jobs.datasets import Table, centred_digits, load_table
+from lethe.jobs.datasets import RecordTable, centred_digits, load_table
 from lethe.jobs.tables.public_columns import PublicColumns
 
 
@@ -23,7 +23,7 @@ class OwnTable(NamedTuple):
         notes: what was taken as public, a line each.
     """
 
-    table: Table
+    table: RecordTable
     own: bool
     stated: bool
     notes: tuple[str, ...]

@@ -18,14 +18,15 @@ from lethe.documents.specification import Specification
 from lethe.documents.strict import read_document
 from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mapping, as_privacy, refuse_unanswered
-from lethe.jobs.datasets import Table, centred_digits, load_table, split
+from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.estimators.choice import EstimatorChoice
 from lethe.jobs.estimators.training import EstimatorOutcome, train_estimator
 from lethe.jobs.ledger_section import LedgerSection, as_ledger
 from lethe.jobs.run_outcome import JobOutcome
 from lethe.jobs.tables.public_columns import PublicColumns
 from lethe.jobs.tables.scale_notes import scale_notes
-from lethe.run.losses import LOSSES, LinearLoss
+from lethe.run.losses import LOSSES
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train import Linear, TrainOptions, fit
 
@@ -45,9 +46,9 @@ def _as_model(value: Any) -> EstimatorChoice | None:
 class TrainingRows(NamedTuple):
     """All records, those to train on, and those to test on, if any are kept for it."""
 
-    every: Table
-    train: Table
-    test: Table | None
+    every: RecordTable
+    train: RecordTable
+    test: RecordTable | None
 
 
 class Job(Specification):
@@ -226,7 +227,7 @@ class Job(Specification):
         fraction = self.data.test_fraction
         return TrainingRows(table, *(split(table, fraction, seed=self.seed or 0) if fraction > 0 else (table, None)))
 
-    def _declared(self, table: Table) -> list[HypothesisClaim]:
+    def _declared(self, table: RecordTable) -> list[HypothesisClaim]:
         """What the certificate rests on besides, and nobody can check: that facts about the data are public."""
         claims: list[HypothesisClaim] = []
         if self.data.classes == ():
@@ -234,13 +235,13 @@ class Job(Specification):
             claims.append(HypothesisClaim("classes", f"read off the data and said to be public knowledge: {names}"))
         if self.columns is not None:
             how = "stated without a look at the records" if self.public is None else f"said to be public knowledge: {self.public}"
-            claims.append(HypothesisClaim("columns", f"names, types, ranges, categories and values to fill in: {how}"))
+            claims.append(HypothesisClaim("columns", f"names, types, ranges, categories and fill values: {how}"))
         return claims
 
     def _notes(self, feature_norm: float | None) -> list[str]:
         return [] if self.data.path is None else scale_notes(feature_norm, self.columns)
 
-    def _table(self) -> Table:
+    def _table(self) -> RecordTable:
         data, columns = self.data, self.columns
         if data.path is None:
             return centred_digits()

@@ -7,6 +7,9 @@ ticket = ledger.reserve("patients", certificate, by="team A")
 ledger.settle(ticket, certificate, artefact=sha256)
 """
 
+from typing import NoReturn
+
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 try:
@@ -17,14 +20,14 @@ except ImportError as error:  # said here, in words of ours
 else:
     del alembic, sqlalchemy
 
-from lethe.ledger.accounts import Account, Line
 from lethe.ledger.budgets import Budget
-from lethe.ledger.data_set import DataSet
 from lethe.ledger.ledger import Ledger
-from lethe.ledger.paying.release import PaidRelease
 from lethe.ledger.paying.spending import Spending
 from lethe.ledger.paying.surrounding import spending
-from lethe.ledger.reservation import Reservation
-from lethe.ledger.verified import Verified
 
-__all__ = ["Account", "Budget", "DataSet", "Ledger", "Line", "PaidRelease", "Reservation", "Spending", "Verified", "spending"]
+__all__ = ["Budget", "Ledger", "Spending", "spending"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from lethe.accounting.totals.parts import Part, part_of, read_part
 from lethe.calculus.domains import outside
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.prices import Filter, Price, price_of
 from lethe.run.neighbours import Neighbours, Unit
@@ -33,10 +33,10 @@ def presented(item: object, neighbours: Neighbours, unit: Unit, data_set: str, *
         part, relation = part_of(item, name="", count=1, neighbours=neighbours, key=key, unit=unit)
     if (relation, part.unit) != (neighbours, unit):
         raise InputError(
-            f"{part.name} is about neighbours {relation} of unit {part.unit}, and the budget of {data_set} is about {neighbours} of unit "
-            f"{unit}: such guarantees do not add up.",
+            f"{part.name} counts {relation} of unit {part.unit}, the budget of {data_set} {neighbours} of unit {unit}: these "
+            "do not add up.",
             source="neighbours and unit of the data set",
-            remedy="certify the release for those of the data set, or enter the data set a second time, with a budget for these.",
+            remedy="certify the release for the data set's relation and unit, or enter the data set again, with a budget for these.",
         )
     return part
 

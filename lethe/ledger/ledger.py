@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lethe.calculus.domains import require_nonnegative, require_probability
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.budgets import Budget
 from lethe.ledger.chain import Entry, Kind, next_entry
@@ -25,7 +25,7 @@ from lethe.ledger.reservation import Reservation, price_in, require_number, smal
 from lethe.ledger.store.database import Database
 from lethe.ledger.store.rows import exists, last_entry, write
 from lethe.ledger.store.schema.upgrading import make_or_upgrade, newest, refused_version, require_newest, require_same
-from lethe.ledger.store.standing import Standing
+from lethe.ledger.store.standing import DataSetStanding
 from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
 from lethe.ledger.texts import require_digest, require_name, require_text
 from lethe.run.neighbours import Neighbours, Unit
@@ -190,7 +190,7 @@ class Ledger(ReadLedger):
             **recorded(part),
         }
 
-        def decide(now: Standing) -> Entry:
+        def decide(now: DataSetStanding) -> Entry:
             if now.version != newest():
                 raise refused_version(now.version)
             if now.entered is None or now.own is None or now.moment is None or now.entered.digest != terms.digest:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, select
 
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.ledger.accounts import Account, account_of
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.lookups import status_of, terms_of

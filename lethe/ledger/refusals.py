@@ -42,13 +42,13 @@ def more_than_reserved(number: int, terms: DataSet, reserved: Price, price: Pric
     """
     rest = Price(max(price.cost - reserved.cost, 0), max(price.slack - reserved.slack, 0))
     return BudgetExceededError(
-        f"reservation {number}: what was released costs more than was reserved; {rest.cost / price.cost:.3%} of its price is missing."
+        f"reservation {number}: what was released costs more than was reserved ({rest.cost / price.cost:.3%} is missing)."
         if price.cost > reserved.cost
         else f"reservation {number}: what was released takes more of delta than was reserved.",
         source=f"the price of what was reserved of {terms.name}",
-        remedy="the rest is what rounding costs a model that is coarser than float64: train a float64 copy (model.double())."
+        remedy="rounding in coarser types than float64 costs the rest: train a float64 copy (model.double())."
         if rounding
-        else "release nothing of it; if it was released already, reserve the whole of it now and settle that: this one stays counted.",
+        else "release nothing of it; if it was released, reserve all of it anew and settle that: this one stays counted.",
     )
 
 

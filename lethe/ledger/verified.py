@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import LedgerError, LetheError
 from lethe.ledger.chain import FIRST, Entry, damaged
 from lethe.ledger.data_set import DataSet

@@ -35,12 +35,13 @@ from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up, square_above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.base import Array, PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows, targets_within
 from lethe.partitions.record_sums import Chunks, RecordSums
 from lethe.run.losses.linear import row_norm

@@ -20,17 +20,6 @@ from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 
-__all__ = [
-    "Array",
-    "PrivateWeights",
-    "Statement",
-    "gaussian_guarantee",
-    "gaussian_noise_std",
-    "joint",
-    "require_swap",
-    "target_mu",
-]
-
 Array = NDArray[np.float64]
 Number = TypeVar("Number", int, float)
 

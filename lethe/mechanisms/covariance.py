@@ -24,11 +24,12 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up, square_above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected_rows
 from lethe.mechanisms.tables import blocks, public_records, require_table
 from lethe.partitions.block import Block

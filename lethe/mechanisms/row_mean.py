@@ -8,10 +8,11 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.noise_generators import noise_generator
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.rows import projected, projected_rows
 from lethe.mechanisms.tables import blocks
 from lethe.partitions.block import Block

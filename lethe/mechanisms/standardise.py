@@ -28,12 +28,13 @@ from numpy.typing import ArrayLike
 from lethe.calculus.domains import require_positive, require_vector
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
 from lethe.partitions.block import Block
 from lethe.partitions.table import ExaminedTable

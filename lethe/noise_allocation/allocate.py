@@ -217,7 +217,8 @@ def _as_influence(run: Run, given: object) -> Influence:
     if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
         return Influence(weights=tuple(given), basis="assumed", detail="given by hand")
     raise InputError(
-        f"influence: got {type(given).__name__}; it needs a rate, one number a step, or a lethe.Influence.", remedy="write influence=0.99."
+        f"influence: got {type(given).__name__}; it needs a rate, one number a step, or a lethe.schedules.Influence.",
+        remedy="write influence=0.99.",
     )
 
 

@@ -12,7 +12,7 @@ from lethe.run.batches import Cyclic, Poisson
 from lethe.run.noise.growth import growths
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 
 UNITS = "Noise: the standard deviation that all noise together gives a coordinate of the last model, in parameter units."
 

@@ -13,7 +13,8 @@ from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 from lethe.noise_allocation.kept_strategies import kept_dense
 from lethe.run.known_fields import require_run
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz, CorrelatedNoise
+from lethe.run.noise import BandedToeplitz, BufferedToeplitz
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence

@@ -13,11 +13,14 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.noise_allocation.correlated_shape import correlated
-from lethe.noise_allocation.joint import joint_cyclic, joint_passes, joint_schedule, joint_schedule_reset
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.passes import joint_passes
+from lethe.noise_allocation.joint.position import joint_schedule, joint_schedule_reset
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.schedules import Array, Influence
+from lethe.run.schedules import Influence
 from lethe.run.schedules.allocation import optimal_schedule
+from lethe.run.schedules.base import Array
 from lethe.theorems.shuffled.averaged import as_passes
 from lethe.theorems.shuffled.positions import worst_position
 from lethe.theorems.steps import Steps, step_constants

@@ -7,6 +7,5 @@ model = lethe.estimators.LogisticRegression(epsilon=1.0, feature_norm=5.0).fit(t
 from lethe.partitions.array_tables import array_table
 from lethe.partitions.on_dask.dask_tables import dask_table
 from lethe.partitions.parquet_tables import parquet_table
-from lethe.partitions.table import PartitionedTable
 
-__all__ = ["PartitionedTable", "array_table", "dask_table", "parquet_table"]
+__all__ = ["array_table", "dask_table", "parquet_table"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError
-from lethe.partitions.passes import Part, Threads
+from lethe.partitions.passes import BlockLocation, Threads
 from lethe.partitions.progress import BlockCallback
 from lethe.partitions.readers import ArrayReader, require_numbers
 from lethe.partitions.table import PartitionedTable
@@ -51,7 +51,9 @@ def array_table(
     edges = [len(features) * place // count for place in range(count + 1)]
     return PartitionedTable(
         parts=tuple(
-            Part(place, f"block {place} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop)))
+            BlockLocation(
+                place, f"block {place} (records {start} to {stop})", (_rows(X, features, start, stop), _rows(y, targets, start, stop))
+            )
             for place, (start, stop) in enumerate(pairwise(edges))
         ),
         read=ArrayReader(width=features.shape[1], kind=str(features.dtype), target_kind=None if targets is None else str(targets.dtype)),

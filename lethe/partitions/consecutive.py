@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lethe.calculus.domains import FloatArray
-from lethe.partitions.passes import Answer
+from lethe.partitions.passes import BlockResult
 from lethe.partitions.table import ExaminedTable
 
 
@@ -38,6 +38,6 @@ class ConsecutiveRecords:
         """As `ExaminedTable.sum`: one pass over the blocks that hold them."""
         return self.table.sum(function, *parameters, records=slice(self.start, self.stop))
 
-    def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...]) -> Iterator[Answer]:
+    def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...]) -> Iterator[BlockResult]:
         """As `ExaminedTable.answers`."""
         return self.table.answers(function, parameters, self.table.within(slice(self.start, self.stop)))

@@ -14,7 +14,7 @@ from lethe.errors import InputError, MissingExtraError
 from lethe.partitions.array_tables import default_workers
 from lethe.partitions.block import Block, refused
 from lethe.partitions.on_dask.cluster import OnCluster, given_client
-from lethe.partitions.passes import Part, Threads
+from lethe.partitions.passes import BlockLocation, Threads
 from lethe.partitions.progress import BlockCallback
 from lethe.partitions.readers import FrameReader, common_type
 from lethe.partitions.table import PartitionedTable
@@ -97,7 +97,7 @@ def parquet_table(
             )
     groups = [(path, group) for path, file in files for group in range(file.num_row_groups)]
     return PartitionedTable(
-        parts=tuple(Part(place, f"{path}, row group {group}", (path, group)) for place, (path, group) in enumerate(groups)),
+        parts=tuple(BlockLocation(place, f"{path}, row group {group}", (path, group)) for place, (path, group) in enumerate(groups)),
         read=ParquetReader(names=names, kinds=kinds, left_out=tuple(name for name in schema.names if name not in names)),
         executor=Threads(default_workers(workers)) if client is None else OnCluster(given_client(client)),
         progress=progress,

@@ -20,7 +20,7 @@ Rows = tuple[int, int] | np.ndarray[Any, np.dtype[np.intp]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class BlockLocation:
     """Where one block is.
 
     Args:
@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class BlockResult:
     """What came of one block.
 
     Args:
@@ -74,22 +74,22 @@ class Work:
     def __repr__(self) -> str:
         return f"<Work of {getattr(self.function, '__name__', 'a function')}>"
 
-    def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> Answer:
+    def __call__(self, place: int, name: str, stored: Any, rows: Rows | None) -> BlockResult:
         """What comes of a part, whose fields these are, with what it holds computed."""
         try:
             block = self.read(stored, name)
             seen, size = block.fingerprint(), block.features.nbytes
             if rows is not None:
                 block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
-            return Answer(place, seen, self.function(block, *self.parameters), size)
+            return BlockResult(place, seen, self.function(block, *self.parameters), size)
         except LetheError as fault:
-            return Answer(place, None, None, fault=fault)
+            return BlockResult(place, None, None, fault=fault)
 
 
 class Executor(Protocol):
     """Carries out a pass; answers may come in any order, and more than once."""
 
-    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         """The answers; closing the iterator ends what still runs."""
         ...
 
@@ -104,13 +104,13 @@ class Threads:
 
     workers: int
 
-    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         """In the order of the parts."""
         if self.workers == 1 or len(parts) == 1:
             for part in parts:
                 yield _answered(work, part)
             return
-        pool, waiting = ThreadPoolExecutor(self.workers), deque[Future[Answer]]()
+        pool, waiting = ThreadPoolExecutor(self.workers), deque[Future[BlockResult]]()
         try:
             for part in parts:
                 if len(waiting) > self.workers:
@@ -127,15 +127,15 @@ def not_computed(name: str, error: Exception) -> InputError:
     return InputError(f"{name}: cannot be computed: {error}", source=f"{name}; nothing was released", remedy="compute it alone to see why")
 
 
-def _answered(work: Work, part: Part) -> Answer:
+def _answered(work: Work, part: BlockLocation) -> BlockResult:
     try:
         stored = computed(part.stored)
     except Exception as error:  # whatever the user's own graph does
-        return Answer(part.place, None, None, fault=not_computed(part.name, error))
+        return BlockResult(part.place, None, None, fault=not_computed(part.name, error))
     return work(part.place, part.name, stored, part.rows)
 
 
-def once_each(answers: Iterator[Answer], places: Sequence[int]) -> Iterator[Answer]:
+def once_each(answers: Iterator[BlockResult], places: Sequence[int]) -> Iterator[BlockResult]:
     """One answer for each block, in the order of the places: later ones of the same block are dropped.
 
     Args:
@@ -144,7 +144,7 @@ def once_each(answers: Iterator[Answer], places: Sequence[int]) -> Iterator[Answ
     Raises:
         LetheError: a block gave none.
     """
-    expected, early, given = set(places), dict[int, Answer](), 0
+    expected, early, given = set(places), dict[int, BlockResult](), 0
     for answer in answers:
         if answer.place not in expected:
             continue  # a duplicate, or none of this pass

@@ -166,10 +166,10 @@ class WithoutNames:
         """
         argument, got = ("sample_weight", weights) if weights is not None else ("users", users)
         raise InputError(
-            f"{argument}: got {got if isinstance(got, str) else type(got).__name__}; of a table in blocks it is the name of a column, and "
-            "columns of arrays, or of what a step of a pipeline made, have none.",
+            f"{argument}: got {got if isinstance(got, str) else type(got).__name__}; a table in blocks needs a column's name, "
+            "and this one has none.",
             source=f"the argument {argument}",
-            remedy="give a table of Parquet files or a DataFrame of Dask",
+            remedy="give a table of Parquet files or a DataFrame of Dask, whose columns have names.",
         )
 
 

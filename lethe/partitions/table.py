@@ -15,7 +15,7 @@ import numpy as np
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
 from lethe.partitions.block import Block, Fingerprint
-from lethe.partitions.passes import Answer, Executor, Part, Work, once_each
+from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work, once_each
 from lethe.partitions.progress import BlockCallback, blocks_told, require_progress
 from lethe.partitions.totals import total
 
@@ -78,7 +78,7 @@ class PartitionedTable:
         chosen: whether the records were chosen of another table's, so that some blocks may be left with none.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[BlockLocation, ...]
     read: TableReader
     executor: Executor
     progress: bool | BlockCallback = True
@@ -170,8 +170,13 @@ class ExaminedTable:
             told(len(self.source.parts))
 
     def answers(
-        self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[Part] | None = None, *, drawn: bool = False
-    ) -> Iterator[Answer]:
+        self,
+        function: Callable[..., Any],
+        parameters: tuple[Any, ...],
+        parts: Sequence[BlockLocation] | None = None,
+        *,
+        drawn: bool = False,
+    ) -> Iterator[BlockResult]:
         """What a function gives of each block, in the order of the blocks.
 
         Args:
@@ -200,10 +205,10 @@ class ExaminedTable:
                 told(blocks)
         self._seconds = monotonic() - begun
 
-    def within(self, records: slice) -> list[Part]:
+    def within(self, records: slice) -> list[BlockLocation]:
         """The parts that hold some consecutive records, each with its share of them."""
         ends = list(accumulate(one.records for one in self.seen))
-        parts = list[Part]()
+        parts = list[BlockLocation]()
         for place in range(bisect_right(ends, records.start), len(ends)):
             first = ends[place] - self.seen[place].records
             if first >= records.stop:
@@ -213,7 +218,7 @@ class ExaminedTable:
                 parts.append(replace(self.source.parts[place], rows=rows))
         return parts
 
-    def _at(self, records: Places) -> list[Part]:
+    def _at(self, records: Places) -> list[BlockLocation]:
         """The parts that hold some of these records, each with their places in it."""
         ends, numbers = np.cumsum([one.records for one in self.seen]), np.sort(records)
         if len(numbers) == 0 or numbers[0] < 0 or numbers[-1] >= ends[-1] or bool((numbers[1:] == numbers[:-1]).any()):

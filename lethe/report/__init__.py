@@ -5,21 +5,18 @@ lethe.report.write(certificate, "report.html")
 
 from typing import TYPE_CHECKING, Any
 
+from lethe.documents.old_names import refuse_old_name
+
 if TYPE_CHECKING:
-    from lethe.report.document.curves import Curve
     from lethe.report.document.writing import write
 
-__all__ = ["Curve", "write"]
+__all__ = ["write"]
 
 
 def __getattr__(name: str) -> Any:
     """What a report needs is loaded when it is asked for: `import lethe` loads this package."""
-    if name == "write":
-        from lethe.report.document.writing import write
+    if name != "write":
+        refuse_old_name(__name__, name)
+    from lethe.report.document.writing import write
 
-        return write
-    if name == "Curve":
-        from lethe.report.document.curves import Curve
-
-        return Curve
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return write

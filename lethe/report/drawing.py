@@ -12,28 +12,14 @@ from lethe.errors import MissingExtraError
 try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
+    from matplotlib.axis import Axis as Axis
     from matplotlib.figure import Figure  # used directly, without pyplot: no window, no display, no global state
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator as LogLocator
+    from matplotlib.ticker import MaxNLocator as MaxNLocator
+    from matplotlib.ticker import NullFormatter as NullFormatter
+    from matplotlib.ticker import NullLocator as NullLocator
 except ImportError as error:
     raise MissingExtraError("plots need matplotlib, which is not installed.", remedy='pip install "lethe-dp[report]"') from error
-
-__all__ = [
-    "Axes",
-    "Axis",
-    "End",
-    "Figure",
-    "LogLocator",
-    "MaxNLocator",
-    "NullFormatter",
-    "NullLocator",
-    "clear",
-    "label_ends",
-    "open_sides",
-    "png",
-    "svg",
-    "text_as_text",
-]
 
 
 class End(NamedTuple):

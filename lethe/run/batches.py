@@ -18,6 +18,8 @@ from lethe.errors import InputError
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER, Neighbours
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation, unknown_participation
 
+__all__ = ["BallsInBins", "Cyclic", "CyclicPoisson", "Full", "Poisson", "Shuffled", "ShuffledOnce", "WithoutReplacement"]
+
 MOST_RECORDS = MOST_WHOLE
 """More records than that are nobody's."""
 
@@ -178,7 +180,7 @@ class Full(Batches):
 class _Sized(Batches):
     """A design with a batch size."""
 
-    size: int = Field(ge=1, le=MOST_RECORDS)
+    size: int = Field(ge=1, le=MOST_RECORDS, kw_only=False)
 
     def nominal_size(self, records: int) -> int:
         """`size`."""

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from lethe.errors import InputError
-from lethe.run.losses import LOSSES, LinearLoss, Loss
+from lethe.run.losses import LOSSES
+from lethe.run.losses.base import Loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.neighbours import Unit
 
 ClipMethod = Literal["clip", "envelope", "normalise", "automatic"]
@@ -64,10 +66,9 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
     if not isinstance(loss, LinearLoss) or not loss.has_envelope():
         kinds = [kind for kind, known in LOSSES.items() if issubclass(known, LinearLoss) and known.has_envelope()]
         raise InputError(
-            f"clip_method: got envelope, and loss.kind is {loss.kind}; the envelope is known of {', '.join(kinds[:-1])} and {kinds[-1]}. "
-            "A network's would take a minimisation over all its parameters for each record at each step.",
+            f"clip_method: got envelope with loss.kind {loss.kind}; it needs {', '.join(kinds[:-1])} or {kinds[-1]}.",
             source="clip_method, loss.kind",
-            remedy="choose one of these losses, and train it by fit_linear or fit_head; or clip_method: clip.",
+            remedy="choose one of these losses, and train it by fit_linear or fit_head; or set clip_method: clip.",
         )
     if groups is not None:
         raise InputError(

@@ -10,11 +10,12 @@ import numpy as np
 
 from lethe.errors import InputError
 from lethe.run.batches import Batches
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.neighbours import Neighbours
 from lethe.run.participation import Participation
 from lethe.run.regularisers import Regulariser
-from lethe.run.schedules import Array, Explicit, Schedule, as_schedule
+from lethe.run.schedules import Explicit, as_schedule
+from lethe.run.schedules.base import Array, Schedule
 
 MOST_STEPS = 20_000_000
 
@@ -143,8 +144,7 @@ def refuse_relation(loss: Loss, neighbours: Neighbours, *, differences_only: boo
     """
     if differences_only and neighbours != "replace_one":
         raise InputError(
-            f"loss.gradient_bound: got {loss.gradient_bound:g}; on this domain the gradients of a strongly convex loss exceed it, "
-            f"and {neighbours} takes a whole gradient away.",
+            f"loss.gradient_bound: got {loss.gradient_bound:g}; on this domain gradients of a strongly convex loss exceed it.",
             source=f"loss.kind = strongly_convex, neighbours = {neighbours}",
             remedy="set clip_norm, or write the quadratic part as regulariser: {kind: ridge, strength: ...}.",
         )

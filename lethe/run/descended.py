@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.run.clip_fields import ClipMethod
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
 

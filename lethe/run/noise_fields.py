@@ -7,7 +7,7 @@ from typing import Literal
 from lethe.errors import InputError
 from lethe.run.batches import Batches
 from lethe.run.release_field import Release
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 
 NoiseAt = Literal["every_step", "pass_ends"]
 
@@ -62,8 +62,8 @@ def refuse_filtering(batches: Batches, noise_at: NoiseAt, *, release: Release, a
     """
     if release != "all" or noise_at != "every_step" or averaged:
         raise InputError(
-            f"noise_budget: got release = {release}, noise_at = {noise_at}{' and pass_weights' if averaged else ''}; "
-            "a filter counts every iterate as released, with noise at every step.",
+            f"noise_budget: got release = {release}, noise_at = {noise_at}{' and pass_weights' if averaged else ''}; it needs "
+            "noise at every step.",
             source="noise_budget",
             remedy="set release: all and noise_at: every_step.",
         )

@@ -15,6 +15,8 @@ from pydantic import Field
 from lethe.documents.specification import MOST_WHOLE, Specification, from_tagged, names_itself
 from lethe.errors import InputError
 
+__all__ = ["L1", "L1L2", "L2", "Ball", "Box", "GroupL1", "NuclearNorm", "Simplex"]
+
 # docs/theory.md, section 14: of norms and sums whose numbers go through 48 additions at most, as pairwise ones of 2^48 numbers do.
 _OF_A_NORM, _OF_A_SUM = 32.0, 80.0
 
@@ -54,12 +56,12 @@ class Regulariser(Specification):
         return {"kind": self.kind, **self.model_dump()}
 
 
-class Ridge(Regulariser):
+class L2(Regulariser):
     r"""$h(x) = \frac{\kappa}{2}\|x\|^2$, $\kappa$ = strength."""
 
     kind: ClassVar[str] = "ridge"
     roundings: ClassVar[float] = 3.0
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
     @property
     def strong_convexity(self) -> float:
@@ -72,10 +74,10 @@ class L1(Regulariser):
 
     kind: ClassVar[str] = "l1"
     roundings: ClassVar[float] = 2.0
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
-class ElasticNet(Regulariser):
+class L1L2(Regulariser):
     r"""$h(x) = \kappa_1\|x\|_1 + \frac{\kappa_2}{2}\|x\|^2$."""
 
     kind: ClassVar[str] = "elastic_net"
@@ -94,7 +96,7 @@ class GroupL1(Regulariser):
 
     kind: ClassVar[str] = "group_l1"
     roundings: ClassVar[float] = _OF_A_NORM
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
 class NuclearNorm(Regulariser):
@@ -102,7 +104,7 @@ class NuclearNorm(Regulariser):
 
     kind: ClassVar[str] = "nuclear_norm"
     roundings: ClassVar[float] = 128.0  # declared: of the algorithms for singular values no constant is proved
-    strength: float = Field(gt=0)
+    strength: float = Field(gt=0, kw_only=False)
 
 
 class Ball(Regulariser):
@@ -110,7 +112,7 @@ class Ball(Regulariser):
 
     kind: ClassVar[str] = "ball"
     roundings: ClassVar[float] = _OF_A_NORM
-    radius: float = Field(gt=0)
+    radius: float = Field(gt=0, kw_only=False)
 
     @property
     def diameter(self) -> float:
@@ -137,7 +139,7 @@ class Simplex(Regulariser):
 
     kind: ClassVar[str] = "simplex"
     roundings: ClassVar[float] = _OF_A_SUM
-    total: float = Field(gt=0)
+    total: float = Field(gt=0, kw_only=False)
 
     @property
     def diameter(self) -> float:
@@ -146,9 +148,9 @@ class Simplex(Regulariser):
 
 
 REGULARISERS: dict[str, type[Regulariser]] = {
-    "ridge": Ridge,
+    "ridge": L2,
     "l1": L1,
-    "elastic_net": ElasticNet,
+    "elastic_net": L1L2,
     "group_l1": GroupL1,
     "nuclear_norm": NuclearNorm,
     "ball": Ball,

@@ -25,7 +25,8 @@ from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
 from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
-from lethe.run.schedules import Array, Schedule, as_schedule, parse_schedule, read_only
+from lethe.run.schedules import as_schedule, parse_schedule
+from lethe.run.schedules.base import Array, Schedule, read_only
 
 _ScheduleField = Annotated[float | InstanceOf[Schedule], BeforeValidator(parse_schedule)]
 
@@ -164,9 +165,8 @@ class Run(StoredSpecification):
         two gradients no further apart, so it remains one where the batches are of exact size and the other record takes the same place.
         """
         together = self.batches.exact_size and self.neighbours == "replace_one" and self.clip_method in SHORTENING
-        if not (together and self._impossible_bound):
-            return self.record_bound
-        return min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        bound = min(self.clip_bound, self.loss.known_gradient_bound or self.clip_bound)
+        return bound if together and self._impossible_bound else self.record_bound
 
     @property
     def clips(self) -> bool:

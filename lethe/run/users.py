@@ -26,9 +26,8 @@ def refuse_users(run: Run, where: str) -> None:
     """
     if run.unit != "record":
         raise InputError(
-            f"unit: {run.unit}; {where} knows no users: each record would count by itself, and a user as often as it has records.",
+            f"unit: {run.unit}; {where} knows no users, and protects single records.",
             source="run.unit",
-            remedy="train a torch.nn.Module by lethe.train.fit(..., users=ids), PrivateTrainer(..., users=ids) or Lightning's "
-            "PrivateTraining(..., users=ids), or in a loop of your own by PrivacyEngine(run).make_private(..., users=ids); or state unit: "
-            "record.",
+            remedy="give users=ids to lethe.train.fit, make_private, PrivateTrainer(..., users=ids) or PrivateTraining; or state "
+            "unit: record.",
         )

@@ -56,7 +56,7 @@ class Risk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StateAnswer:
     """What is shown of one state.
 
     Args:
@@ -93,7 +93,7 @@ class Answer:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def answer(query: str) -> Answer:
+def answer(query: str) -> StateAnswer:
     """What is shown of the state with this query; what is asked again is remembered.
 
     Raises:
@@ -102,7 +102,7 @@ def answer(query: str) -> Answer:
     question = State.from_query(query).question()
     run, certificate = certified(question)
     noisy = run.noisy_steps
-    return Answer(
+    return StateAnswer(
         epsilon=certificate.epsilon,
         noise=float(run.noise_multipliers.max()),
         found_noise=question.find_noise,

@@ -11,12 +11,12 @@ from lethe.documents.strict import parse_document
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.studio import inputs, parts
-from lethe.studio.answers import Answer, answer
+from lethe.studio.answers import StateAnswer, answer
 from lethe.studio.controls import CONTROLS
-from lethe.studio.prices import ALTERNATIVES, Price, price
+from lethe.studio.prices import ALTERNATIVES, AlternativePrice, price
 from lethe.studio.state import LONGEST_LINK, State, query_of
 from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
-from lethe.studio.workers import Workers
+from lethe.studio.workers import WorkerThreads
 
 _HERE = Path(__file__).parent
 _LONGEST_FILE = 1_000_000
@@ -35,7 +35,7 @@ _PARTS = (
 def make_app(first: State) -> App:
     """The planner; a page that is opened without a link shows `first`."""
     # A computation cannot be stopped midway: a few slow ones that nobody waits for any more must not hold up the next.
-    workers = {"answers": Workers(8, "answers"), "prices": Workers(3, "prices")}
+    workers = {"answers": WorkerThreads(8, "answers"), "prices": WorkerThreads(3, "prices")}
 
     def page(request: Request) -> Any:
         try:
@@ -104,9 +104,9 @@ def _attempt(work: Callable[..., Any], *arguments: Any) -> Any:
         return f"No number: this is a fault of Lethe's own ({type(error).__name__}: {error}). Please report it with the link of this page."
 
 
-def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None:
+def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -> None:
     told: reactive.Value[str] = reactive.Value("")
-    priced: reactive.Value[tuple[str, dict[str, Price | None]]] = reactive.Value(("", {}))
+    priced: reactive.Value[tuple[str, dict[str, AlternativePrice | None]]] = reactive.Value(("", {}))
 
     @reactive.calc
     def query() -> str:
@@ -116,15 +116,15 @@ def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None
         return await asyncio.wrap_future(workers[which].submit(_attempt, work, *arguments))
 
     @reactive.extended_task
-    async def asked(wanted: str) -> tuple[str, Answer | str]:
+    async def asked(wanted: str) -> tuple[str, StateAnswer | str]:
         return wanted, await beside("answers", answer, wanted)
 
     @reactive.extended_task
     async def compared(wanted: str) -> None:
-        found: dict[str, Price | None] = {}
+        found: dict[str, AlternativePrice | None] = {}
         for label in ALTERNATIVES:
             one = await beside("prices", price, wanted, label)
-            found[label] = Price(label=label, number="", ratio=None, why=one) if isinstance(one, str) else one
+            found[label] = AlternativePrice(label=label, number="", ratio=None, why=one) if isinstance(one, str) else one
             async with reactive.lock():
                 priced.set((wanted, dict(found)))
                 await reactive.flush()
@@ -137,7 +137,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None
         asked.invoke(wanted)
         await session.send_custom_message("link", {"query": wanted if len(wanted) <= LONGEST_LINK else ""})
 
-    def current() -> Answer | str | None:
+    def current() -> StateAnswer | str | None:
         """The answer to what the controls say now; None: it is not there yet."""
         if asked.status() != "success":
             return None
@@ -146,16 +146,16 @@ def _serve(input: Inputs, session: Session, workers: dict[str, Workers]) -> None
 
     @reactive.effect
     def _compare() -> None:
-        if isinstance(current(), Answer):
+        if isinstance(current(), StateAnswer):
             with reactive.isolate():
                 compared.cancel()
                 compared.invoke(query())
 
-    def part(draw: Callable[[Answer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> Any:
+    def part(draw: Callable[[StateAnswer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> Any:
         got = current()
         if got is None:
             return parts.waiting()
-        return draw(got) if isinstance(got, Answer) else otherwise(got)
+        return draw(got) if isinstance(got, StateAnswer) else otherwise(got)
 
     @render.ui
     def headline() -> Any:

@@ -6,15 +6,16 @@ from typing import Any
 
 from lethe.documents.specification import Specification
 from lethe.run.batches import Batches
-from lethe.run.losses import Loss
-from lethe.run.noise import CorrelatedNoise
+from lethe.run.losses.base import Loss
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.regularisers import Regulariser
 from lethe.run.run import Run
-from lethe.run.schedules import Explicit, Schedule
+from lethe.run.schedules import Explicit
+from lethe.run.schedules.base import Schedule
 
 _HOMES: tuple[tuple[type[Specification], str], ...] = (
-    (Batches, "lethe"),
-    (Regulariser, "lethe"),
+    (Batches, "lethe.batches"),
+    (Regulariser, "lethe.regularisers"),
     (Loss, "lethe.losses"),
     (Schedule, "lethe.schedules"),
     (CorrelatedNoise, "lethe.noise"),

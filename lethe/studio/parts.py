@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lethe.calculus.upward_formatting import shown
-from lethe.studio.answers import Answer
+from lethe.studio.answers import StateAnswer
 from lethe.studio.picture import schedule_svg
-from lethe.studio.prices import Price
+from lethe.studio.prices import AlternativePrice
 from lethe.studio.web import ui
 
 _SEEN = {"last": "if only the final parameters are seen", "all": "whatever is seen of the training"}
@@ -31,7 +31,7 @@ def waiting() -> Any:
     return ui.tags.p("Computing …", class_="waiting")
 
 
-def headline(answer: Answer) -> Any:
+def headline(answer: StateAnswer) -> Any:
     """The number that was asked for, and what it means in a sentence."""
     epsilon, noise = shown(answer.epsilon), shown(answer.noise)
     name = "noise multiplier" if len({level for _, level in answer.schedule}) == 1 else "largest noise multiplier"
@@ -47,7 +47,7 @@ def headline(answer: Answer) -> Any:
     )
 
 
-def theorems(answer: Answer) -> Any:
+def theorems(answer: StateAnswer) -> Any:
     """Every theorem's epsilon, or why it does not apply."""
     rows = [
         ui.tags.tr(
@@ -61,7 +61,7 @@ def theorems(answer: Answer) -> Any:
     return _table(("Theorem", "Epsilon", "Why, or why not"), rows, "Epsilon by theorem")
 
 
-def schedule(answer: Answer) -> Any:
+def schedule(answer: StateAnswer) -> Any:
     """The picture, and in words how many steps have noise."""
     return ui.TagList(
         ui.HTML(schedule_svg(answer.schedule, answer.steps)),
@@ -69,7 +69,7 @@ def schedule(answer: Answer) -> Any:
     )
 
 
-def prediction(answer: Answer) -> Any:
+def prediction(answer: StateAnswer) -> Any:
     """The predicted risk, marked as what it is."""
     if answer.risk.value == "":
         return ui.tags.p(answer.risk.words, class_="reason")
@@ -78,7 +78,7 @@ def prediction(answer: Answer) -> Any:
     return ui.TagList(number, words, ui.tags.p("A prediction from what was declared, not part of the guarantee.", class_="small-print"))
 
 
-def prices(found: Mapping[str, Price | None], labels: tuple[str, ...], *, noise: bool) -> Any:
+def prices(found: Mapping[str, AlternativePrice | None], labels: tuple[str, ...], *, noise: bool) -> Any:
     """What each alternative costs; those that are not computed yet say so.
 
     Args:
@@ -90,8 +90,8 @@ def prices(found: Mapping[str, Price | None], labels: tuple[str, ...], *, noise:
     return _table(("Change", "Noise needed" if noise else "Epsilon", "Against this run"), rows, "Price of alternatives")
 
 
-def _price_row(label: str, price: Price | str | None) -> Any:
-    if not isinstance(price, Price):
+def _price_row(label: str, price: AlternativePrice | str | None) -> Any:
+    if not isinstance(price, AlternativePrice):
         return ui.tags.tr(ui.tags.th(label, scope="row"), ui.tags.td("…", class_="amount"), ui.tags.td("computing"))
     ratio = "" if price.ratio is None else f"{price.ratio:.3g} times"
     ratio = "the same" if ratio == "1 times" else ratio
@@ -100,7 +100,7 @@ def _price_row(label: str, price: Price | str | None) -> Any:
     )
 
 
-def documents(answer: Answer) -> Any:
+def documents(answer: StateAnswer) -> Any:
     """The run as YAML and as Python, and the certificate in words."""
     return ui.TagList(
         _code("YAML", answer.yaml, "run-yaml"),

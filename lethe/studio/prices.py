@@ -17,7 +17,7 @@ _REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class AlternativePrice:
     """What one alternative costs.
 
     Args:
@@ -56,7 +56,7 @@ ALTERNATIVES: Mapping[str, Callable[[Run], Run]] = {
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def price(query: str, label: str) -> Price | None:
+def price(query: str, label: str) -> AlternativePrice | None:
     """The price of one of `ALTERNATIVES` to the state with this query; None where the run has it already.
 
     Raises:
@@ -70,10 +70,10 @@ def price(query: str, label: str) -> Price | None:
             return None
         run, certificate = certified(question._replace(run=changed))
     except LetheError as error:
-        return Price(label=label, number="", ratio=None, why=error.what)
+        return AlternativePrice(label=label, number="", ratio=None, why=error.what)
     number = float(run.noise_multipliers.max()) if question.find_noise else certificate.epsilon
     ratio = number / own if 0.0 < own < float("inf") and number < float("inf") else None
-    return Price(label=label, number=shown(number), ratio=ratio, why="")
+    return AlternativePrice(label=label, number=shown(number), ratio=ratio, why="")
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -5,30 +5,19 @@ from __future__ import annotations
 from lethe.errors import MissingExtraError
 
 try:
-    import h11
-    import uvicorn
-    from htmltools import HTMLDependency
-    from shiny import App, Inputs, Outputs, Session, reactive, render, ui
-    from starlette.datastructures import Headers
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    import h11 as h11
+    import uvicorn as uvicorn
+    from htmltools import HTMLDependency as HTMLDependency
+    from shiny import App as App
+    from shiny import Inputs as Inputs
+    from shiny import Outputs as Outputs
+    from shiny import Session as Session
+    from shiny import reactive as reactive
+    from shiny import render as render
+    from shiny import ui as ui
+    from starlette.datastructures import Headers as Headers
+    from starlette.requests import Request as Request
+    from starlette.responses import PlainTextResponse as PlainTextResponse
+    from uvicorn.protocols.http.h11_impl import H11Protocol as H11Protocol
 except ImportError as error:
     raise MissingExtraError("the studio needs Shiny, which is not installed.", remedy='pip install "lethe-dp[studio]"') from error
-
-__all__ = [
-    "App",
-    "H11Protocol",
-    "HTMLDependency",
-    "Headers",
-    "Inputs",
-    "Outputs",
-    "PlainTextResponse",
-    "Request",
-    "Session",
-    "h11",
-    "reactive",
-    "render",
-    "ui",
-    "uvicorn",
-]

@@ -17,7 +17,7 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class Workers:
+class WorkerThreads:
     """A few threads and what waits for them. Unlike the standard pool's, they hold nobody up: they have no file to finish.
 
     Args:

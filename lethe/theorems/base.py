@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
-from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding, fails, first_failure
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.errors import HypothesisError
 from lethe.run.participation import KNOWN_SIZES, BatchSizes
 from lethe.run.run import Run

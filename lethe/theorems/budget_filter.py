@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import each_gradient_bounded
@@ -66,9 +66,7 @@ class BudgetFilterTheorem(Theorem):
                     remedy="do not rely on this run: no filter with this budget let it through.",
                 ),
             )
-        kept = holds(
-            "budget filter", "every step was asked for, and refused if it would overspend, before its noise was drawn", evidence="declared"
-        )
+        kept = holds("budget filter", "a step that would overspend was refused before its noise was drawn", evidence="declared")
         return (kept, holds("budget", f"the recorded steps spend {spent:.6g} of {run.noise_budget:.6g}"), each_gradient_bounded(run))
 
     def _bound(self, run: Run) -> Bound:

@@ -9,17 +9,17 @@ import numpy as np
 from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import gradient_bound
 
 
-class Composition(Theorem):
+class GaussianComposition(Theorem):
     r"""Gaussian composition over the steps that touch a record.
 
     A record touched at steps $t \in A$ is protected by $\mu$-GDP, $\mu^2 = \sum_{t\in A} (s_t/\tau_t)^2$, even if every iterate is seen.

@@ -80,7 +80,7 @@ def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
 def arithmetic(run: Run) -> Finding:
     """What rounding does to iterates that nobody sees: counted where the precision is known, else declared to be nothing."""
     if run.precision is None:
-        detail = "iterates and their gradients are computed exactly: precision is not said, so that rounding is not counted"
+        detail = "iterates and gradients are exact: precision is not said, and rounding is not counted"
     else:
         dtype, norm = run.precision.dtype, run.precision.parameter_norm
         errors = run.rounding_errors

@@ -8,14 +8,14 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Tightest, WithSlack
 from lethe.calculus.rounding import above, round_up
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.errors import InputError
 from lethe.run.batches import Batches
 from lethe.run.descended import descended_curvature
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.known_words import arithmetic

@@ -5,13 +5,15 @@ from __future__ import annotations
 from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import BudgetFilterTheorem
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.correlated.bins import CorrelatedBinsTheorem
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem
 from lethe.theorems.holder.theorem import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
-from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, Bok2024SGD, Bok2024SGDDomain
+from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDomain
+from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
+from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD, Bok2024SGDDomain
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder
 from lethe.theorems.literature.chourasia_2021 import Chourasia2021
 from lethe.theorems.literature.chua_2024 import Chua2024Fixed, Chua2024Shuffled
@@ -52,7 +54,7 @@ OURS: tuple[Theorem, ...] = (
     Windowed(),
     SampledGaussianMechanism(),
     BallsInBinsTheorem(),
-    Composition(),
+    GaussianComposition(),
     BudgetFilterTheorem(),
     CorrelatedNoiseTheorem(),
     CorrelatedSampledTheorem(),

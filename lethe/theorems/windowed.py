@@ -9,11 +9,11 @@ import numpy as np
 from lethe.calculus.guarantees import Guarantee, WithSlack
 from lethe.calculus.rounding import above, exp_above, raised
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.known_words import arithmetic

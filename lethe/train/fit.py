@@ -12,7 +12,7 @@ from torch import nn
 from lethe.documents.synonyms import answering
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
 from lethe.train.callbacks.paying import paying

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from lethe.documents.synonyms import SYNONYMS
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.paying import Spender
 from lethe.train.checkpoints.file import Checkpoints
-from lethe.train.clip import Group
+from lethe.train.clip.groups import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
 from lethe.train.core.progress import Progress
 from lethe.train.core.proximal import ProximalGroup
@@ -121,5 +122,8 @@ class TrainOptions:
 
 
 def in_options(call: str) -> dict[str, str]:
-    """Option -> where it is written, for a call that takes options=TrainOptions(...)."""
-    return {one.name: f"write {call.replace('...', f'options=TrainOptions({one.name}=...)')}." for one in fields(TrainOptions)}
+    """Option, or what other libraries call it -> where it is written, for a call that takes options=TrainOptions(...)."""
+    names = {one.name for one in fields(TrainOptions)}
+    words = {word: name for word, meant in SYNONYMS.items() if "batches" not in meant.names for name in meant.names if name in names}
+    words |= {name: name for name in names}
+    return {word: f"write {call.replace('...', f'options=TrainOptions({name}=...)')}." for word, name in words.items()}

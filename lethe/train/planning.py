@@ -16,8 +16,7 @@ from lethe.run.batches import Poisson
 from lethe.run.losses import Loss, Unknown
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
-from lethe.train.data import as_source
-from lethe.train.data.loaders import records_of, refuse_own_batches
+from lethe.train.data.loaders import as_source, records_of, refuse_own_batches
 from lethe.train.data.users import ids_of, owners_of
 from lethe.train.distributed.workers import Workers
 

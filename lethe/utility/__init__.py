@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lethe.utility.excess_risk import RiskBound, excess_risk_bound
+from lethe.utility.excess_risk import excess_risk_bound
 
-__all__ = ["RiskBound", "excess_risk_bound"]
+__all__ = ["excess_risk_bound"]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from lethe.calculus.domains import require_positive
 from lethe.calculus.upward_formatting import shown, shown_down
 from lethe.certificates.findings import Evidence, Finding, fails, holds, holds_by_declaration
-from lethe.run.regularisers import Ridge
+from lethe.run.regularisers import L2
 from lethe.run.run import Run
 
 
@@ -92,7 +92,7 @@ def noise_chosen_in_advance(run: Run) -> Finding:
 
 def only_ridge(run: Run) -> Finding:
     """A proximal step must be a gradient step in disguise, as that of a ridge is."""
-    others = [part.kind for part in run.regularisers if not isinstance(part, Ridge)]
+    others = [part.kind for part in run.regularisers if not isinstance(part, L2)]
     if not others:
         strength = run.strong_convexity
         return holds("regulariser", f"ridge {strength:g}: its proximal step is a shorter gradient step" if strength else "none")

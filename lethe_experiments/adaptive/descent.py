@@ -11,7 +11,8 @@ from torch import Tensor
 
 from lethe.certificates.statement import Statement
 from lethe.errors import BudgetExceededError, InputError, LetheError
-from lethe.run.losses import Loss, require_linear_loss
+from lethe.run.losses.base import Loss
+from lethe.run.losses.linear import require_linear_loss
 from lethe.train.callbacks.paying import spender_in_force
 from lethe.train.core.generators import fresh_generator, seeded_generators
 from lethe.train.linear.features import prepare_features, prepare_targets
@@ -88,7 +89,7 @@ def train_adaptively(
         raise InputError(
             "ledger: an AdaptiveDescent has no run that can be certified, and so no price by itself.",
             source="lethe.ledger.spending",
-            remedy="reserve its budget by Spending(...).release(lethe.ZCDP(plan.rho)), outside the block; settle with its statement.",
+            remedy="reserve Spending(...).release(lethe.guarantees.ZCDP(plan.rho)) outside the block, and settle with its statement.",
         )
     known = require_linear_loss(loss).for_classes(classes)
     table = prepare_features(features, feature_norm=known.feature_norm, intercept=known.intercept, dtype=torch.float64, device=_CPU)

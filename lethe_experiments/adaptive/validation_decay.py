@@ -8,7 +8,9 @@ import torch
 
 from lethe.calculus.domains import outside, require_positive, require_probability
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, Loss, require_linear_loss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.base import Loss
+from lethe.run.losses.linear import require_linear_loss
 from lethe.train.core.budgeted_noise import Observed
 from lethe.train.linear.features import prepare_features, prepare_targets
 

@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_count
 from lethe.certificates.findings import Finding, fails, first_failure, holds
 from lethe.heavy_tailed.oracles.clipped import require_rho
 from lethe.heavy_tailed.problem import Problem, require_problem
-from lethe.heavy_tailed.sets import Ball
+from lethe.heavy_tailed.sets import BallDomain
 from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 
 _GRID = np.geomspace(1e-12, 1.0, 361).tolist()
@@ -68,7 +68,7 @@ def convex_lower_bound(problem: Problem, records: int, rho: float) -> LowerBound
         if linear
         else fails("loss", "linear losses are not strongly convex", source="the problem", remedy="take strongly_convex_lower_bound")
     )
-    radius = problem.domain.radius if isinstance(problem.domain, Ball) else 0.0
+    radius = problem.domain.radius if isinstance(problem.domain, BallDomain) else 0.0
     return _bound(
         problem,
         records,
@@ -104,7 +104,7 @@ def strongly_convex_lower_bound(problem: Problem, records: int, rho: float) -> L
     norms = _moments(problem)
     constant = min(bound for _, bound in norms)
     mu = max(problem.known("strong_convexity"), problem.pl_constant or 0.0)
-    radius = problem.domain.radius if isinstance(problem.domain, Ball) else 0.0
+    radius = problem.domain.radius if isinstance(problem.domain, BallDomain) else 0.0
     findings = [_ball(problem)]
     if problem.known_moments().kind == "central":
         source, remedy = "the problem's moments", "state raw or uniform ones"
@@ -170,7 +170,7 @@ def _bound(
 
 
 def _ball(problem: Problem) -> Finding:
-    if isinstance(problem.domain, Ball):
+    if isinstance(problem.domain, BallDomain):
         return holds("domain", f"a ball of radius {problem.domain.radius:.6g}")
     name = type(problem.domain).__name__
     return fails("domain", f"the proof is for a ball, and this is {name}", source="the problem's domain", remedy="take a ball inside it")

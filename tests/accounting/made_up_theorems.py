@@ -4,8 +4,8 @@ import math
 from typing import ClassVar, Literal
 
 import lethe
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.theorems.base import SOUND, Bound, Soundness, Standing, Theorem
 
 
@@ -27,7 +27,7 @@ class Fake(Theorem):
         return (holds("sky", "blue"),) if run.total_steps >= self.least else (short, far)
 
     def _bound(self, run: lethe.Run) -> Bound:
-        return Bound(guarantee=lethe.GDP(self.mu))
+        return Bound(guarantee=lethe.guarantees.GDP(self.mu))
 
     def standing_on(self, run: lethe.Run) -> Standing:
         return SOUND if self.soundness == "sound" else Standing(soundness=self.soundness, why=f"it is {self.soundness}")
@@ -40,7 +40,7 @@ class Growing(Fake):
         super().__init__("growing", 1.0)
 
     def _bound(self, run: lethe.Run) -> Bound:
-        return Bound(guarantee=lethe.GDP(1.0 if run.noise_multipliers.min() > 1 else math.inf))
+        return Bound(guarantee=lethe.guarantees.GDP(1.0 if run.noise_multipliers.min() > 1 else math.inf))
 
 
 CLAIMS: tuple[Soundness, ...] = ("refuted", "one-sided", "proof-gap", "lower-bound")

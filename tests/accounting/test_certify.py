@@ -51,10 +51,10 @@ def test_releasing_every_iterate_refuses_the_optimal_shift() -> None:
 def test_an_unknown_loss_is_composition_unless_the_domain_is_bounded() -> None:
     unknown = make_run(loss={"kind": "unknown"}, clip_norm=1.0)
     assert lethe.certify(unknown, 1e-5).theorem == "composition"
-    tiny = unknown.replace(regulariser=lethe.Ball(radius=1e-3), step_size=0.5)
+    tiny = unknown.replace(regulariser=lethe.regularisers.Ball(1e-3), step_size=0.5)
     certificate = lethe.certify(tiny, 1e-5)
     # One step: mu = (D + 2 lambda C) / tau with tau = .5 * 5 * 1 / 10.
-    assert lethe.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(epsilon_by(certificate, "optimal-shift"), rel=1e-12)
+    assert lethe.guarantees.GDP((2e-3 + 2 * 0.5) / 0.25).epsilon(1e-5) == pytest.approx(epsilon_by(certificate, "optimal-shift"), rel=1e-12)
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_noise_at_pass_ends_costs_what_one_touch_a_pass_costs() -> None:
     for design in EXACT_SLOT_DESIGNS:
         certificate = lethe.certify(make_run(batches=batches(design, 10), noise_at="pass_ends"), 1e-5)
         assert certificate.theorem == "optimal-shift"
-        assert certificate.epsilon == pytest.approx(lethe.GDP(math.sqrt(5) * 2 / 5.0).epsilon(1e-5), rel=1e-9)
+        assert certificate.epsilon == pytest.approx(lethe.guarantees.GDP(math.sqrt(5) * 2 / 5.0).epsilon(1e-5), rel=1e-9)
 
 
 def test_noise_at_pass_ends_with_expanding_steps() -> None:
@@ -98,7 +98,7 @@ def test_noise_at_pass_ends_with_expanding_steps() -> None:
     touch = 2 / 5.0
     exact = math.sqrt(5) * touch * expansion**9  # L > 1: nothing merges, each pass pays for itself
     guarantee = lethe.certify(run, 1e-5).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx(exact, rel=1e-9)
 
 
@@ -119,7 +119,7 @@ def test_a_ridge_contracts_from_the_next_step_on() -> None:
     first = np.linspace(0, 1, 200_001)
     cost = first**2 + (1 + contraction * (1 - first)) ** 2
     guarantee = lethe.certify(run, 1e-5).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx(touch * math.sqrt(cost.min()), rel=1e-8)
 
 
@@ -131,7 +131,7 @@ def test_the_contraction_is_that_of_the_step_before() -> None:
     first = np.linspace(0, 1, 200_001) * touches[0]
     cost = (first / noises[0]) ** 2 + ((touches[1] + (touches[0] - first) / (1 + sizes[0] * 4.0)) / noises[1]) ** 2
     guarantee = lethe.certify(run, 1e-5).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx(math.sqrt(cost.min()), rel=1e-8)
 
 
@@ -171,13 +171,13 @@ def test_one_step_on_a_ball_counts_the_added_record_too() -> None:
     a step with noise 1 the sign of x tells them apart: delta(.5) is at least Phi(1) - e^.5 Phi(-2)."""
     run = lethe.Run(
         records=1,
-        batches=lethe.Full(),
+        batches=lethe.batches.Full(),
         steps=2,
         step_size=1.0,
         clip_norm=1.0,
         noise_multiplier=[0.0, 1.0],
         loss=lethe.losses.Unknown(),
-        regulariser=lethe.Ball(radius=1e-6),
+        regulariser=lethe.regularisers.Ball(1e-6),
         neighbours="add_or_remove",
         release="last",
     )

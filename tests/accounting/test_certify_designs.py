@@ -25,7 +25,7 @@ def test_the_slack_of_overfull_batches_is_part_of_the_guarantee() -> None:
 def test_composition_of_fresh_orders_takes_the_worst_slot_of_each_pass() -> None:
     noises = [4.0, 8.0, 2.0, 16.0] * 3
     run = make_run(records=40, batches=batches("shuffled", 10), passes=3, noise_multiplier=noises, release="all")
-    assert lethe.certify(run, 1e-5).epsilon == pytest.approx(lethe.GDP(math.sqrt(3) * 2 / 2.0).epsilon(1e-5), rel=1e-12)
+    assert lethe.certify(run, 1e-5).epsilon == pytest.approx(lethe.guarantees.GDP(math.sqrt(3) * 2 / 2.0).epsilon(1e-5), rel=1e-12)
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_poisson_sampling_end_to_end() -> None:
 @pytest.mark.slow
 def test_fresh_orders_cost_more_than_one() -> None:
     run = make_run(batches=batches("shuffled", 10), passes=5, step_size=0.05, clip_norm=1.0, loss={"kind": "convex", "smoothness": 1.0})
-    once = lethe.certify(run.replace(batches=lethe.ShuffledOnce(size=10)), 1e-5).epsilon
+    once = lethe.certify(run.replace(batches=lethe.batches.ShuffledOnce(10)), 1e-5).epsilon
     assert lethe.certify(run, 1e-5).epsilon > 1.005 * once
 
 
@@ -58,7 +58,7 @@ def test_fresh_orders_are_not_taken_for_one() -> None:
         loss={"kind": "convex", "smoothness": 1.0},
     )
     assert 0.258 <= lethe.certify(run, 1e-5).epsilon <= 1.03 * 0.2595
-    assert lethe.certify(run.replace(batches=lethe.ShuffledOnce(size=10)), 1e-5).epsilon == pytest.approx(0.24575, rel=1e-3)
+    assert lethe.certify(run.replace(batches=lethe.batches.ShuffledOnce(10)), 1e-5).epsilon == pytest.approx(0.24575, rel=1e-3)
 
 
 def test_the_step_constant_allows_for_overfull_random_batches() -> None:
@@ -67,7 +67,7 @@ def test_the_step_constant_allows_for_overfull_random_batches() -> None:
     steps = step_constants(run)
     assert steps is not None
     assert steps.slack == OVERFILL_SLACK
-    fixed = step_constants(run.replace(batches=lethe.WithoutReplacement(size=100)))
+    fixed = step_constants(run.replace(batches=lethe.batches.WithoutReplacement(100)))
     assert fixed is not None
     assert fixed.slack == 0
     assert fixed.constant.constant == 1.0
@@ -92,7 +92,7 @@ def test_composition_of_one_secret_order_is_the_average_over_slots() -> None:
         run = make_run(records=40, batches=batches(design, 10), passes=3, noise_multiplier=noises, release="all")
         certificate = lethe.certify(run, 1e-5, ["composition"])
         for epsilon in (0.1, 1.0, 3.0):
-            average = np.mean([lethe.GDP(math.sqrt(3) * 2 / noise).delta(epsilon) for noise in noises[:4]])
+            average = np.mean([lethe.guarantees.GDP(math.sqrt(3) * 2 / noise).delta(epsilon) for noise in noises[:4]])
             assert certificate.delta_at(epsilon) == pytest.approx(average, rel=1e-9)
 
 
@@ -103,7 +103,7 @@ def test_random_batches_are_touched_at_every_step_without_credit(design: str) ->
     contraction = 1 / (1 + 0.5 * 0.4)
     engine = shift.solve([contraction] * 50, run.sensitivities, run.noise_stds).mu
     epsilon = epsilon_by(lethe.certify(run, 1e-5), "optimal-shift")
-    assert epsilon == pytest.approx(lethe.GDP(engine).epsilon(1e-5), rel=1e-9)
+    assert epsilon == pytest.approx(lethe.guarantees.GDP(engine).epsilon(1e-5), rel=1e-9)
 
 
 @pytest.mark.sampled(2)

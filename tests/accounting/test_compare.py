@@ -8,14 +8,14 @@ from helpers import DESIGNS, batches, make_run
 from made_up_theorems import CLAIMS, FAKES, Fake
 
 import lethe
-from lethe.certificates.comparison import RowStatus
+from lethe.certificates.comparison import Comparison, RowStatus
 from lethe.documents.strict import to_json
 from lethe.run.consistency import MOST_STEPS
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.registry import ALL, OURS
 
 
-def _rows(comparison: lethe.Comparison) -> dict[str, tuple[RowStatus, float | None]]:
+def _rows(comparison: Comparison) -> dict[str, tuple[RowStatus, float | None]]:
     return {row.theorem: (row.status, row.epsilon) for row in comparison.rows}
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_guarantee_is_shown_and_never_chosen() -> None:
     for soundness in CLAIMS:
         status, epsilon = rows[f"tiny-{soundness}"]
         assert status == soundness
-        assert epsilon == lethe.GDP(1e-3).epsilon(1e-5) < ours.epsilon
+        assert epsilon == lethe.guarantees.GDP(1e-3).epsilon(1e-5) < ours.epsilon
     assert rows["shadow"][0] == "dominated"
     assert rows["huge"][0] == "looser"
     assert rows["long"] == ("refused", None)
@@ -69,14 +69,14 @@ def test_what_is_no_guarantee_is_shown_and_never_chosen() -> None:
 
 
 def test_ratios_say_how_much_looser() -> None:
-    best = lethe.GDP(1.0).epsilon(1e-5)
+    best = lethe.guarantees.GDP(1.0).epsilon(1e-5)
     theorems = (Fake("best", 1.0), Fake("same", 1.0), Fake("near", 1.01), Fake("far", 3.0))
     why = {row.theorem: row.why for row in lethe.compare(make_run(), 1e-5, theorems=theorems).rows}
     assert why["best"] == "the smallest epsilon that is proved"
     assert why["same"] == "applies, and says the same"
-    assert why["near"] == f"applies, but looser: {100 * (lethe.GDP(1.01).epsilon(1e-5) / best - 1):.2g}% larger"
-    assert why["far"] == f"applies, but looser: {lethe.GDP(3.0).epsilon(1e-5) / best:.3g} times as large"
-    named = lethe.compare(make_run(), 1e-5, theorems=["feldman-2018", Composition()])
+    assert why["near"] == f"applies, but looser: {100 * (lethe.guarantees.GDP(1.01).epsilon(1e-5) / best - 1):.2g}% larger"
+    assert why["far"] == f"applies, but looser: {lethe.guarantees.GDP(3.0).epsilon(1e-5) / best:.3g} times as large"
+    named = lethe.compare(make_run(), 1e-5, theorems=["feldman-2018", GaussianComposition()])
     assert sorted(row.theorem for row in named.rows) == ["composition", "feldman-2018"]
 
 
@@ -128,7 +128,7 @@ def test_a_sweep_over_length() -> None:
     passes = lethe.compare(run, 1e-5, over="passes", theorems=OURS)
     assert tuple(10 * value for value in passes.values) == steps.values
     assert [row.epsilon for row in passes.certified] == [row.epsilon for row in steps.certified]
-    assert passes.epsilons("composition")[0] == lethe.certify(run.replace(passes=1), 1e-5, (Composition(),)).epsilon
+    assert passes.epsilons("composition")[0] == lethe.certify(run.replace(passes=1), 1e-5, (GaussianComposition(),)).epsilon
     assert lethe.compare(make_run(steps=4), 1e-5, over="steps", theorems=OURS).values[-1] == 40  # shorter than a pass
     with pytest.raises(lethe.InputError, match="the sweep holds no theorem of that name") as raised:
         passes.epsilons("compositon")
@@ -137,7 +137,7 @@ def test_a_sweep_over_length() -> None:
 
 def test_a_theorem_may_apply_along_a_part_of_a_sweep_only() -> None:
     sweep = lethe.compare(make_run(), 1e-5, over="steps", values=[500, 1000], theorems=(*OURS, *FAKES))
-    assert sweep.epsilons("long") == (None, lethe.GDP(0.5).epsilon(1e-5))
+    assert sweep.epsilons("long") == (None, lethe.guarantees.GDP(0.5).epsilon(1e-5))
     assert all(row.theorem not in ("long", "tiny-refuted") for row in sweep.certified)
     content = json.loads(to_json(sweep.to_dict()))
     assert content == sweep.to_dict()

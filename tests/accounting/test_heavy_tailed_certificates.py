@@ -9,8 +9,13 @@ import pytest
 import lethe
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.errors import InputError
-from lethe.heavy_tailed import Ball, Box, ClippedMean, CoordinateMedian, Problem, Solution, WholeSpace, multi_pass, one_pass, private_moment
-from lethe.heavy_tailed.sets import ConvexSet
+from lethe.heavy_tailed import BallDomain, Problem, multi_pass
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.private_moments import private_moment
+from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 from lethe.run.losses import Convex, GeneralisedLinear
 from lethe.run.regularisers import Ball as BallConstraint
 from lethe.run.regularisers import Box as BoxConstraint
@@ -23,7 +28,7 @@ def solved(domain: ConvexSet | None = None, *, batch_size: int | None = 40, pass
     problem = Problem(
         gradient=lambda parameters, records: np.asarray(records) + parameters,
         dimension=3,
-        domain=Ball(radius=1.0) if domain is None else domain,
+        domain=BallDomain(radius=1.0) if domain is None else domain,
         smoothness=1.0,
     )
     oracle = ClippedMean(clip_norm=1.5, rho=rho)
@@ -50,7 +55,7 @@ def test_a_convex_loss_is_certified_as_a_run_written_by_hand() -> None:
     noise = solution.phases[0].release.noise_std
     run = lethe.Run(
         records=400,
-        batches=lethe.Cyclic(size=40),
+        batches=lethe.batches.Cyclic(40),
         passes=20,
         step_size=0.1,
         clip_norm=1.5,
@@ -77,12 +82,12 @@ def test_what_the_certificate_proves_is_at_least_the_exact_privacy_of_a_linear_r
     assert run is not None
     exact = 20 * 2 * 1.5 / 40 * 0.1 / math.sqrt(math.fsum(run.noise_stds**2))
     found = certify_solution(solution, DELTA, loss=GeneralisedLinear(smoothness=0.0, weak_convexity=0.0))
-    assert found.epsilon >= lethe.GDP(exact).epsilon(DELTA)
+    assert found.epsilon >= lethe.guarantees.GDP(exact).epsilon(DELTA)
 
 
 @pytest.mark.slow
 def test_without_a_loss_phases_are_as_good_and_say_so() -> None:
-    found = certify_solution(solved(Ball(radius=1000.0)), DELTA)
+    found = certify_solution(solved(BallDomain(radius=1000.0)), DELTA)
     assert found.basis == "phases"
     assert found.release == "all"
     assert found.epsilon == pytest.approx(solved().guarantee.epsilon(DELTA), rel=1e-12)
@@ -91,9 +96,9 @@ def test_without_a_loss_phases_are_as_good_and_say_so() -> None:
 
 @pytest.mark.slow
 def test_steps_too_long_for_the_loss_fall_back_on_the_phases() -> None:
-    found = certify_solution(solved(Ball(radius=1000.0)), DELTA, loss=Convex(smoothness=1e6))
+    found = certify_solution(solved(BallDomain(radius=1000.0)), DELTA, loss=Convex(smoothness=1e6))
     assert found.basis == "phases"
-    assert found.epsilon == solved(Ball(radius=1000.0)).guarantee.epsilon(DELTA)
+    assert found.epsilon == solved(BallDomain(radius=1000.0)).guarantee.epsilon(DELTA)
 
 
 @pytest.mark.slow
@@ -114,18 +119,18 @@ def test_what_is_no_recursion_has_phases_only() -> None:
     problem = Problem(gradient=lambda parameters, records: np.asarray(records), dimension=3, smoothness=1.0, strong_convexity=1.0)
     once = one_pass(problem, RECORDS, oracle=ClippedMean(clip_norm=1.0, rho=0.5), steps=4)
     median = multi_pass(problem, RECORDS, oracle=CoordinateMedian(threshold=1.0, groups=3, rho=0.5), passes=3)
-    uneven = solved(Box(low=(-1.0, -1.0, -2.0), high=(1.0, 1.0, 1.0)))
+    uneven = solved(BoxDomain(low=(-1.0, -1.0, -2.0), high=(1.0, 1.0, 1.0)))
     for solution in (once, median, uneven, solved(rho=math.inf)):
         assert solution.run is None
         found = certify_solution(solution, DELTA, loss=Convex(smoothness=1.0))
         assert found.certificate is None
         assert found.epsilon == solution.guarantee.epsilon(DELTA)
         assert "not one noisy recursion" in found.explain()
-    even = solved(Box(low=(0.0, 1.0, 2.0), high=(2.0, 3.0, 4.0)))
+    even = solved(BoxDomain(low=(0.0, 1.0, 2.0), high=(2.0, 3.0, 4.0)))
     assert even.run is not None
     assert isinstance(even.run.regulariser, BoxConstraint)
     assert 1.0 <= even.run.regulariser.half_width <= 1.0 + 1e-15
-    far = solved(Ball(radius=2.0, centre=(5.0, 0.0, 0.0))).run
+    far = solved(BallDomain(radius=2.0, centre=(5.0, 0.0, 0.0))).run
     assert far is not None
     assert far.regulariser == BallConstraint(radius=2.0)
 

@@ -23,8 +23,12 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.cli.app import app
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed import ClippedMean, Problem, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass, one_pass, sampled_localised
+from lethe.heavy_tailed import Problem, multi_pass
 from lethe.heavy_tailed.localisation.plans import LocalPhase
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
@@ -40,12 +44,14 @@ def solved() -> Any:
 DOORS: dict[str, Callable[..., Any]] = {
     "certify": lambda delta, **said: lethe.certify(RUN, delta, **said),
     "plan": lambda delta, **said: lethe.plan(RUN, 1.0, delta, **said),
-    "plan to a target": lambda delta, **said: lethe.plan(RUN, target=lethe.ApproxDP(1.0, delta), **said),
+    "plan to a target": lambda delta, **said: lethe.plan(RUN, target=lethe.guarantees.ApproxDP(1.0, delta), **said),
     "compare": lambda delta, **said: lethe.compare(RUN, delta, **said),
     "compare along a sweep": lambda delta, **said: lethe.compare(RUN, delta, over="steps", values=[10], **said),
     "allocate": lambda delta, **said: lethe.allocate(RUN, 1.0, delta, schedule="uniform", **said),
-    "allocate to a target": lambda delta, **said: lethe.allocate(RUN, target=lethe.ApproxDP(1.0, delta), schedule="uniform", **said),
-    "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.GDP(1.0), schedule="uniform", **said),
+    "allocate to a target": lambda delta, **said: lethe.allocate(
+        RUN, target=lethe.guarantees.ApproxDP(1.0, delta), schedule="uniform", **said
+    ),
+    "allocate, shown": lambda delta, **said: lethe.allocate(RUN, delta=delta, target=lethe.guarantees.GDP(1.0), schedule="uniform", **said),
     "cumulative": lambda delta, **said: cumulative_privacy(RUN, delta, points=2, **said),
     "certify_solution": lambda delta, **said: certify_solution(solved(), delta, **said),
     "epsilon_at": lambda delta, **said: lethe.certify(RUN, 1e-5).epsilon_at(delta, **said),
@@ -151,7 +157,9 @@ ESTIMATORS = [
 def made(kind: type[PrivateEstimator], **said: Any) -> Any:
     needed = {name for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty}
     if needed:
-        model = lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1])
+        model = lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+        )
         return kind(model, {"C": [1.0]}, **said)  # pyright: ignore[reportCallIssue]
     return kind(**said)
 
@@ -160,19 +168,23 @@ def made(kind: type[PrivateEstimator], **said: Any) -> Any:
 def test_every_estimator_refuses_it_before_anything_is_released(kind: type[PrivateEstimator]) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 3)), random.integers(0, 2, 60)
-    assert made(kind).get_params()["allow_large_delta"] is False
+    assert made(kind).get_params()["options__allow_large_delta"] is False
     with pytest.raises(lethe.InputError, match="with 60 records it needs to be below 1/records"):
         made(kind, delta=1 / 60).fit(rows, labels)
     with pytest.raises(lethe.InputError, match="allow_large_delta = 'yes'; it needs True or False"):
-        made(kind, delta=1 / 60, allow_large_delta="yes").fit(rows, labels)
+        made(kind, delta=1 / 60, options=lethe.estimators.EstimatorOptions(allow_large_delta="yes")).fit(rows, labels)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
-        lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1]),
-        lethe.estimators.LogisticRegression(mechanism="cyclic", passes=1, feature_norm=1.0, classes=[0, 1]),
+        lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+        ),
+        lethe.estimators.LogisticRegression(
+            options=lethe.estimators.EstimatorOptions(mechanism="cyclic", passes=1), feature_norm=1.0, classes=[0, 1]
+        ),
         lethe.estimators.PrivateMean(moment=1.0, centre=[0.0, 0.0]),
         lethe.estimators.PrivateStandardScaler(bounds=(-1.0, 1.0)),
     ],
@@ -181,7 +193,7 @@ def test_every_estimator_refuses_it_before_anything_is_released(kind: type[Priva
 def test_estimators_say_what_was_allowed(model: Any) -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
-    model.set_params(delta=0.1, allow_large_delta=True, epsilon=20.0).fit(rows, labels)
+    model.set_params(delta=0.1, options__allow_large_delta=True, epsilon=20.0).fit(rows, labels)
     said = "note: delta >= 1/records = 0.0166: such a delta allows one record in 60 to be published whole."
     assert said in model.privacy_report_
     assert said in lethe.estimators.privacy_report_of(model, 0.1, allow_large_delta=True)
@@ -189,7 +201,7 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
         lethe.estimators.privacy_report_of(model, 0.1)
     assert "allow_large_delta=True" in repr(model)
     with pytest.warns(lethe.LargeDeltaWarning):
-        model.set_params(delta=0.005, allow_large_delta=False).fit(rows, labels)
+        model.set_params(delta=0.005, options__allow_large_delta=False).fit(rows, labels)
     assert "published whole" not in model.privacy_report_
 
 
@@ -197,19 +209,21 @@ def test_estimators_say_what_was_allowed(model: Any) -> None:
 def test_a_search_hides_how_often_its_tries_warned() -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(60, 2)), random.integers(0, 2, 60)
-    model = lethe.estimators.LogisticRegression(mechanism="output_perturbation", feature_norm=1.0, classes=[0, 1])
+    model = lethe.estimators.LogisticRegression(
+        options=lethe.estimators.EstimatorOptions(mechanism="output_perturbation"), feature_norm=1.0, classes=[0, 1]
+    )
     search = lethe.estimators.PrivateSearch(model, {"C": [1.0]}, epsilon=20.0, delta=0.01, tries=4.0)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         search.fit(rows, labels)
     assert [one.category for one in told] == [lethe.LargeDeltaWarning]
-    search.set_params(delta=0.1, allow_large_delta=True).fit(rows, labels)
+    search.set_params(delta=0.1, options__allow_large_delta=True).fit(rows, labels)
     assert "published whole" in search.privacy_report_
 
 
 @pytest.mark.slow
 def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("lethe.jobs.training.fit_linear", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr("lethe.jobs.training.fit", lambda *_, **__: pytest.fail("it trained"))
     run = {
         "batches": {"design": "cyclic", "size": 100},
         "passes": 1,

@@ -79,21 +79,29 @@ def test_targets_out_of_range(epsilon: float, delta: float) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "poisson"])
-@pytest.mark.parametrize("target", [lethe.GDP(0.5), lethe.ZCDP(0.1), lethe.RDPCurve((2.0, 16.0), (0.2, 1.0)), lethe.ApproxDP(1.0, 1e-5)])
-def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, target: lethe.Guarantee) -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        lethe.guarantees.GDP(0.5),
+        lethe.guarantees.ZCDP(0.1),
+        lethe.guarantees.RDPCurve((2.0, 16.0), (0.2, 1.0)),
+        lethe.guarantees.ApproxDP(1.0, 1e-5),
+    ],
+)
+def test_targets_of_other_kinds_are_met_and_nothing_is_wasted(design: str, target: lethe.guarantees.Guarantee) -> None:
     run = make_run(batches=batches(design, 10), noise_multiplier={"schedule": "exponential", "first": 1.0, "ratio": 0.99})
     planned = lethe.plan(run, target=target)
     assert _met(planned, target)
     assert not _met(planned.with_noise_scaled(1 - 2e-5), target)
 
 
-def _met(run: lethe.Run, target: lethe.Guarantee) -> bool:
+def _met(run: lethe.Run, target: lethe.guarantees.Guarantee) -> bool:
     bounds = [verdict.bound for verdict in evaluate_theorems(run) if verdict.usable]
     return any(overshoot(bound.guarantee, target) <= 1 for bound in bounds if bound is not None)
 
 
 def test_one_target_is_needed() -> None:
-    for given in ({}, {"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-5, "target": lethe.GDP(1.0)}):
+    for given in ({}, {"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-5, "target": lethe.guarantees.GDP(1.0)}):
         with pytest.raises(lethe.InputError, match="target alone"):
             lethe.plan(make_run(), **given)
 
@@ -102,7 +110,7 @@ def test_a_tenth_of_a_tiny_delta_needs_hardly_more_noise() -> None:
     # 1.071 and then 1.867 in version 0.2, where losses did not reach below 2e-12.
     run = lethe.Run(
         records=10**6,
-        batches=lethe.Poisson(size=1000),
+        batches=lethe.batches.Poisson(1000),
         steps=1000,
         step_size=1.0,
         clip_norm=1.0,

@@ -39,9 +39,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "AuditResult": _audit,
     "Cumulative": lambda: cumulative_privacy(make_run(), 1e-5),
     "TrainingRecord": _record,
-    "RDPCurve": lambda: lethe.RDPCurve(orders=tuple(np.arange(2.0, 80.0)), values=tuple(np.arange(2.0, 80.0))),
+    "RDPCurve": lambda: lethe.guarantees.RDPCurve(orders=tuple(np.arange(2.0, 80.0)), values=tuple(np.arange(2.0, 80.0))),
     "Total": lambda: lethe.total([lethe.certify(make_run(noise_multiplier=noise), 1e-6) for noise in range(5, 25)], 1e-5),
-    "Explicit": lambda: lethe.Explicit(listed=LISTED),
+    "Explicit": lambda: lethe.schedules.Explicit(LISTED),
 }
 
 
@@ -57,7 +57,7 @@ def test_print_is_short_and_repr_is_one_line(name: str) -> None:
 
 
 def test_the_loops_of_lists_are_not_shown_but_their_range_is() -> None:
-    assert repr(lethe.Explicit(listed=LISTED)) == "Explicit(listed=<50 values from 5 to 5>)"
+    assert repr(lethe.schedules.Explicit(LISTED)) == "Explicit(listed=<50 values from 5 to 5>)"
     assert repr(make_run(neighbours="zero_out")).endswith("neighbours='zero_out')")
     assert shortened((1.0, 2.0)) == (1.0, 2.0)
 
@@ -65,7 +65,7 @@ def test_the_loops_of_lists_are_not_shown_but_their_range_is() -> None:
 def test_the_claim_and_what_must_be_believed_are_never_left_out_of_a_certificate() -> None:
     for certificate in (
         lethe.certify(make_run(), 1e-5),
-        lethe.certify(make_run(records=10, batches=lethe.Full()), 0.2, allow_large_delta=True),
+        lethe.certify(make_run(records=10, batches=lethe.batches.Full()), 0.2, allow_large_delta=True),
     ):
         text, whole = str(certificate), certificate.explain()
         assert text.splitlines()[:2] == whole.splitlines()[:2]
@@ -96,4 +96,4 @@ def test_lines_left_out_are_counted() -> None:
 
 def test_what_could_not_be_made_can_still_be_shown() -> None:
     """Debuggers and test runners show the object whose constructor failed."""
-    assert repr(lethe.Explicit.__new__(lethe.Explicit)) == "Explicit()"
+    assert repr(lethe.schedules.Explicit.__new__(lethe.schedules.Explicit)) == "Explicit()"

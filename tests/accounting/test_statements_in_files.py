@@ -27,7 +27,7 @@ from lethe.run.run import Neighbours
 _MEAN = gaussian_guarantee(2.0, 4.0)
 
 
-def written(guarantee: lethe.Guarantee, rule: str | None, *parts: dict[str, Any], numbers: dict[str, Any]) -> dict[str, Any]:
+def written(guarantee: lethe.guarantees.Guarantee, rule: str | None, *parts: dict[str, Any], numbers: dict[str, Any]) -> dict[str, Any]:
     """A file that somebody typed, without a single hypothesis."""
     return {
         "kind": "statement",
@@ -138,6 +138,6 @@ def test_a_sensitivity_too_small_for_floats_is_not_zero(sensitivity: Callable[[f
 def test_squares_of_tiny_norms_are_rounded_up() -> None:
     # (2.7e-162)^2 = 7.29e-324 is between the smallest float, 4.94e-324, and the next one.
     assert 1e-323 <= moment_sensitivity(2.7e-162, 1, "zero_out") <= 2e-323
-    content = written(lethe.GDP(0.0), "largest eigenvalue", numbers={"norm": 1e-162, "records": 10**6, "noise_std": 1.0})
+    content = written(lethe.guarantees.GDP(0.0), "largest eigenvalue", numbers={"norm": 1e-162, "records": 10**6, "noise_std": 1.0})
     # 0 and the smallest float are the same but for rounding; kept is the one that was computed.
     assert recheck_statement(Statement.from_dict(content)).statement.guarantee.epsilon(0.0) == math.inf

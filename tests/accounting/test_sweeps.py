@@ -20,7 +20,7 @@ def test_each_point_is_the_certificate_of_its_run() -> None:
     run = make_run(loss=CONVEX)
     expected = {
         "step_size": (0.25, run.replace(step_size=0.25)),
-        "batch_size": (20, run.replace(batches=lethe.Cyclic(size=20))),
+        "batch_size": (20, run.replace(batches=lethe.batches.Cyclic(20))),
         "smoothness": (1.5, run.replace(loss=lethe.losses.Convex(smoothness=1.5, gradient_bound=1.0))),
     }
     for over, (value, moved) in expected.items():
@@ -44,7 +44,7 @@ def test_delta_moves_no_run() -> None:
 
 
 def test_a_schedule_of_step_sizes_is_multiplied() -> None:
-    run = make_run(step_size=lethe.Exponential(first=0.5, ratio=0.99))
+    run = make_run(step_size=lethe.schedules.Exponential(first=0.5, ratio=0.99))
     sweep = lethe.compare(run, 1e-5, over="step_size", values=[0.5, 1.0], theorems=FEW)
     assert sweep.own == 1.0
     assert sweep.axis == "step size, times that of the run"
@@ -68,14 +68,14 @@ def test_a_batch_size_keeps_passes_or_steps() -> None:
     for run, said in ((in_passes, ""), (in_steps, "50 steps")):
         sweep = lethe.compare(run, 1e-5, over="batch_size", values=[10, 20], theorems=FEW)
         assert ("50 steps" in sweep.title) == bool(said)
-        moved = run.replace(batches=lethe.Cyclic(size=20))
+        moved = run.replace(batches=lethe.batches.Cyclic(20))
         assert sweep.certified[1].epsilon == lethe.certify(moved, 1e-5, FEW).epsilon
 
 
 @pytest.mark.parametrize(
     ("changes", "over", "values", "words"),
     [
-        ({"batches": lethe.Full()}, "batch_size", [10], "no size that could be varied"),
+        ({"batches": lethe.batches.Full()}, "batch_size", [10], "no size that could be varied"),
         ({}, "batch_size", [10.5], "whole numbers"),
         ({}, "batch_size", [10**9], "values: at batch_size"),
         ({"loss": lethe.losses.Logistic(feature_norm=1.0)}, "smoothness", [1.0], "states no smoothness"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.calculus.base import Guarantee
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
@@ -30,22 +31,22 @@ CERTIFICATE = lethe.certify(RUN, delta=DELTA)
 OTHER = lethe.certify(RUN.replace(passes=10), delta=DELTA)
 
 
-def added(*parts: object, **options: Any) -> lethe.Total:
+def added(*parts: object, **options: Any) -> Total:
     return lethe.total(list(parts), **{"delta": DELTA, "neighbours": "replace_one", **options})
 
 
 def test_gaussians_add_their_squares() -> None:
     mus = (0.2, 0.7, 1.1)
-    exact = lethe.GDP(math.sqrt(sum(mu * mu for mu in mus)))
-    found = added(*map(lethe.GDP, mus))
+    exact = lethe.guarantees.GDP(math.sqrt(sum(mu * mu for mu in mus)))
+    found = added(*map(lethe.guarantees.GDP, mus))
     assert exact.epsilon(DELTA) <= found.epsilon <= exact.epsilon(DELTA) * (1 + 1e-12)
-    assert added((lethe.GDP(0.3), 9)).epsilon == pytest.approx(lethe.GDP(0.9).epsilon(DELTA), rel=1e-12)
+    assert added((lethe.guarantees.GDP(0.3), 9)).epsilon == pytest.approx(lethe.guarantees.GDP(0.9).epsilon(DELTA), rel=1e-12)
 
 
 @pytest.mark.slow
 def test_certificates_of_runs_add_as_gaussians_do() -> None:
     mus = [one.guarantee.mu for one in (CERTIFICATE, OTHER)]  # pyright: ignore[reportAttributeAccessIssue]
-    exact = lethe.GDP(math.hypot(*mus)).epsilon(DELTA)
+    exact = lethe.guarantees.GDP(math.hypot(*mus)).epsilon(DELTA)
     assert exact <= added(CERTIFICATE, OTHER).epsilon <= exact * (1 + 1e-12)
     assert added(CERTIFICATE).epsilon == CERTIFICATE.epsilon  # of one part the part's
     assert added(CERTIFICATE).epsilon_at(1e-7) == CERTIFICATE.epsilon_at(1e-7)
@@ -75,7 +76,7 @@ def _points(parts: list[tuple[float, float]], epsilon: float) -> float:
     ],
 )
 def test_points_add_to_the_optimum(parts: list[tuple[float, float]]) -> None:
-    found = added(*(lethe.ApproxDP(*part) for part in parts))
+    found = added(*(lethe.guarantees.ApproxDP(*part) for part in parts))
     for delta in (1e-6, 1e-4, 1e-2):
         assert _points(parts, found.epsilon_at(delta)) <= delta * (1 + 1e-9)  # never below the exact optimum
         assert _points(parts, found.epsilon_at(delta) * 0.995 - 1e-3) > delta  # and little above it
@@ -91,16 +92,16 @@ def test_profiles_that_are_only_known_point_by_point_add_tightly() -> None:
     for mu, count in ((0.3, 3), (1.0, 2)):
         found = added((PerturbedMinimiser(((0.0, ((mu, 1),)),)), count))
         for delta in (1e-3, 1e-6):
-            exact = lethe.GDP(mu * math.sqrt(count)).epsilon(delta)
+            exact = lethe.guarantees.GDP(mu * math.sqrt(count)).epsilon(delta)
             assert exact <= found.epsilon_at(delta) <= exact * (1 + 1e-4)
 
 
 def test_pure_parts_add_up_and_no_grid_adds_to_them() -> None:
-    found = added(lethe.ApproxDP(0.5, 0.0), (lethe.ApproxDP(0.3, 1e-9), 2))
+    found = added(lethe.guarantees.ApproxDP(0.5, 0.0), (lethe.guarantees.ApproxDP(0.3, 1e-9), 2))
     assert 1.1 <= found.epsilon <= 1.1 * (1 + 1e-12)
     assert found.guarantee.epsilon(1e-9) == math.inf
     assert found.guarantee.epsilon(2.1e-9) <= 1.1 * (1 + 1e-12)
-    assert added(lethe.ApproxDP(0.5, 0.0), lethe.ApproxDP(0.3, 0.0)).guarantee.epsilon(0.0) <= 0.8 * (1 + 1e-12)
+    assert added(lethe.guarantees.ApproxDP(0.5, 0.0), lethe.guarantees.ApproxDP(0.3, 0.0)).guarantee.epsilon(0.0) <= 0.8 * (1 + 1e-12)
 
 
 def _exact_mixed(mu: float, epsilon_part: float, level: float) -> float:
@@ -116,7 +117,7 @@ def _exact_mixed(mu: float, epsilon_part: float, level: float) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("mu", "pure"), [(0.3, 0.2), (1.0, 0.5), (0.1, 1.5)])
 def test_a_gaussian_and_a_pure_part_add_to_their_exact_convolution(mu: float, pure: float) -> None:
-    found = added(lethe.GDP(mu), lethe.ApproxDP(pure, 0.0))
+    found = added(lethe.guarantees.GDP(mu), lethe.guarantees.ApproxDP(pure, 0.0))
     for delta in (1e-2, 1e-4, 1e-6, 1e-8):
         epsilon = found.epsilon_at(delta)
         assert _exact_mixed(mu, pure, epsilon) <= delta * (1 + 1e-9)
@@ -137,32 +138,32 @@ def test_sampled_gaussians_and_events_add_as_dp_accounting_adds_them() -> None:
     found = added(*events, neighbours="add_or_remove")
     # Theirs rounds losses up to a grid of 1e-4 a step too: two upper bounds of one number.
     assert found.epsilon == pytest.approx(theirs.get_epsilon(DELTA), rel=1e-2)
-    below = lethe.GDP(math.sqrt(1 / 16 + 2 / 9)).epsilon(DELTA)
+    below = lethe.guarantees.GDP(math.sqrt(1 / 16 + 2 / 9)).epsilon(DELTA)
     assert found.epsilon > below
     assert not any(part.computed for part in found.parts)
 
 
 @pytest.mark.slow
 def test_renyi_curves_add_order_by_order() -> None:
-    curve = lethe.RDPCurve((2.0, 8.0, 32.0), (0.01, 0.05, 0.3))
-    by_curves = lethe.RDPCurve((2.0, 8.0, 32.0), (0.03, 0.15, 0.9)).epsilon(DELTA)
+    curve = lethe.guarantees.RDPCurve((2.0, 8.0, 32.0), (0.01, 0.05, 0.3))
+    by_curves = lethe.guarantees.RDPCurve((2.0, 8.0, 32.0), (0.03, 0.15, 0.9)).epsilon(DELTA)
     assert added((curve, 3)).epsilon <= by_curves * (1 + 1e-9)
-    exact = lethe.GDP(0.3)
+    exact = lethe.guarantees.GDP(0.3)
     orders = tuple(np.geomspace(1.05, 300.0, 60).tolist())
-    renyi = lethe.RDPCurve(orders, tuple(order * 0.045 for order in orders))
-    both = added(renyi, lethe.GDP(0.4)).epsilon
-    assert lethe.GDP(0.5).epsilon(DELTA) <= both  # a Gaussian mechanism has that curve
-    assert both <= lethe.GDP(0.5).epsilon(DELTA) * 1.15  # what a curve forgets of its profile
+    renyi = lethe.guarantees.RDPCurve(orders, tuple(order * 0.045 for order in orders))
+    both = added(renyi, lethe.guarantees.GDP(0.4)).epsilon
+    assert lethe.guarantees.GDP(0.5).epsilon(DELTA) <= both  # a Gaussian mechanism has that curve
+    assert both <= lethe.guarantees.GDP(0.5).epsilon(DELTA) * 1.15  # what a curve forgets of its profile
     assert exact.epsilon(DELTA) < both
 
 
 def _kinds() -> st.SearchStrategy[Guarantee]:
     size = st.floats(0.01, 2.0)
     return st.one_of(
-        size.map(lethe.GDP),
-        size.map(lambda value: lethe.ZCDP(value * value / 2)),
-        size.map(lambda value: lethe.ApproxDP(value, DELTA / 10)),
-        size.map(lambda value: lethe.GDPMixture((value, value / 2), (0.5, 0.5))),
+        size.map(lethe.guarantees.GDP),
+        size.map(lambda value: lethe.guarantees.ZCDP(value * value / 2)),
+        size.map(lambda value: lethe.guarantees.ApproxDP(value, DELTA / 10)),
+        size.map(lambda value: lethe.guarantees.GDPMixture((value, value / 2), (0.5, 0.5))),
     )
 
 
@@ -181,10 +182,10 @@ def test_laws_of_a_total(parts: list[Guarantee], more: Guarantee) -> None:
 
 @pytest.mark.slow
 def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_path: Path) -> None:
-    parts = [CERTIFICATE, lethe.GDP(0.5), lethe.ApproxDP(0.1, 0.0), lethe.ZCDP(0.02)]
+    parts = [CERTIFICATE, lethe.guarantees.GDP(0.5), lethe.guarantees.ApproxDP(0.1, 0.0), lethe.guarantees.ZCDP(0.02)]
     first = added(*parts[:3])
     first.save(tmp_path / "first.json")
-    assert lethe.Total.load(tmp_path / "first.json") == first
+    assert Total.load(tmp_path / "first.json") == first
     flat, nested, saved = added(*parts), added(first, parts[3]), added(str(tmp_path / "first.json"), parts[3])
     assert flat.epsilon == nested.epsilon == saved.epsilon
     assert len(nested.parts) == 4
@@ -195,19 +196,19 @@ def test_a_total_is_a_part_of_a_later_one_as_if_its_parts_had_been_given(tmp_pat
 
 @pytest.mark.slow
 def test_either_number_may_be_asked_for() -> None:
-    found = added(CERTIFICATE, lethe.GDP(0.5))
-    back = lethe.total([CERTIFICATE, lethe.GDP(0.5)], epsilon=found.epsilon, neighbours="replace_one")
+    found = added(CERTIFICATE, lethe.guarantees.GDP(0.5))
+    back = lethe.total([CERTIFICATE, lethe.guarantees.GDP(0.5)], epsilon=found.epsilon, neighbours="replace_one")
     assert back.delta <= DELTA * (1 + 1e-9)
     assert back.delta == pytest.approx(DELTA, rel=1e-6)
     assert back.asked == "epsilon"
-    assert lethe.Total.from_dict(back.to_dict()) == back
+    assert Total.from_dict(back.to_dict()) == back
     for options in ({}, {"epsilon": 1.0}):
         with pytest.raises(lethe.InputError, match="one of the two"):
             lethe.total([CERTIFICATE], **{"delta": None if not options else 1e-6, **options})  # pyright: ignore[reportArgumentType]
 
 
 def test_what_is_not_fixed_or_not_proved_is_said() -> None:
-    found = added(CERTIFICATE, (lethe.GDP(0.1), 2))
+    found = added(CERTIFICATE, (lethe.guarantees.GDP(0.1), 2))
     text = found.explain()
     assert "fixed before anything was released" in text
     assert "Not covered: parts, noise or a number of parts chosen after looking at a release" in text
@@ -230,7 +231,7 @@ def test_neighbours_of_two_kinds_are_refused_by_name() -> None:
 
 @pytest.mark.slow
 def test_a_number_without_a_relation_is_refused() -> None:
-    for part in (lethe.GDP(1.0), lethe.ZCDP(0.1), lethe.ApproxDP(1.0, 0.0)):
+    for part in (lethe.guarantees.GDP(1.0), lethe.guarantees.ZCDP(0.1), lethe.guarantees.ApproxDP(1.0, 0.0)):
         with pytest.raises(lethe.InputError, match="says no neighbouring relation"):
             lethe.total([CERTIFICATE, part], DELTA)
 
@@ -239,7 +240,7 @@ def test_a_number_that_says_another_relation_is_refused() -> None:
     step = SampledGaussian(sampling_probability=0.1, noise=(2.0,), counts=(1,), relation="zero_out", design="poisson")
     assert lethe.total([step], DELTA, neighbours="zero_out").epsilon == step.epsilon(DELTA)
     with pytest.raises(lethe.InputError, match="is about zero_out, and is said to be about add_or_remove"):
-        lethe.total([lethe.GDP(1.0), step], DELTA, neighbours="add_or_remove")
+        lethe.total([lethe.guarantees.GDP(1.0), step], DELTA, neighbours="add_or_remove")
 
 
 @pytest.mark.slow
@@ -250,10 +251,10 @@ def test_a_copy_of_a_release_is_refused_and_a_second_one_is_counted(tmp_path: Pa
         with pytest.raises(lethe.InputError, match="a copy of a release costs nothing, and a second release like it costs again"):
             added(*parts)
     mu = CERTIFICATE.guarantee.mu  # pyright: ignore[reportAttributeAccessIssue]
-    assert added((CERTIFICATE, 2)).epsilon == pytest.approx(lethe.GDP(mu * math.sqrt(2)).epsilon(DELTA), rel=1e-12)
+    assert added((CERTIFICATE, 2)).epsilon == pytest.approx(lethe.guarantees.GDP(mu * math.sqrt(2)).epsilon(DELTA), rel=1e-12)
     with pytest.raises(lethe.InputError, match="is there twice"):
         added(CERTIFICATE, added(CERTIFICATE, OTHER))
-    write_document(tmp_path / "bare.json", lethe.GDP(0.1).to_dict())
+    write_document(tmp_path / "bare.json", lethe.guarantees.GDP(0.1).to_dict())
     with pytest.raises(lethe.InputError, match=r"bare\.json is there twice"):
         added(tmp_path / "bare.json", tmp_path / "bare.json")
 
@@ -261,19 +262,19 @@ def test_a_copy_of_a_release_is_refused_and_a_second_one_is_counted(tmp_path: Pa
 @pytest.mark.slow
 def test_what_was_altered_is_refused_by_name(tmp_path: Path) -> None:
     content = CERTIFICATE.to_dict()
-    typed = {"guarantee": {"kind": "gdp", "mu": 0.01}, "epsilon": lethe.GDP(0.01).epsilon(DELTA)}
+    typed = {"guarantee": {"kind": "gdp", "mu": 0.01}, "epsilon": lethe.guarantees.GDP(0.01).epsilon(DELTA)}
     write_document(tmp_path / "typed.json", {**content, **typed})
     with pytest.raises(lethe.InputError, match=r"typed\.json: this certificate does not follow from its run"):
         added(tmp_path / "typed.json")
-    total = added(CERTIFICATE, lethe.GDP(0.5)).to_dict()
+    total = added(CERTIFICATE, lethe.guarantees.GDP(0.5)).to_dict()
     with pytest.raises(lethe.InputError, match=r"does not follow from its parts: it claims epsilon = 0\.1"):
-        lethe.Total.from_dict({**total, "epsilon": 0.1})
+        Total.from_dict({**total, "epsilon": 0.1})
     for key in total:
         with pytest.raises(lethe.InputError):
-            lethe.Total.from_dict({name: value for name, value in total.items() if name != key})
+            Total.from_dict({name: value for name, value in total.items() if name != key})
     smaller = {**total["parts"][1], "document": {"kind": "gdp", "mu": 0.1}}
     with pytest.raises(lethe.InputError, match="does not follow from its parts"):
-        lethe.Total.from_dict({**total, "parts": [total["parts"][0], smaller]})
+        Total.from_dict({**total, "parts": [total["parts"][0], smaller]})
 
 
 def test_what_is_no_part_is_refused(tmp_path: Path) -> None:
@@ -304,21 +305,21 @@ def test_a_large_delta_is_refused_unless_it_is_meant() -> None:
     meant = added(CERTIFICATE, delta=1e-4, allow_large_delta=True)
     assert meant.large_delta
     assert meant.to_dict()["large_delta"] is True
-    assert lethe.Total.from_dict(meant.to_dict()) == meant
+    assert Total.from_dict(meant.to_dict()) == meant
 
 
 @pytest.mark.slow
 def test_a_seeded_part_leaves_nothing() -> None:
     seeded = lethe.certify(RUN.replace(seeded=True), delta=DELTA)
-    found = added(seeded, lethe.GDP(0.1))
+    found = added(seeded, lethe.guarantees.GDP(0.1))
     assert found.epsilon == math.inf
     assert "NOT PRIVATE" in found.explain()
-    assert lethe.Total.from_dict(found.to_dict()) == found
+    assert Total.from_dict(found.to_dict()) == found
 
 
 @pytest.mark.slow
 def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) -> None:
-    stated = Statement(name="a sum", guarantee=lethe.GDP(0.2), neighbours="replace_one", findings=(), citations=())
+    stated = Statement(name="a sum", guarantee=lethe.guarantees.GDP(0.2), neighbours="replace_one", findings=(), citations=())
     stated.save(tmp_path / "sum.json")
     found = added(tmp_path / "sum.json", CERTIFICATE)
     assert found.written == (str(tmp_path / "sum.json"),)
@@ -337,5 +338,5 @@ def test_statements_are_verified_and_written_numbers_are_told(tmp_path: Path) ->
 
 
 def test_rounding_is_upward() -> None:
-    found = added(lethe.GDP(0.3), lethe.ApproxDP(0.2, 1e-9))
+    found = added(lethe.guarantees.GDP(0.3), lethe.guarantees.ApproxDP(0.2, 1e-9))
     assert found.delta_at(round_up(found.epsilon)) <= DELTA

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 
-def added(*parts: object) -> lethe.Total:
+def added(*parts: object) -> Total:
     return lethe.total(list(parts), delta=1e-6, neighbours="replace_one")
 
 
 def test_a_total_of_nothing_is_refused() -> None:
-    content = {**added(lethe.GDP(0.5)).to_dict(), "parts": [], "epsilon": 0.0}
+    content = {**added(lethe.guarantees.GDP(0.5)).to_dict(), "parts": [], "epsilon": 0.0}
     with pytest.raises(lethe.InputError, match="it has no parts"):
-        lethe.Total.from_dict(content)
+        Total.from_dict(content)
 
 
 def test_a_document_too_deep_to_be_read_is_refused(tmp_path: Path) -> None:

@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
 
 
 def _certificate(unit: str, **changes: Any) -> Certificate:
-    fields: dict[str, Any] = {"batches": lethe.Full(), "steps": 5, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 9.0} | changes
+    fields: dict[str, Any] = {
+        "batches": lethe.batches.Full(),
+        "steps": 5,
+        "step_size": 0.1,
+        "clip_norm": 1.0,
+        "noise_multiplier": 9.0,
+    } | changes
     return lethe.certify(lethe.Run(records=500, release="all", neighbours="replace_one", unit=unit, **fields), 1e-4)
 
 
@@ -51,7 +58,7 @@ def test_a_file_keeps_the_unit(tmp_path: Path) -> None:
     _certificate("user").save(tmp_path / "one.json")
     total = lethe.total([str(tmp_path / "one.json"), GDP(0.5)], 1e-4, neighbours="replace_one", unit="user")
     total.save(tmp_path / "total.json")
-    again = lethe.Total.load(tmp_path / "total.json")
+    again = Total.load(tmp_path / "total.json")
     assert (again.unit, again.epsilon) == ("user", total.epsilon)
     outer = lethe.total([str(tmp_path / "total.json"), _certificate("user", steps=3)], 1e-4, unit="user")
     assert outer.unit == "user"
@@ -63,9 +70,9 @@ def test_a_total_that_lies_about_its_unit_is_refused() -> None:
     content = lethe.total([_certificate("user")], 1e-4).to_dict()
     for wrong in ("record", "household", None, 1):
         with pytest.raises(InputError, match="unit"):
-            lethe.Total.from_dict({**content, "unit": wrong})
+            Total.from_dict({**content, "unit": wrong})
     with pytest.raises(InputError, match="unit"):
-        lethe.Total.from_dict({key: value for key, value in content.items() if key != "unit"})
+        Total.from_dict({key: value for key, value in content.items() if key != "unit"})
 
 
 @pytest.mark.parametrize("unit", ["users", "", 1, ["user"]])

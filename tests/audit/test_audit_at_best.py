@@ -15,12 +15,18 @@ from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import GaussianCurve
 from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate, two_world
 from lethe.audit.statistics.result import AuditResult
-from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Rule, Split
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Split, ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.report.audit_tables import audit_tables
 
 SETTING = AuditSetting(delta=1e-5, neighbours="replace_one", threat="final_model")
-RULES: list[Rule] = [FixedThreshold(threshold=0.5), Split(seed=0), MultiSplit(seed=0, splits=5), usual_ranks(100), Ranks(ranks=(1,))]
+RULES: list[ThresholdRule] = [
+    FixedThreshold(threshold=0.5),
+    Split(seed=0),
+    MultiSplit(seed=0, splits=5),
+    usual_ranks(100),
+    Ranks(ranks=(1,)),
+]
 
 
 def _scores(distance: float, runs: int = 100) -> tuple[Any, Any]:
@@ -38,7 +44,7 @@ def test_a_fixed_threshold_shows_at_best_what_no_error_shows() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.selection)
 @pytest.mark.parametrize("curve", [None, GaussianCurve()], ids=["any", "Gaussian"])
-def test_no_scores_show_more_and_some_show_as_much(rule: Rule, curve: Any) -> None:
+def test_no_scores_show_more_and_some_show_as_much(rule: ThresholdRule, curve: Any) -> None:
     setting = SETTING if curve is None else SETTING.model_copy(update={"curve": curve})
     bests = set()
     for distance in (0.0, 1.0, 3.0, 100.0):

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from lethe.audit import AuditConfig, AuditSetting, FixedThreshold, OneRunGame, Ranks, TwoWorldGame
+from lethe.audit import AuditConfig, AuditSetting, Ranks, TwoWorldGame
+from lethe.audit.config import OneRunGame
+from lethe.audit.statistics.rules import FixedThreshold
 from lethe.errors import InputError
-from lethe.jobs.audit import AuditJob
+from lethe.jobs.audit.job import AuditJob
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.audit import (
-    AuditSetting,
-    FixedThreshold,
-    GaussianCurve,
-    Guesses,
-    MultiSplit,
-    Ranks,
-    SampledGaussianCurve,
-    Split,
-    Tally,
-    bayesian_epsilon,
-    credible,
-    one_run,
-    point_estimate,
-    two_world,
-)
+from lethe.audit import AuditSetting, Ranks, two_world
+from lethe.audit.statistics.bayesian import bayesian_epsilon
+from lethe.audit.statistics.counts import Guesses, Tally
+from lethe.audit.statistics.curves import GaussianCurve, SampledGaussianCurve
+from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split
 from lethe.errors import InputError
 
 SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")

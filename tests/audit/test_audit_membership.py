@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import lethe
-from lethe.audit import AuditSetting, Guesses, Rates, membership_inference, one_run, printed_epsilon
+from lethe.audit import AuditSetting, membership_inference
+from lethe.audit.statistics.counts import Guesses, Rates
+from lethe.audit.statistics.lower_bounds import one_run
+from lethe.audit.statistics.membership import printed_epsilon
 
 SETTING = AuditSetting(delta=1e-5, neighbours="zero_out", threat="average_case")
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lethe.audit import Guesses, gaussian_epsilon, gaussian_guesses_refuted, one_run_epsilon, one_run_gaussian_mu, one_run_p_value
+from lethe.audit.statistics.counts import Guesses
+from lethe.audit.statistics.curves import gaussian_epsilon
+from lethe.audit.statistics.one_run import gaussian_guesses_refuted, one_run_epsilon, one_run_gaussian_mu, one_run_p_value
 from lethe.errors import InputError
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from lethe.audit import AuditPage, AuditResult, Claim, Tally
+from lethe.audit import Claim
+from lethe.audit.page import AuditPage
+from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.result import AuditResult
 from lethe.errors import InputError
 
 

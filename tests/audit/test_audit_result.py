@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lethe.audit import AuditResult, Guesses, Tally
+from lethe.audit.statistics.counts import Guesses, Tally
+from lethe.audit.statistics.result import AuditResult
 from lethe.errors import InputError
 
 TALLY = Tally(out_trials=1000, false_positives=5, in_trials=1000, false_negatives=120)

@@ -4,19 +4,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from lethe.audit import (
-    AnyMechanism,
-    AuditSetting,
-    FixedThreshold,
-    GaussianCurve,
-    MultiSplit,
-    Ranks,
-    Split,
-    Tally,
-    best_threshold,
-    two_world,
-)
-from lethe.audit.statistics.rules import Rule
+from lethe.audit import AuditSetting, Ranks, two_world
+from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule, best_threshold
 from lethe.errors import InputError
 
 SETTING = AuditSetting(delta=1e-5, neighbours="add_or_remove", threat="final_model")
@@ -26,7 +17,7 @@ def grid(size: int) -> np.ndarray:
     return special.ndtri((np.arange(size) + 0.5) / size)
 
 
-def judge(rule: Rule, out: np.ndarray, inside: np.ndarray, level: float = 0.05):
+def judge(rule: ThresholdRule, out: np.ndarray, inside: np.ndarray, level: float = 0.05):
     return rule.count_errors(out, inside, curve=AnyMechanism(), delta=1e-5, level=level)
 
 
@@ -61,7 +52,7 @@ def test_the_best_threshold_is_the_best_by_search() -> None:
 
 
 @pytest.mark.parametrize("rule", [Split(seed=4), MultiSplit(seed=4, splits=4)])
-def test_a_split_judges_on_the_other_half(rule: Rule) -> None:
+def test_a_split_judges_on_the_other_half(rule: ThresholdRule) -> None:
     generator = np.random.default_rng(3)
     out, inside = generator.normal(size=41), generator.normal(size=50) + 1
     tally = judge(rule, out, inside).tally

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from lethe.audit import attack, lira_offline, lira_online, rmia, scaled_confidence
+from lethe.audit.statistics.attack import attack
+from lethe.audit.statistics.scores import lira_offline, lira_online, rmia, scaled_confidence
 from lethe.errors import InputError
 
 

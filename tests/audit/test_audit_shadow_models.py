@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import lethe
-from lethe.audit import Candidates, draw_candidates, shadow_attack
+from lethe.audit import draw_candidates, shadow_attack
+from lethe.audit.games.shadow_models import Candidates
 
 LABELS = np.arange(60) % 3
 

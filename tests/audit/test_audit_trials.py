@@ -7,22 +7,13 @@ import pytest
 from audit_truths import assert_valid
 from how_many import examples
 
-from lethe.audit import AuditPage, AuditSetting, Claim, TwoWorldGame
-from lethe.audit.games import (
-    CanaryRun,
-    FinalTrial,
-    Observations,
-    RecordTrial,
-    SingleTrials,
-    StepsTrial,
-    TwoWorldScores,
-    audit_canaries,
-    audit_worlds,
-    play,
-    replaced,
-    usual_guesses,
-    usual_ranks,
-)
+from lethe.audit import AuditSetting, Claim, TwoWorldGame
+from lethe.audit.games.canaries import replaced
+from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial
+from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
+from lethe.audit.page import AuditPage
 from lethe.errors import InputError
 
 PAGE = AuditPage(subject="a mechanism", canary="a record")

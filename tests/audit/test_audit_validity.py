@@ -9,27 +9,13 @@ import pytest
 from audit_truths import Generator, assert_invalid, assert_powerful, assert_valid, canaries, gaussian, laplace, repeated
 from how_many import by_night, examples
 
-from lethe.audit import (
-    AnyMechanism,
-    AuditSetting,
-    FixedThreshold,
-    GaussianCurve,
-    Guesses,
-    MultiSplit,
-    Ranks,
-    Split,
-    Tally,
-    TradeOffCurve,
-    best_threshold,
-    credible,
-    linear_last_iterate_epsilon,
-    one_run,
-    one_run_epsilon,
-    point_estimate,
-    projected_walk_epsilon,
-    two_world,
-)
-from lethe.audit.statistics.rules import Rule
+from lethe.audit import AuditSetting, Ranks, two_world
+from lethe.audit.statistics.counts import Guesses, Tally
+from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, TradeOffCurve
+from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate
+from lethe.audit.statistics.one_run import one_run_epsilon
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule, best_threshold
+from lethe.audit.truths import linear_last_iterate_epsilon, projected_walk_epsilon
 from lethe.calculus.conversions import gdp_mu
 
 
@@ -48,7 +34,12 @@ PAIRS = [(25 * k, 25 * k) for k in range(1, 21)]
 
 
 def audited(
-    rule: Rule, mechanism: Callable[[Generator], Any], *, delta: float = 0.0, curve: TradeOffCurve | None = None, level: float = 0.05
+    rule: ThresholdRule,
+    mechanism: Callable[[Generator], Any],
+    *,
+    delta: float = 0.0,
+    curve: TradeOffCurve | None = None,
+    level: float = 0.05,
 ):
     return lambda generator: two_world(*mechanism(generator), at(delta, level, curve), rule=rule).epsilon
 
@@ -61,7 +52,7 @@ def one_laplace_run(generator: Generator, pairs: list[tuple[int, int]]) -> float
 @pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [FixedThreshold(threshold=1.0), Ranks(ranks=(10, 20, 40)), Split(seed=0), MultiSplit(seed=0, splits=5)])
-def test_few_runs_and_a_large_level(rule: Rule) -> None:
+def test_few_runs_and_a_large_level(rule: ThresholdRule) -> None:
     """Where a wrong quantile, a shifted count or a lost Bonferroni factor would show most."""
     times = examples(1500)
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 60), level=0.4), times=times, seed=2)
@@ -209,7 +200,7 @@ def test_gaussian_power(row: tuple[float, int, float, float, float, float]) -> N
 @pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "mean"), [*LAPLACE, (MultiSplit(seed=0), 0.654)])
-def test_laplace_two_worlds(rule: Rule, mean: float) -> None:
+def test_laplace_two_worlds(rule: ThresholdRule, mean: float) -> None:
     # Many splits take long, and their median is hardly ever above the truth.
     times = (500 if by_night() else 30) if isinstance(rule, MultiSplit) else examples(2000)
     epsilons = repeated(audited(rule, lambda generator: laplace(generator, 1000)), times=times, seed=13)

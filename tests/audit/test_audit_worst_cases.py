@@ -7,26 +7,19 @@ import pytest
 from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
 from how_many import by_night, examples
 
-from lethe.audit import (
-    AuditSetting,
-    FixedThreshold,
-    MultiSplit,
-    Ranks,
-    SampledGaussianCurve,
-    Split,
-    one_run,
-    projected_walk_epsilon,
-    two_world,
-)
-from lethe.audit.games import usual_guesses, usual_ranks
-from lethe.audit.statistics.rules import Rule
+from lethe.audit import AuditSetting, Ranks, two_world
+from lethe.audit.games.verdict import usual_guesses, usual_ranks
+from lethe.audit.statistics.curves import SampledGaussianCurve
+from lethe.audit.statistics.lower_bounds import one_run
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule
+from lethe.audit.truths import projected_walk_epsilon
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 
 KEPT = float(np.e / (1.0 + np.e))
 """How often randomised response with epsilon = 1 tells the truth."""
 # A large level and few trials, where a wrong quantile, a shifted count or a lost factor shows most.
 LEVEL, RUNS = 0.4, 50
-RULES: dict[str, Rule] = {
+RULES: dict[str, ThresholdRule] = {
     "fixed": FixedThreshold(threshold=0.5),
     "split": Split(seed=0),
     "several splits": MultiSplit(seed=0, splits=3),

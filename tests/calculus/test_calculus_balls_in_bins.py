@@ -111,7 +111,7 @@ def test_no_adaptive_adversary_beats_the_pair(direction: Direction, seed: int) -
 
 def test_one_bin_is_the_gaussian_mechanism() -> None:
     for relation, mu in (("zero_out", 1.0), ("add_or_remove", 1.0), ("replace_one", 2.0)):
-        assert bins(1.0, 1, relation).epsilon(1e-5) == lethe.GDP(mu).epsilon(1e-5)
+        assert bins(1.0, 1, relation).epsilon(1e-5) == lethe.guarantees.GDP(mu).epsilon(1e-5)
 
 
 def test_bins_that_are_never_visited_reveal_nothing() -> None:
@@ -119,7 +119,7 @@ def test_bins_that_are_never_visited_reveal_nothing() -> None:
     half = BallsInBinsGaussian(mus=(0.0, 1.0), counts=(1, 1), relation="zero_out")
     for epsilon in (0.1, 1.0):
         order = 2 * math.exp(epsilon) - 1
-        exact = 0.5 * lethe.GDP(1.0).delta(math.log(order))
+        exact = 0.5 * lethe.guarantees.GDP(1.0).delta(math.log(order))
         assert exact * (1 - 1e-9) <= half.delta(epsilon) <= exact * (1 + 1e-4)
     assert BallsInBinsGaussian(mus=(0.0,), counts=(7,), relation="replace_one").epsilon(1e-5) == 0.0
 
@@ -127,7 +127,7 @@ def test_bins_that_are_never_visited_reveal_nothing() -> None:
 @pytest.mark.slow
 def test_a_hundred_bins() -> None:
     """z = 1, one pass: Chua et al. 2024 have about .7 by Monte Carlo for what composition says is 4.377."""
-    assert lethe.GDP(1.0).epsilon(1e-5) == pytest.approx(4.377178, abs=1e-6)
+    assert lethe.guarantees.GDP(1.0).epsilon(1e-5) == pytest.approx(4.377178, abs=1e-6)
     assert bins(1.0, 100).epsilon(1e-5) == pytest.approx(0.6210, abs=1e-3)
     assert bins(1.0, 100, "replace_one").epsilon(1e-5) == pytest.approx(0.8255, abs=1e-3)
 
@@ -144,7 +144,7 @@ def test_never_more_than_for_who_knows_the_bin_and_monotone(mu: float, count: in
     """As truth is; the bound may be larger than truth by a hundredth of delta here (by more where delta is close to 1)."""
     epsilon = order * mu
     delta = bins(mu, count, relation).delta(epsilon)
-    assert 0.0 <= delta <= lethe.GDP(mu * (2 if relation == "replace_one" else 1)).delta(epsilon) * (1 + 1e-12)
+    assert 0.0 <= delta <= lethe.guarantees.GDP(mu * (2 if relation == "replace_one" else 1)).delta(epsilon) * (1 + 1e-12)
     if not 1e-13 < delta < 0.5:
         return
     assert delta <= bins(1.05 * mu, count, relation).delta(epsilon) * 1.01
@@ -171,7 +171,7 @@ def test_extremes_are_bounds() -> None:
         for mu in (1e-300, 1e-7, 40.0, 1e5, 1e154):
             guarantee = bins(mu, 10, relation)
             for delta in (0.5, 1e-5, 1e-300):
-                assert 0.0 <= guarantee.epsilon(delta) <= lethe.GDP(2 * mu).epsilon(delta)
+                assert 0.0 <= guarantee.epsilon(delta) <= lethe.guarantees.GDP(2 * mu).epsilon(delta)
             assert guarantee.epsilon(0.0) == math.inf
             assert 0.0 < guarantee.delta(1.0) <= 1.0
             assert guarantee.delta(math.inf) == 0.0
@@ -221,7 +221,7 @@ def test_it_composes() -> None:
         assert guarantee.delta(epsilon) * (1 - 1e-9) <= delta <= guarantee.delta(epsilon) * 1.01
     curve = renyi_curve({guarantee: 1})
     assert curve is not None
-    assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
+    assert guarantee.epsilon(1e-5) < curve.epsilon(1e-5) == pytest.approx(lethe.guarantees.ZCDP(0.5).epsilon(1e-5), rel=1e-4)
 
 
 @pytest.mark.slow

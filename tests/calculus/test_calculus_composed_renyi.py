@@ -16,7 +16,7 @@ from lethe.calculus.sampled.renyi import ORDERS
 ROOM = 1 + 1e-11
 
 
-def curve_of(*parts: tuple[lethe.Guarantee, int]) -> tuple[np.ndarray, np.ndarray]:
+def curve_of(*parts: tuple[lethe.guarantees.Guarantee, int]) -> tuple[np.ndarray, np.ndarray]:
     curve = renyi_curve(dict(parts))
     assert curve is not None
     return np.array(curve.orders), np.array(curve.values)
@@ -24,10 +24,10 @@ def curve_of(*parts: tuple[lethe.Guarantee, int]) -> tuple[np.ndarray, np.ndarra
 
 @pytest.mark.parametrize("count", [1, 7, 10**15, 10**30])
 def test_gaussians_and_zcdp_are_lines_in_the_order(count: int) -> None:
-    orders, values = curve_of((lethe.GDP(0.7), count))
+    orders, values = curve_of((lethe.guarantees.GDP(0.7), count))
     exact = float(count) * orders * 0.7**2 / 2
     assert np.all((exact <= values) & (values <= exact * ROOM))
-    orders, values = curve_of((lethe.ZCDP(0.3), count), (lethe.GDP(0.7), 2))
+    orders, values = curve_of((lethe.guarantees.ZCDP(0.3), count), (lethe.guarantees.GDP(0.7), 2))
     exact = float(count) * 0.3 * orders + orders * 0.7**2
     assert np.all((exact <= values) & (values <= exact * ROOM))
 
@@ -35,7 +35,7 @@ def test_gaussians_and_zcdp_are_lines_in_the_order(count: int) -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
 def test_pure_privacy_is_just_above_randomised_response(epsilon: float) -> None:
     # Randomised response is the extreme epsilon-DP mechanism: no other has larger divergences.
-    orders, values = curve_of((lethe.ApproxDP(epsilon, 0.0), 3))
+    orders, values = curve_of((lethe.guarantees.ApproxDP(epsilon, 0.0), 3))
     with mpmath.workdps(40):
         yes = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
         exact = [3 * mpmath.log(yes**a * (1 - yes) ** (1 - a) + (1 - yes) ** a * yes ** (1 - a)) / (a - 1) for a in map(mpmath.mpf, orders)]
@@ -46,7 +46,7 @@ def test_pure_privacy_is_just_above_randomised_response(epsilon: float) -> None:
 
 
 def test_mixtures_are_sums_of_moments() -> None:
-    mixture = lethe.GDPMixture((0.1, 1.0, 2.5), (0.5, 0.2, 0.1))  # and 0.2 that reveals nothing
+    mixture = lethe.guarantees.GDPMixture((0.1, 1.0, 2.5), (0.5, 0.2, 0.1))  # and 0.2 that reveals nothing
     orders, values = curve_of((mixture, 3))
     with mpmath.workdps(40):
         for alpha, value in zip(orders, values, strict=True):
@@ -59,13 +59,13 @@ def test_mixtures_are_sums_of_moments() -> None:
 
 
 def test_infinite_components_make_infinite_curves() -> None:
-    assert math.isinf(curve_of((lethe.GDPMixture((1.0, math.inf), (0.5, 0.5)), 1))[1][0])
+    assert math.isinf(curve_of((lethe.guarantees.GDPMixture((1.0, math.inf), (0.5, 0.5)), 1))[1][0])
 
 
 def test_curves_at_other_orders_count_at_the_next_order_above() -> None:
     # Divergences grow with the order, so the value at an order bounds those below it, and says nothing above it.
-    first = lethe.RDPCurve((1.5, 2.0, 4.0, 8.0), (0.1, 0.2, 0.4, 0.9))
-    second = lethe.RDPCurve((4.5, 1.75, 3.0), (1.0, 0.3, 0.5))
+    first = lethe.guarantees.RDPCurve((1.5, 2.0, 4.0, 8.0), (0.1, 0.2, 0.4, 0.9))
+    second = lethe.guarantees.RDPCurve((4.5, 1.75, 3.0), (1.0, 0.3, 0.5))
     orders, values = curve_of((first, 2), (second, 3))
     assert tuple(orders) == first.orders
     exact = np.array([2 * 0.1 + 3 * 0.3, 2 * 0.2 + 3 * 0.5, 2 * 0.4 + 3 * 1.0, math.inf])
@@ -75,19 +75,22 @@ def test_curves_at_other_orders_count_at_the_next_order_above() -> None:
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])
 def test_sampled_steps_bring_their_own_curve(design: str) -> None:
     steps = SampledGaussian(sampling_probability=0.1, noise=(1.5,), counts=(4,), relation="zero_out", design=design, gaussian_mu=0.5)  # pyright: ignore[reportArgumentType]
-    orders, values = curve_of((steps, 3), (lethe.GDP(0.4), 1))
+    orders, values = curve_of((steps, 3), (lethe.guarantees.GDP(0.4), 1))
     assert tuple(orders) == ORDERS
     exact = 3 * np.array(steps.renyi_curve().values) + orders * 0.4**2 / 2
     assert np.all((exact * (1 - 1e-15) <= values) & (values <= exact * ROOM))
 
 
 def test_of_several_bounds_the_smallest_counts_and_unknown_ones_do_not() -> None:
-    both = Tightest((lethe.GDP(1.0), lethe.ApproxDP(0.8, 0.0), WithSlack(lethe.GDP(0.1), 1e-3)))
+    both = Tightest((lethe.guarantees.GDP(1.0), lethe.guarantees.ApproxDP(0.8, 0.0), WithSlack(lethe.guarantees.GDP(0.1), 1e-3)))
     orders, values = curve_of((both, 2))
     exact = 2 * np.minimum(np.minimum(orders / 2, 0.5 * orders * 0.8**2), 0.8)
     assert np.all((exact <= values) & (values <= exact * ROOM))
 
 
-@pytest.mark.parametrize("part", [WithSlack(lethe.GDP(0.1), 1e-3), lethe.ApproxDP(0.1, 1e-9), Tightest((lethe.ApproxDP(0.1, 1e-9),))])
-def test_what_has_no_curve_has_none(part: lethe.Guarantee) -> None:
-    assert renyi_curve({lethe.GDP(1.0): 1, part: 1}) is None
+@pytest.mark.parametrize(
+    "part",
+    [WithSlack(lethe.guarantees.GDP(0.1), 1e-3), lethe.guarantees.ApproxDP(0.1, 1e-9), Tightest((lethe.guarantees.ApproxDP(0.1, 1e-9),))],
+)
+def test_what_has_no_curve_has_none(part: lethe.guarantees.Guarantee) -> None:
+    assert renyi_curve({lethe.guarantees.GDP(1.0): 1, part: 1}) is None

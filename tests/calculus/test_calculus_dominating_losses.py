@@ -14,7 +14,7 @@ INTERVAL = 1e-3
 LEVELS = (0.0, 1e-4, 0.3, 0.3005, 0.99, 1.7, 3.0, 6.0, 40.0)
 
 
-def profile(guarantee: lethe.Guarantee, epsilon: float) -> float:
+def profile(guarantee: lethe.guarantees.Guarantee, epsilon: float) -> float:
     """Delta by its definition, and the same in the other direction, which the mirror image must agree with."""
     (losses,) = dominating_factor(guarantee, 1).losses(INTERVAL, 1e-16)
     assert isinstance(losses, Losses)
@@ -30,15 +30,15 @@ def profile(guarantee: lethe.Guarantee, epsilon: float) -> float:
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
 def test_gaussian_pairs_are_met(mu: float) -> None:
     for epsilon in LEVELS:
-        exact = lethe.GDP(mu).delta(epsilon)
-        assert exact * (1 - 1e-9) - 1e-15 <= profile(lethe.GDP(mu), epsilon) <= exact * (1 + 1e-3) + 1e-15
+        exact = lethe.guarantees.GDP(mu).delta(epsilon)
+        assert exact * (1 - 1e-9) - 1e-15 <= profile(lethe.guarantees.GDP(mu), epsilon) <= exact * (1 + 1e-3) + 1e-15
 
 
 @pytest.mark.slow
 def test_mixtures_are_met_and_missing_weight_reveals_nothing() -> None:
-    mixture = lethe.GDPMixture((0.3, 2.0), (0.6, 0.1))
+    mixture = lethe.guarantees.GDPMixture((0.3, 2.0), (0.6, 0.1))
     for epsilon in LEVELS:
-        exact = 0.6 * lethe.GDP(0.3).delta(epsilon) + 0.1 * lethe.GDP(2.0).delta(epsilon)
+        exact = 0.6 * lethe.guarantees.GDP(0.3).delta(epsilon) + 0.1 * lethe.guarantees.GDP(2.0).delta(epsilon)
         assert exact * (1 - 1e-9) - 1e-15 <= profile(mixture, epsilon) <= exact * (1 + 1e-3) + 1e-15
 
 
@@ -49,21 +49,21 @@ def test_a_single_point_is_its_extreme_mechanism(epsilon_bound: float, delta_bou
         honest = max(math.exp(epsilon_bound) - math.exp(epsilon), 0.0) / (math.exp(epsilon_bound) + 1.0)
         exact = delta_bound + (1.0 - delta_bound) * honest
         # Its kink may lie within a grid interval of a thousandth.
-        assert exact * (1 - 1e-12) <= profile(lethe.ApproxDP(epsilon_bound, delta_bound), epsilon) <= exact * (1 + 1e-12) + 1e-3
+        assert exact * (1 - 1e-12) <= profile(lethe.guarantees.ApproxDP(epsilon_bound, delta_bound), epsilon) <= exact * (1 + 1e-12) + 1e-3
 
 
 @pytest.mark.slow
 def test_slack_is_there_at_every_epsilon() -> None:
     for epsilon in LEVELS:
-        exact = (1 - 1e-3) * lethe.GDP(1.0).delta(epsilon) + 1e-3  # fails with this probability, and says all
-        assert exact * (1 - 1e-9) <= profile(WithSlack(lethe.GDP(1.0), 1e-3), epsilon) <= exact * 1.004
+        exact = (1 - 1e-3) * lethe.guarantees.GDP(1.0).delta(epsilon) + 1e-3  # fails with this probability, and says all
+        assert exact * (1 - 1e-9) <= profile(WithSlack(lethe.guarantees.GDP(1.0), 1e-3), epsilon) <= exact * 1.004
 
 
 @pytest.mark.slow
 def test_of_several_bounds_the_convex_hull_counts() -> None:
-    both = Tightest((lethe.GDP(2.0), WithSlack(lethe.GDP(1.0), 1e-3)))
+    both = Tightest((lethe.guarantees.GDP(2.0), WithSlack(lethe.guarantees.GDP(1.0), 1e-3)))
     for epsilon in LEVELS:
-        least = lethe.GDP(1.0).delta(epsilon)  # has both guarantees
+        least = lethe.guarantees.GDP(1.0).delta(epsilon)  # has both guarantees
         most = min(part.delta(epsilon) for part in both.parts)
         assert least * (1 - 1e-9) - 1e-15 <= profile(both, epsilon) <= most * (1 + 1e-3) + 1e-15
     # The Gaussian at distance 2 has less than the slack from 6 on.
@@ -72,6 +72,6 @@ def test_of_several_bounds_the_convex_hull_counts() -> None:
 
 @pytest.mark.slow
 def test_losses_beyond_all_use_count_as_infinite() -> None:
-    assert profile(lethe.GDP(60.0), 40.0) >= lethe.GDP(60.0).delta(40.0) * (1 - 1e-9)
-    (losses,) = dominating_factor(lethe.GDP(60.0), 1).losses(0.01, 1e-16)
-    assert losses.infinite >= lethe.GDP(60.0).delta(500.0)
+    assert profile(lethe.guarantees.GDP(60.0), 40.0) >= lethe.guarantees.GDP(60.0).delta(40.0) * (1 - 1e-9)
+    (losses,) = dominating_factor(lethe.guarantees.GDP(60.0), 1).losses(0.01, 1e-16)
+    assert losses.infinite >= lethe.guarantees.GDP(60.0).delta(500.0)

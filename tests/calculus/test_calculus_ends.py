@@ -114,4 +114,4 @@ def test_the_engine_says_infinity_where_it_cannot_say_a_number() -> None:
     assert solve([1.0, 1.0], [1e280, 1e280], [0.0, 1e-280]).mu == math.inf
     assert solve([1.0, 1.0], [1.0, 0.0], [1e280, 0.0]).mu >= 1e-280
     assert solve([1.0, 1.0], [1e-280, 0.0], [1e280, 1e280]).mu > 0.0
-    assert lethe.GDP(solve([1.0], [1e-280], [1e280]).mu).delta(0.0) > 0.0
+    assert lethe.guarantees.GDP(solve([1.0], [1e-280], [1e280]).mu).delta(0.0) > 0.0

@@ -37,7 +37,7 @@ def test_pure_dp_at_its_ends() -> None:
 
 
 SAMPLED = lethe.certify(
-    make_run(records=6000, batches=lethe.Poisson(size=60), noise_multiplier=1.0, release="all", neighbours="add_or_remove"), delta=1e-6
+    make_run(records=6000, batches=lethe.batches.Poisson(60), noise_multiplier=1.0, release="all", neighbours="add_or_remove"), delta=1e-6
 ).guarantee
 COVERED = {
     "gaussian": (GDP(1.0), 1e-8),
@@ -117,7 +117,7 @@ def test_covers_of_one_mechanism_many_times_are_above_its_exact_composition() ->
     """20 trainings with sampling, each covered, against the convolution of their privacy losses."""
     times, slack, delta = 20, 1e-10, 1e-6
     run = make_run(
-        records=60_000, batches=lethe.Poisson(size=600), passes=10, noise_multiplier=1.5, release="all", neighbours="add_or_remove"
+        records=60_000, batches=lethe.batches.Poisson(600), passes=10, noise_multiplier=1.5, release="all", neighbours="add_or_remove"
     )
     guarantee = lethe.certify(run, delta=delta).guarantee
     exact = lethe.total([(guarantee, times)], delta, neighbours="add_or_remove").epsilon

@@ -93,7 +93,7 @@ def test_too_many_steps_have_no_profile(count: int) -> None:
 
 
 def test_delta_never_rises_and_is_the_inverse_of_epsilon_across_all_tilts() -> None:
-    profile = compose_losses([dominating_factor(lethe.GDP(0.05), 400)])
+    profile = compose_losses([dominating_factor(lethe.guarantees.GDP(0.05), 400)])
     assert profile is not None
     deltas = [profile.delta(epsilon) for epsilon in np.linspace(0.0, 18.0, 300)]
     assert deltas == sorted(deltas, reverse=True)
@@ -104,7 +104,7 @@ def test_delta_never_rises_and_is_the_inverse_of_epsilon_across_all_tilts() -> N
     assert epsilons == sorted(epsilons)
     for target, epsilon in zip(targets.tolist(), epsilons, strict=True):
         assert profile.delta(epsilon) <= target
-        exact = lethe.GDP(1.0).epsilon(target)
+        exact = lethe.guarantees.GDP(1.0).epsilon(target)
         assert exact * (1 - 1e-9) <= epsilon <= exact * (1 + 3e-4) + 1e-4
 
 
@@ -144,12 +144,16 @@ def test_randomised_responses_are_never_below_the_binomial_sum(count: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 10**4, 10**6, MOST_STEPS])
 def test_gaussians_are_never_below_the_exact_composition(count: int) -> None:
-    total = compose_losses([dominating_factor(lethe.GDP(1.0 / math.sqrt(count)), count)])
+    total = compose_losses([dominating_factor(lethe.guarantees.GDP(1.0 / math.sqrt(count)), count)])
     assert total is not None
     for epsilon in np.linspace(0.0, 10.0, 51):
-        exact = lethe.GDP(1.0).delta(epsilon)
+        exact = lethe.guarantees.GDP(1.0).delta(epsilon)
         # A thousandth of the value, 3e-15 a step; and twenty million steps are discretised to 1e-4 of an epsilon.
-        assert exact * (1 - 1e-9) <= total.delta(epsilon) <= lethe.GDP(1.0).delta(max(epsilon - 2e-4, 0.0)) * 1.001 + 3e-15 * (count + 100)
+        assert (
+            exact * (1 - 1e-9)
+            <= total.delta(epsilon)
+            <= lethe.guarantees.GDP(1.0).delta(max(epsilon - 2e-4, 0.0)) * 1.001 + 3e-15 * (count + 100)
+        )
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan, None])

@@ -21,8 +21,8 @@ from lethe.calculus.sampled.gaussian import SampledGaussian
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 6.0])
 @pytest.mark.parametrize("parts", [1, 9])
 def test_convolved_gaussian_losses_are_never_below_the_exact_composition(mu: float, parts: int) -> None:
-    exact = lethe.GDP(mu)
-    total = convolved({lethe.GDP(mu / math.sqrt(parts) * (1 + 1e-15)): parts})
+    exact = lethe.guarantees.GDP(mu)
+    total = convolved({lethe.guarantees.GDP(mu / math.sqrt(parts) * (1 + 1e-15)): parts})
     assert total is not None
     for delta in (1e-2, 1e-5, 1e-9):
         assert exact.epsilon(delta) <= total.epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
@@ -32,9 +32,12 @@ def test_convolved_gaussian_losses_are_never_below_the_exact_composition(mu: flo
 
 @pytest.mark.parametrize("count", [3, 10**15])
 def test_what_is_of_one_kind_stays_of_it(count: int) -> None:
-    gaussian, concentrated = together([(lethe.GDP(0.1), count), (lethe.GDP(0.2), 1)]), together([(lethe.ZCDP(0.1), count)])
-    assert isinstance(gaussian, lethe.GDP)
-    assert isinstance(concentrated, lethe.ZCDP)
+    gaussian, concentrated = (
+        together([(lethe.guarantees.GDP(0.1), count), (lethe.guarantees.GDP(0.2), 1)]),
+        together([(lethe.guarantees.ZCDP(0.1), count)]),
+    )
+    assert isinstance(gaussian, lethe.guarantees.GDP)
+    assert isinstance(concentrated, lethe.guarantees.ZCDP)
     mu, rho = math.sqrt(count * 0.1**2 + 0.2**2), count * 0.1
     assert mu * (1 - 1e-15) <= gaussian.mu <= mu * (1 + 1e-14)
     assert rho <= concentrated.rho <= rho * (1 + 1e-14)
@@ -44,7 +47,7 @@ def test_what_is_of_one_kind_stays_of_it(count: int) -> None:
 @pytest.mark.slow
 def test_two_executions_with_secret_order_are_the_mixture_of_pairs() -> None:
     pairs = [(math.hypot(a, b), v * w) for a, v in zip(*_both(MIXTURE), strict=True) for b, w in zip(*_both(MIXTURE), strict=True)]
-    exact = lethe.GDPMixture(tuple(mu for mu, _ in pairs), tuple(weight for _, weight in pairs))
+    exact = lethe.guarantees.GDPMixture(tuple(mu for mu, _ in pairs), tuple(weight for _, weight in pairs))
     twice = together([(MIXTURE, 2)])
     for delta in (0.1, 1e-2, 1e-5, 1e-9):
         assert exact.epsilon(delta) <= twice.epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
@@ -52,16 +55,16 @@ def test_two_executions_with_secret_order_are_the_mixture_of_pairs() -> None:
 
 @pytest.mark.slow
 def test_a_mixture_with_a_gaussian_is_the_shifted_mixture() -> None:
-    exact = lethe.GDPMixture(tuple(math.hypot(mu, 0.7) for mu in MIXTURE.mus), MIXTURE.weights)
-    both = together([(MIXTURE, 1), (lethe.GDP(0.7), 1)])
+    exact = lethe.guarantees.GDPMixture(tuple(math.hypot(mu, 0.7) for mu in MIXTURE.mus), MIXTURE.weights)
+    both = together([(MIXTURE, 1), (lethe.guarantees.GDP(0.7), 1)])
     for delta in (0.1, 1e-2, 1e-5, 1e-9):
         assert exact.epsilon(delta) <= both.epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
 
 
 @pytest.mark.slow
 def test_weight_left_out_of_a_mixture_reveals_nothing() -> None:
-    part = lethe.GDPMixture((2.0,), (0.1,))
-    exact = lethe.GDPMixture((math.sqrt(8.0), 2.0), (0.01, 0.18))
+    part = lethe.guarantees.GDPMixture((2.0,), (0.1,))
+    exact = lethe.guarantees.GDPMixture((math.sqrt(8.0), 2.0), (0.01, 0.18))
     for delta in (1e-2, 1e-5):
         assert exact.epsilon(delta) <= together([(part, 2)]).epsilon(delta) <= exact.epsilon(delta) * (1 + 1e-4)
 
@@ -70,21 +73,21 @@ def test_weight_left_out_of_a_mixture_reveals_nothing() -> None:
 def test_deep_deltas_are_answered_by_renyi_curves() -> None:
     twice = together([(MIXTURE, 2)])
     assert twice.epsilon(1e-40) < math.inf
-    assert twice.epsilon(1e-40) >= lethe.GDP(math.sqrt(8.0)).epsilon(1e-40 / 0.01)  # of the component of weight 0.01 alone
+    assert twice.epsilon(1e-40) >= lethe.guarantees.GDP(math.sqrt(8.0)).epsilon(1e-40 / 0.01)  # of the component of weight 0.01 alone
 
 
 def test_single_points_compose_as_dp_accounting_composes_them() -> None:
     theirs = privacy_loss_distribution.from_privacy_parameters(common.DifferentialPrivacyParameters(1.0, 1e-6)).self_compose(3)
     for delta in (0.1, 1e-3, 1e-5):
-        ours = together([(lethe.ApproxDP(1.0, 1e-6), 3)]).epsilon(delta)
+        ours = together([(lethe.guarantees.ApproxDP(1.0, 1e-6), 3)]).epsilon(delta)
         assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-6)
-    assert together([(lethe.ApproxDP(1.0, 1e-6), 3)]).epsilon(1e-6) == math.inf
+    assert together([(lethe.guarantees.ApproxDP(1.0, 1e-6), 3)]).epsilon(1e-6) == math.inf
 
 
 @pytest.mark.slow
 def test_slack_is_paid_by_each_part() -> None:
-    part = WithSlack(lethe.GDP(1.0), 1e-6)
-    paid, exact = -math.expm1(2 * math.log1p(-1e-6)), lethe.GDP(math.sqrt(2.0))
+    part = WithSlack(lethe.guarantees.GDP(1.0), 1e-6)
+    paid, exact = -math.expm1(2 * math.log1p(-1e-6)), lethe.guarantees.GDP(math.sqrt(2.0))
     both = together([(part, 2)])
     for epsilon in (1.0, 3.0, 5.0, 12.0):  # at 12 only the slack is left
         assert (
@@ -97,24 +100,26 @@ def test_slack_is_paid_by_each_part() -> None:
 @pytest.mark.slow
 def test_the_tightest_of_two_composes_no_worse_than_each_and_no_better_than_the_truth() -> None:
     # Both hold for a Gaussian mechanism at distance 1, so its own composition lies below.
-    both = Tightest((lethe.GDP(1.2), lethe.ApproxDP(2.0, lethe.GDP(1.0).delta(2.0))))
-    truth, looser = lethe.GDP(math.sqrt(2.0)), lethe.GDP(1.2 * math.sqrt(2.0))
+    both = Tightest((lethe.guarantees.GDP(1.2), lethe.guarantees.ApproxDP(2.0, lethe.guarantees.GDP(1.0).delta(2.0))))
+    truth, looser = lethe.guarantees.GDP(math.sqrt(2.0)), lethe.guarantees.GDP(1.2 * math.sqrt(2.0))
     for delta in (1e-2, 1e-5):
         assert truth.epsilon(delta) <= together([(both, 2)]).epsilon(delta) <= looser.epsilon(delta) * (1 + 1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [lethe.ZCDP(0.125), lethe.RDPCurve((1.5, 2.0, 4.0, 8.0, 16.0, 32.0), (0.1875, 0.25, 0.5, 1.0, 2.0, 4.0))])
+@pytest.mark.parametrize(
+    "other", [lethe.guarantees.ZCDP(0.125), lethe.guarantees.RDPCurve((1.5, 2.0, 4.0, 8.0, 16.0, 32.0), (0.1875, 0.25, 0.5, 1.0, 2.0, 4.0))]
+)
 def test_renyi_guarantees_add_up(other: Any) -> None:
-    total = together([(lethe.GDP(0.5), 1), (other, 1)])
+    total = together([(lethe.guarantees.GDP(0.5), 1), (other, 1)])
     for delta in DELTAS:
-        assert total.epsilon(delta) >= lethe.GDP(math.sqrt(0.5)).epsilon(delta)  # the Gaussian with that very curve
-        assert total.epsilon(delta) >= max(lethe.GDP(0.5).epsilon(delta), other.epsilon(delta))
-    if isinstance(other, lethe.ZCDP):
-        assert total.epsilon(1e-5) <= lethe.ZCDP(0.25).epsilon(1e-5) * (1 + 1e-3)  # orders are a grid
+        assert total.epsilon(delta) >= lethe.guarantees.GDP(math.sqrt(0.5)).epsilon(delta)  # the Gaussian with that very curve
+        assert total.epsilon(delta) >= max(lethe.guarantees.GDP(0.5).epsilon(delta), other.epsilon(delta))
+    if isinstance(other, lethe.guarantees.ZCDP):
+        assert total.epsilon(1e-5) <= lethe.guarantees.ZCDP(0.25).epsilon(1e-5) * (1 + 1e-3)  # orders are a grid
 
 
-def _both(mixture: lethe.GDPMixture) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _both(mixture: lethe.guarantees.GDPMixture) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return mixture.mus, mixture.weights
 
 
@@ -129,8 +134,8 @@ def test_every_field_of_a_sampled_gaussian_is_known_where_they_are_merged_and_sp
 def test_a_gaussian_beside_sampled_steps_is_paid_on_every_way(design: Any) -> None:
     steps = SampledGaussian(sampling_probability=0.1, noise=(1.5, 2.0), counts=(4, 3), relation="zero_out", design=design)
     beside = replace(steps, gaussian_mu=0.8)
-    assert together([(steps, 1), (lethe.GDP(0.8), 1)]) == beside
-    assert together([(beside, 1), (lethe.GDP(0.6), 1)]).gaussian_mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
+    assert together([(steps, 1), (lethe.guarantees.GDP(0.8), 1)]) == beside
+    assert together([(beside, 1), (lethe.guarantees.GDP(0.6), 1)]).gaussian_mu == pytest.approx(1.0, rel=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
     split, whole = convolved({beside: 2}), together([(beside, 2)])
     assert split is not None
     for delta in (1e-3, 1e-6):

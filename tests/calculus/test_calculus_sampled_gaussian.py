@@ -9,8 +9,8 @@ from sampled_cases import steps
 from lethe.calculus.any_guarantee.scaling import noise_scaled
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, NotPrivate
-from lethe.calculus.sampled.gaussian import Design, Relation, SampledGaussian, sampled_gaussian
-from lethe.calculus.sampled.renyi import ORDERS
+from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
+from lethe.calculus.sampled.renyi import ORDERS, Design, Relation
 
 
 def log_pair(q: float, z: float, relation: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from helpers import DESIGNS, batches, make_run
 
 import lethe
 from lethe.accounting.recheck import recheck
-from lethe.documents.strict import read_document
+from lethe.calculus.upward_formatting import shown
+from lethe.documents.strict import read_document, to_json
 
 
 @pytest.mark.slow
@@ -61,7 +63,7 @@ def test_an_edited_certificate_is_refused(changes: dict[str, object], message: s
 def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     recheck(certificate)
-    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.GDP(1e-3).epsilon(1e-5)}
+    forged = {**certificate.to_dict(), "guarantee": {"kind": "gdp", "mu": 1e-3}, "epsilon": lethe.guarantees.GDP(1e-3).epsilon(1e-5)}
     with pytest.raises(lethe.InputError, match="from its run follows epsilon"):
         recheck(lethe.Certificate.from_dict(forged))
 
@@ -70,10 +72,10 @@ def test_a_consistent_forgery_is_found_by_certifying_again() -> None:
 def test_a_forgery_at_other_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
     low, high = 0.0, 1.0
-    mixture = lethe.GDPMixture((1e-9, 6.0), (1.0, 0.0))
+    mixture = lethe.guarantees.GDPMixture((1e-9, 6.0), (1.0, 0.0))
     for _ in range(60):  # a mixture of nothing and something large with the same epsilon at 1e-5
         weight = (low + high) / 2
-        mixture = lethe.GDPMixture((1e-9, 6.0), (1 - weight, weight))
+        mixture = lethe.guarantees.GDPMixture((1e-9, 6.0), (1 - weight, weight))
         low, high = (weight, high) if mixture.epsilon(1e-5) < certificate.epsilon else (low, weight)
     forged = {**certificate.to_dict(), "guarantee": mixture.to_dict(), "epsilon": mixture.epsilon(1e-5)}
     assert mixture.epsilon(1e-5) == pytest.approx(certificate.epsilon, rel=1e-6)
@@ -83,7 +85,7 @@ def test_a_forgery_at_other_deltas_is_found() -> None:
 
 def test_a_forgery_between_the_deltas_is_found() -> None:
     certificate = lethe.certify(make_run(), 1e-5)
-    point = lethe.ApproxDP(certificate.epsilon_at(1e-4), 1.0000001e-5)  # true at 1e-4, claimed at a delta that is not looked at
+    point = lethe.guarantees.ApproxDP(certificate.epsilon_at(1e-4), 1.0000001e-5)  # true at 1e-4, claimed at a delta that is not looked at
     parts = {"kind": "tightest", "parts": [certificate.guarantee.to_dict(), point.to_dict()]}
     with pytest.raises(lethe.InputError, match="not those of optimal-shift"):
         recheck(lethe.Certificate.from_dict({**certificate.to_dict(), "guarantee": parts}))
@@ -132,3 +134,23 @@ def test_explain_reads_like_a_page() -> None:
     every = lethe.certify(make_run(), 1e-5).explain(every=True).splitlines()
     assert any(line.startswith("    composition") and "looser" in line for line in every)
     assert "arXiv:1808.06651" in lethe.certify(make_run(), 1e-5).cite()
+
+
+@pytest.mark.parametrize("design", ["poisson", "cyclic", "full"])
+def test_the_price_of_replacing_a_record_is_printed_beside(design: str) -> None:
+    run = make_run(batches=batches(design, 10), release="all", neighbours="add_or_remove" if design != "cyclic" else "zero_out")
+    certificate = lethe.certify(run, 1e-5)
+    replaced = lethe.certify(run.replace(neighbours="replace_one"), 1e-5)
+    line = f"    compare    epsilon would be {shown(replaced.epsilon)} under neighbours=replace_one: another record in the place of one"
+    assert line in certificate.explain().splitlines()
+    assert line in str(certificate).splitlines()
+    assert replaced.epsilon > certificate.epsilon
+    assert "compare" not in replaced.explain()
+    assert "compare" not in lethe.certify(run.replace(seeded=True), 1e-5).explain()
+    assert "replace_one" not in to_json(certificate.to_dict())
+    assert pickle.loads(pickle.dumps(certificate)).explain() == certificate.explain()
+
+
+def test_a_price_that_nothing_proves_is_not_printed() -> None:
+    certificate = dataclasses.replace(lethe.certify(make_run(neighbours="zero_out"), 1e-5), under_replace_one=lambda run, delta: None)
+    assert "compare" not in certificate.explain()

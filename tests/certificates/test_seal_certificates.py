@@ -201,8 +201,8 @@ def test_words_of_another_version_are_told_from_altered_numbers() -> None:
         place[path[-1]] = value
         with pytest.raises(lethe.InputError, match=r"follows|guarantee gives"):
             recheck(loaded(changed))
-    smaller = lethe.GDP(0.9 * old.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
-    larger = lethe.GDP(1.1 * old.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
+    smaller = lethe.guarantees.GDP(0.9 * old.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
+    larger = lethe.guarantees.GDP(1.1 * old.guarantee.mu)  # pyright: ignore[reportAttributeAccessIssue]
     for guarantee in (smaller, larger):
         forged = {**content, "guarantee": guarantee.to_dict(), "epsilon": guarantee.epsilon(DELTA)}
         with pytest.raises(lethe.InputError, match="another version may prove other numbers"):

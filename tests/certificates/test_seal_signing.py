@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from seal_cases import private_pem, stranger
 
-from lethe.certificates.signing import PAYLOAD_TYPE, Envelope, PublicKey, known_keys, pae, signed, signing_key
-from lethe.certificates.signing.keys import _create
+from lethe.certificates.signing.dsse import PAYLOAD_TYPE, Envelope, pae, signed
+from lethe.certificates.signing.keys import PublicKey, _create, known_keys, signing_key
 from lethe.errors import InputError
 
 

@@ -14,11 +14,11 @@ from seal_cases import WEIGHTS, sealed_content, statement_of, stranger, with_sta
 import lethe
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, holds
-from lethe.certificates.sealing import ReleaseRecord
-from lethe.certificates.signing import signing_key
+from lethe.certificates.sealing.release_record import ReleaseRecord
+from lethe.certificates.signing.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Released
-from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.mechanisms.base import gaussian_guarantee, joint
 
 STATED = Statement(
@@ -64,7 +64,7 @@ def test_it_is_an_in_toto_statement_of_its_own_kind() -> None:
 
 def test_a_number_may_be_written_as_a_whole_one() -> None:
     """In memory 4 and 4.0 are one number; what is signed is what is read."""
-    whole = replace(STATED, derivation=derivation("mean of rows", norm=1, noise_std=4), guarantee=lethe.GDP(1))
+    whole = replace(STATED, derivation=derivation("mean of rows", norm=1, noise_std=4), guarantee=lethe.guarantees.GDP(1))
     sealed = Statement.sealed(record(whole))
     assert sealed.seal is not None
     assert sealed.seal.holds
@@ -164,7 +164,7 @@ def test_a_number_that_rounds_otherwise_elsewhere_keeps_its_seal() -> None:
         signed = statement_of(content())
         written = signed["predicate"]["statement"]
         written["guarantee"]["mu"] *= factor
-        written["epsilon"] = lethe.GDP(written["guarantee"]["mu"]).epsilon(1e-5)
+        written["epsilon"] = lethe.guarantees.GDP(written["guarantee"]["mu"]).epsilon(1e-5)
         elsewhere = {**written, "seal": with_statement(content(), signed, signing_key())["seal"]}
         answers = lethe.verify(read(elsewhere), weights=WEIGHTS)
         assert answers.follows.yes is holds_still

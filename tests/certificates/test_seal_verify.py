@@ -11,14 +11,15 @@ from helpers import make_run
 from seal_cases import DELTA, WEIGHTS, make_record, sealed_content, statement_of, stranger, with_statement
 
 import lethe
-from lethe.certificates.signing import signing_key
-from lethe.certificates.weights import tensors_digest
+from lethe.accounting.verify import Verification
+from lethe.certificates.signing.keys import signing_key
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.documents.strict import write_document
 
 MOVED = {**WEIGHTS, "intercept": np.array([0.5, -0.25])}
 
 
-def verified(content: dict[str, Any], tmp_path: Path, **options: Any) -> lethe.Verification:
+def verified(content: dict[str, Any], tmp_path: Path, **options: Any) -> Verification:
     write_document(tmp_path / "certificate.json", content)
     return lethe.verify(tmp_path / "certificate.json", **options)
 

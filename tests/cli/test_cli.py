@@ -252,7 +252,7 @@ def test_plan_chooses_a_schedule_and_draws_it(run_file: Path, tmp_path: Path) ->
     names = ["uniform", "pass_ends", "exponential", "influence", "joint", "correlated", "poisson"]
     assert [row["schedule"] for row in content["allocation"]["candidates"]] == names
     if by_night():
-        lethe.Influence(rate=0.97, basis="assumed").save(tmp_path / "influence.json")
+        lethe.schedules.Influence(rate=0.97, basis="assumed").save(tmp_path / "influence.json")
         same = json.loads(runner.invoke(app, [*words[:-1], str(tmp_path / "influence.json"), "--json"]).stdout)
         assert same["run"] == content["run"]
 

@@ -8,10 +8,10 @@ from audited_callables import ABOUT, described, place, written
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
-from lethe.audit.trainers import SelfTest, SelfTestRow
+from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow
 from lethe.cli.app import app, main
 from lethe.documents.strict import to_json
-from lethe.jobs.audit import AuditJob
+from lethe.jobs.audit.job import AuditJob
 
 pytest.importorskip("matplotlib")
 LIE = {"epsilon": 0.1, "delta": 0.0, **ABOUT}

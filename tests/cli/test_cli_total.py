@@ -13,6 +13,7 @@ from helpers import MNIST_SIZED
 from typer.testing import CliRunner
 
 import lethe
+from lethe.accounting.totals.composed import Total
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
@@ -38,7 +39,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         records=60_000,
         target_delta=1e-6,
     ).save("mean.json")
-    write_document("bare.json", lethe.GDP(0.1).to_dict())
+    write_document("bare.json", lethe.guarantees.GDP(0.1).to_dict())
     return tmp_path
 
 
@@ -55,7 +56,7 @@ def test_it_prints_one_short_table(files: Path) -> None:
     text = called("total", "model.json", "mean.json", "--delta", "1e-6")
     found = lethe.total(["model.json", "mean.json"], 1e-6)
     mu = math.hypot(lethe.certify(RUN, 1e-6).guarantee.mu, 0.1)  # pyright: ignore[reportAttributeAccessIssue]
-    assert found.epsilon == pytest.approx(lethe.GDP(mu).epsilon(1e-6), rel=1e-12)
+    assert found.epsilon == pytest.approx(lethe.guarantees.GDP(mu).epsilon(1e-6), rel=1e-12)
     assert text.startswith(found.title)
     assert re.search(r"model\.json +1 +0\.916 +computed +0\.2182-GDP", text)
     assert re.search(r"mean\.json +1 +[\d.]+ +computed +0\.1001-GDP", text)
@@ -69,7 +70,7 @@ def test_it_writes_json_that_it_reads_again(files: Path) -> None:
     assert content["kind"] == "total"
     assert [part["name"] for part in content["parts"]] == ["model.json", "mean.json"]
     assert json.loads(Path("total.json").read_text()) == content
-    assert called("explain", "total.json").startswith(lethe.Total.load("total.json").title)
+    assert called("explain", "total.json").startswith(Total.load("total.json").title)
     assert json.loads(called("explain", "total.json", "--json")) == content
     more = json.loads(called("total", "total.json", "bare.json", "--neighbours", "replace_one", "--delta", "1e-6", "--json"))
     assert len(more["parts"]) == 3
@@ -87,11 +88,11 @@ def test_counts_limits_and_the_delta_at_an_epsilon(files: Path) -> None:
         json.loads(called("total", "mean.json", "bare.json", *counts, "--neighbours", "replace_one", "--delta", "1e-6", "--json"))
         for counts in ((), ("--count", "1", "--count", "3"))
     )
-    assert one["epsilon"] == pytest.approx(lethe.GDP(math.sqrt(0.02)).epsilon(1e-6), rel=1e-12)
-    assert three["epsilon"] == pytest.approx(lethe.GDP(math.sqrt(0.04)).epsilon(1e-6), rel=1e-12)
+    assert one["epsilon"] == pytest.approx(lethe.guarantees.GDP(math.sqrt(0.02)).epsilon(1e-6), rel=1e-12)
+    assert three["epsilon"] == pytest.approx(lethe.guarantees.GDP(math.sqrt(0.04)).epsilon(1e-6), rel=1e-12)
     assert "--count: given 1 times for 2 files" in called("total", "mean.json", "bare.json", "--count", "3", "--delta", "1e-6", status=2)
     back = json.loads(called("total", "mean.json", "--epsilon", "0.4", "--json"))
-    assert back["delta"] == pytest.approx(lethe.GDP(0.1).delta(0.4), rel=1e-9)
+    assert back["delta"] == pytest.approx(lethe.guarantees.GDP(0.1).delta(0.4), rel=1e-9)
     called("total", "mean.json", "--delta", "1e-6", "--max-epsilon", "1")
     called("total", "mean.json", "--delta", "1e-6", "--max-epsilon", "0.1", status=1)
     called("total", "mean.json", "--epsilon", "0.01", status=1)  # its delta is above 1/records

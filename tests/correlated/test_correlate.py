@@ -94,7 +94,7 @@ def test_a_folder_keeps_what_was_searched(tmp_path: Path, monkeypatch: pytest.Mo
         lethe.correlate(run.replace(steps=21), "dense", path=tmp_path),
         lethe.correlate(run, "dense", path=tmp_path, bands=3),
         lethe.correlate(run, "dense", path=tmp_path, momentum=0.5),
-        lethe.correlate(run, "dense", path=tmp_path, influence=lethe.Influence(rate=0.9)),
+        lethe.correlate(run, "dense", path=tmp_path, influence=lethe.schedules.Influence(rate=0.9)),
         lethe.correlate(run.replace(batches={"design": "cyclic", "size": 20}), "dense", path=tmp_path),
     ]
     assert len(list(tmp_path.iterdir())) == 6

@@ -27,7 +27,9 @@ TWO_BANDS = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.7]}
 
 def run_of(slots: int = 4, **changes: Any) -> lethe.Run:
     fields = {"noise": TWO_BANDS, "steps": 2 * slots, "noise_multiplier": 1.5, "neighbours": "zero_out", "release": "all", **changes}
-    return make_run(records=10 * slots, batches=lethe.BallsInBins(size=10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields)
+    return make_run(
+        records=10 * slots, batches=lethe.batches.BallsInBins(10), loss={"kind": "unknown"}, clip_norm=1.0, passes=None, **fields
+    )
 
 
 def moved_by(run: lethe.Run, slot: int) -> Array:
@@ -122,21 +124,21 @@ def test_one_band_is_balls_in_bins_and_many_bands_get_no_credit() -> None:
     assert independent.theorem == "balls-in-bins"
     assert lethe.certify(alone, DELTA).epsilon == pytest.approx(independent.epsilon, rel=1e-9)
     few, many = run_of(8), run_of(3)
-    known = few.replace(batches=lethe.Cyclic(size=10))
+    known = few.replace(batches=lethe.batches.Cyclic(10))
     assert lethe.certify(few, DELTA).theorem == "correlated-bins"
     assert lethe.certify(few, DELTA).epsilon < lethe.certify(known, DELTA).epsilon
     assert lethe.certify(many, DELTA).theorem == "correlated-noise"
-    assert CorrelatedBinsTheorem().bound(few.replace(noise_multiplier=0.0)).guarantee == lethe.GDP(math.inf)
+    assert CorrelatedBinsTheorem().bound(few.replace(noise_multiplier=0.0)).guarantee == lethe.guarantees.GDP(math.inf)
     with pytest.raises(HypothesisError, match="at most half as many bands as there are bins, 3; the strategy has 2"):
         CorrelatedBinsTheorem().bound(many)
     with pytest.raises(HypothesisError, match="batches are shuffled_once"):  # the other records say which place is left
-        CorrelatedBinsTheorem().bound(few.replace(batches=lethe.ShuffledOnce(size=10)))
+        CorrelatedBinsTheorem().bound(few.replace(batches=lethe.batches.ShuffledOnce(10)))
 
 
 def test_it_needs_a_secret_and_a_bound_on_each_gradient_by_itself() -> None:
     """A large term common to all records tells which of them a batch holds, and so the record's bin, or its coins."""
     bins, sampled = CorrelatedBinsTheorem(), CorrelatedSampledTheorem()
-    groups = run_of(8).replace(batches=lethe.CyclicPoisson(size=10, groups=2))
+    groups = run_of(8).replace(batches=lethe.batches.CyclicPoisson(10, groups=2))
     for theorem, run in ((bins, run_of(8)), (sampled, groups)):
         assert "secrecy" in {finding.name for finding in theorem.examine(run)}
         loss = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 0.5, "gradient_bound": 1.0}

@@ -85,7 +85,10 @@ def test_a_head_walks_by_the_strategy_s_noise(release: str) -> None:
     assert (head.weight.detach() - start).numpy() == pytest.approx(moved, rel=1e-9)
     assert as_planned(fitted.run) == run
     certified = lethe.certify(fitted.run.replace(seeded=False), DELTA)
-    assert (certified.theorem, certified.epsilon) == ("correlated-noise", pytest.approx(lethe.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9))
+    assert (certified.theorem, certified.epsilon) == (
+        "correlated-noise",
+        pytest.approx(lethe.guarantees.GDP(mu_of(run)).epsilon(DELTA), rel=1e-9),
+    )
 
 
 @pytest.mark.slow
@@ -108,7 +111,7 @@ def test_the_last_iterate_is_that_of_a_training_that_releases_all() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_several_groups_are_drawn_from_in_turn(way: str) -> None:
     """The recorder refuses a batch of another group; the loggers' settings name the groups and the strategy."""
-    run = run_of(batches=lethe.CyclicPoisson(size=10, groups=5))
+    run = run_of(batches=lethe.batches.CyclicPoisson(10, groups=5))
     recorded = WAYS[way](run, network(), isolation="declared")
     assert recorded.replace(loss=run.loss) == run
     certificate = lethe.certify(run, DELTA)

@@ -26,7 +26,7 @@ from lethe.run.batches import Batches
 from lethe.run.noise import LowerTriangular
 from lethe.run.participation import BatchSizes, Participation
 from lethe.theorems.budget_filter import spent_budgets
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021
 from lethe.theorems.registry import ALL
@@ -44,7 +44,7 @@ def run_of(groups: int = 2, *, size: int = 5, records: int = 40, **changes: Any)
     fields = {"noise": TWO_BANDS, "steps": 4, "noise_multiplier": 1.5, "neighbours": "zero_out", "release": "all", **changes}
     return make_run(
         records=records,
-        batches=lethe.CyclicPoisson(size=size, groups=groups),
+        batches=lethe.batches.CyclicPoisson(size, groups=groups),
         loss={"kind": "unknown"},
         clip_norm=1.0,
         passes=None,
@@ -128,10 +128,10 @@ def test_every_group_and_any_banded_matrix_is_covered(tmp_path: Path) -> None:
 def test_its_ends_are_poisson_sampling_and_the_fixed_order() -> None:
     """One group and one band: Poisson DP-SGD. As many groups as a pass has steps, all of one size: no draw is left to chance."""
     one = run_of(1, steps=20, noise=None)
-    poisson = one.replace(batches=lethe.Poisson(size=5))
+    poisson = one.replace(batches=lethe.batches.Poisson(5))
     assert lethe.certify(one, DELTA).epsilon == lethe.certify(poisson, DELTA).epsilon
     every = run_of(8, steps=24)
-    fixed = every.replace(batches=lethe.Cyclic(size=5))
+    fixed = every.replace(batches=lethe.batches.Cyclic(5))
     assert lethe.certify(every, DELTA).epsilon == pytest.approx(lethe.certify(fixed, DELTA).epsilon, rel=1e-9)
     assert lethe.certify(fixed, DELTA).theorem == "correlated-noise"
 
@@ -144,7 +144,7 @@ def test_more_bands_than_groups_get_no_credit() -> None:
     with pytest.raises(HypothesisError, match="as many bands as there are groups of records, 2; the strategy has 3"):
         CorrelatedSampledTheorem().bound(run)
     # As if each draw of the group took the record, which is the fixed order of two slots.
-    fixed = run.replace(records=10, batches=lethe.Cyclic(size=5))
+    fixed = run.replace(records=10, batches=lethe.batches.Cyclic(5))
     assert certificate.epsilon == lethe.certify(fixed, DELTA).epsilon
     credit = lethe.certify(run_of(4, noise=wide, steps=20), DELTA)
     assert (credit.theorem, credit.epsilon < certificate.epsilon) == ("correlated-sampled", True)
@@ -157,14 +157,14 @@ def test_of_each_turn_the_step_with_the_least_noise_counts() -> None:
     run = run_of(2, noise=None, steps=6, noise_multiplier=noises)
     bound = lethe.certify(run, DELTA).epsilon
     for group in range(2):
-        alone = run.replace(batches=lethe.Poisson(size=10), steps=3, noise_multiplier=noises[group::2])
+        alone = run.replace(batches=lethe.batches.Poisson(10), steps=3, noise_multiplier=noises[group::2])
         assert lethe.certify(alone, DELTA).epsilon <= bound
-    worst = run.replace(batches=lethe.Poisson(size=10), steps=3, noise_multiplier=[1.0, 1.5, 1.2])
+    worst = run.replace(batches=lethe.batches.Poisson(10), steps=3, noise_multiplier=[1.0, 1.5, 1.2])
     assert bound == pytest.approx(lethe.certify(worst, DELTA).epsilon, rel=1e-9)
     # Without credit: the steps of the worst group.
-    for theorem in (Composition(), Kaissis2021()):
+    for theorem in (GaussianComposition(), Kaissis2021()):
         without = theorem.bound(run).guarantee.epsilon(DELTA)
-        assert without == pytest.approx(lethe.GDP(math.sqrt(1.0 + 1 / 1.5**2 + 1 / 9)).epsilon(DELTA), rel=1e-9)
+        assert without == pytest.approx(lethe.guarantees.GDP(math.sqrt(1.0 + 1 / 1.5**2 + 1 / 9)).epsilon(DELTA), rel=1e-9)
 
 
 def test_only_theorems_that_know_groups_say_anything() -> None:
@@ -202,7 +202,7 @@ def test_a_budget_filter_keeps_an_account_for_each_group() -> None:
     [({"groups_of_records": None}, "must say how many groups_of_records"), ({"sizes": BatchSizes.EXACT}, "its sizes are binomial")],
 )
 def test_a_design_in_groups_that_leaves_out_what_a_theorem_needs_is_refused(facts: dict[str, Any], match: str) -> None:
-    stated: dict[str, Any] = {name: vars(lethe.CyclicPoisson)[name] for name in ("participation", "sizes", "secret", "neighbours")}
+    stated: dict[str, Any] = {name: vars(lethe.batches.CyclicPoisson)[name] for name in ("participation", "sizes", "secret", "neighbours")}
     stated["groups_of_records"] = property(lambda batches: 2)
     made = {name: value for name, value in {**stated, **facts, "design": "made_up"}.items() if value is not None}
     hints = dict.fromkeys((name for name in made if name != "groups_of_records"), ClassVar[Any])
@@ -295,7 +295,7 @@ def test_a_planner_takes_a_strategy_that_is_amplified() -> None:
     """Of more groups than 64 too, for which a buffered strategy, of all bands, would be searched in a fixed order."""
     for groups, steps in ((2, 40), (80, 160)):
         run = run_of(groups, size=1, records=800, steps=steps, noise=None)
-        found = correlated(run, lethe.Influence(rate=1.0))
+        found = correlated(run, lethe.schedules.Influence(rate=1.0))
         assert lethe.certify(found, DELTA).theorem == "correlated-sampled"
 
 

@@ -56,11 +56,11 @@ def test_it_is_exact_where_gradients_never_change(noise: dict[str, Any], batches
     certificate = lethe.certify(run, DELTA)
     assert certificate.theorem == "correlated-noise"
     if batches["design"] == "shuffled_once":
-        mixture = sum(lethe.GDP(mu).delta(certificate.epsilon) for mu in exact) / len(exact)
+        mixture = sum(lethe.guarantees.GDP(mu).delta(certificate.epsilon) for mu in exact) / len(exact)
         assert mixture == pytest.approx(DELTA, rel=1e-6)
-        assert certificate.epsilon < lethe.GDP(max(exact)).epsilon(DELTA)
+        assert certificate.epsilon < lethe.guarantees.GDP(max(exact)).epsilon(DELTA)
     else:
-        assert certificate.epsilon == pytest.approx(lethe.GDP(max(exact)).epsilon(DELTA), rel=1e-8)
+        assert certificate.epsilon == pytest.approx(lethe.guarantees.GDP(max(exact)).epsilon(DELTA), rel=1e-8)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_gradients_that_answer_the_noise_reach_no_more() -> None:
 
     inside, outside = losses(True), losses(False)
     for epsilon in (0.0, 0.5, 1.0, 2.0):
-        claimed = lethe.GDP(mu).delta(epsilon)
+        claimed = lethe.guarantees.GDP(mu).delta(epsilon)
         first, second = (inside > epsilon).mean(), (outside > epsilon).mean()
         error = math.sqrt((first + math.exp(2 * epsilon) * second) / samples)
         assert first - math.exp(epsilon) * second < claimed + 5 * error
@@ -164,11 +164,11 @@ def test_certificates_of_it_are_verified_and_add_up() -> None:
         said = lethe.verify(certificate)
         assert said.follows.yes
         assert said.private.yes
-        forged = replace(certificate, guarantee=lethe.GDP(0.1), epsilon=lethe.GDP(0.1).epsilon(DELTA))
+        forged = replace(certificate, guarantee=lethe.guarantees.GDP(0.1), epsilon=lethe.guarantees.GDP(0.1).epsilon(DELTA))
         assert not lethe.verify(forged).follows.yes
     both = lethe.total([first, second], DELTA).epsilon
     mus = [float(slot_mus(certificate.run).max()) for certificate in (first, second)]
-    assert both == pytest.approx(lethe.GDP(math.hypot(*mus)).epsilon(DELTA), rel=1e-6)
+    assert both == pytest.approx(lethe.guarantees.GDP(math.hypot(*mus)).epsilon(DELTA), rel=1e-6)
 
 
 def test_the_studio_keeps_the_noise_and_refuses_to_draw_it() -> None:

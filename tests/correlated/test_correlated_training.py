@@ -143,7 +143,8 @@ def test_no_noise_is_no_noise() -> None:
 def test_an_audit_finds_what_the_noise_gives_away_and_no_more() -> None:
     """A canary alone in full batches: the last iterate is Gaussian, its noise the sum of the correlated noise of 4 steps."""
     pytest.importorskip("joblib")
-    from lethe.audit import AuditConfig, TwoWorldGame, gaussian_epsilon
+    from lethe.audit import AuditConfig, TwoWorldGame
+    from lethe.audit.statistics.curves import gaussian_epsilon
     from lethe.audit.trainers import audit
 
     loss = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0, evidence="enforced")

@@ -117,8 +117,8 @@ def test_tags_that_do_not_fit_their_text_are_refused(text: str, key: str, tmp_pa
     [
         lambda number: lethe.certify(make_run(), number),
         lambda number: lethe.plan(make_run(), number, 1e-5),
-        lambda number: lethe.GDP(-abs(number)),
-        lambda number: lethe.GDPMixture((number,), (1.0, 1.0)),
+        lambda number: lethe.guarantees.GDP(-abs(number)),
+        lambda number: lethe.guarantees.GDPMixture((number,), (1.0, 1.0)),
         lambda number: lethe.compare(make_run(), 1e-5, over="noise", values=[number]),
         lambda number: make_run().with_noise_scaled(-abs(number)),
         lambda number: make_run(records=number),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from private_cases import build
 from sklearn.base import clone, is_classifier
 
 from lethe.estimators import (
-    MECHANISMS,
     ElasticNet,
     HeavyTailedLinearRegression,
     HeavyTailedLogisticRegression,
@@ -26,6 +26,8 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions, options_of
 
 # Enough records and epsilon for quantiles by the exponential mechanism, which are real numbers; searched ones are cells of a grid, and
 # two may well be equal.
@@ -40,29 +42,37 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     # what is fitted, and which of its numbers are given
     **{
         f"classifier by {name}": (
-            LogisticRegression(mechanism=name, **GIVEN, **({} if name.endswith("perturbation") else SHORT)),
+            build(
+                LogisticRegression, options=EstimatorOptions(mechanism=name), **GIVEN, **({} if name.endswith("perturbation") else SHORT)
+            ),
             {"feature_norm_"},
         )
         for name in MECHANISMS
         if name not in ("auto", "sgd", "adassp")
     },
     **{
-        f"regressor by {name}": (LinearRegression(mechanism=name, target_bound=6.0, **GIVEN), {"feature_norm_", "target_range_"})
+        f"regressor by {name}": (
+            LinearRegression(options=EstimatorOptions(mechanism=name), target_bound=6.0, **GIVEN),
+            {"feature_norm_", "target_range_"},
+        )
         for name in ("adassp", "output_perturbation")
     },
-    "LogisticRegression": (LogisticRegression(mechanism="objective_perturbation", **PLENTY), set()),
-    "SoftmaxRegression": (SoftmaxRegression(mechanism="objective_perturbation", **PLENTY), set()),
-    "SoftmaxRegression, output": (SoftmaxRegression(mechanism="output_perturbation", **GIVEN), {"feature_norm_"}),
-    "LinearSVC": (LinearSVC(mechanism="output_perturbation", **PLENTY), set()),
-    "LinearRegression": (LinearRegression(mechanism="adassp", **PLENTY), set()),
-    "Ridge": (Ridge(mechanism="output_perturbation", **PLENTY), set()),
-    "Lasso": (Lasso(alpha=1e-9, mechanism="cyclic", **SHORT, **PLENTY), set()),
-    "ElasticNet": (ElasticNet(alpha=1e-9, mechanism="pass_ends", **SHORT, **PLENTY), set()),
-    "HuberRegressor": (HuberRegressor(mechanism="objective_perturbation", **PLENTY), set()),
+    "LogisticRegression": (LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "SoftmaxRegression": (SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
+    "SoftmaxRegression, output": (SoftmaxRegression(options=EstimatorOptions(mechanism="output_perturbation"), **GIVEN), {"feature_norm_"}),
+    "LinearSVC": (LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
+    "LinearRegression": (LinearRegression(options=EstimatorOptions(mechanism="adassp"), **PLENTY), set()),
+    "Ridge": (Ridge(options=EstimatorOptions(mechanism="output_perturbation"), **PLENTY), set()),
+    "Lasso": (build(Lasso, alpha=1e-9, options=EstimatorOptions(mechanism="cyclic"), **SHORT, **PLENTY), set()),
+    "ElasticNet": (build(ElasticNet, alpha=1e-9, options=EstimatorOptions(mechanism="pass_ends"), **SHORT, **PLENTY), set()),
+    "HuberRegressor": (HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **PLENTY), set()),
     "HeavyTailedLinearRegression": (HeavyTailedLinearRegression(**PLENTY), set()),
     "HeavyTailedLogisticRegression": (HeavyTailedLogisticRegression(**PLENTY), set()),
     # A moment is released as a cell of a grid.
-    "HeavyTailedLinearRegression by accelerated": (HeavyTailedLinearRegression(parameters="theory", radius=3.0, **PLENTY), {"moment_"}),
+    "HeavyTailedLinearRegression by accelerated": (
+        HeavyTailedLinearRegression(options=EstimatorOptions(parameters="theory"), radius=3.0, **PLENTY),
+        {"moment_"},
+    ),
     "PrivateMean": (PrivateMean(**PLENTY), set()),
     "PrivateStandardScaler": (PrivateStandardScaler(**PLENTY), set()),
     "PrivateStandardScaler, given": (PrivateStandardScaler(bounds=(-5.0, 8.0), **PLENTY), {"low_", "high_"}),
@@ -82,11 +92,13 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     ),
     "PrivateMean, given": (PrivateMean(moment=3.0, centre=np.zeros(3), **PLENTY), {"moment_", "centre_"}),
     "PrivateSearch": (
-        PrivateSearch(LogisticRegression(mechanism="output_perturbation", feature_norm=4.0), {"C": [1.0]}, **PLENTY),
+        PrivateSearch(
+            LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=4.0), {"C": [1.0]}, **PLENTY
+        ),
         {"feature_norm_"},
     ),
     "PrivateSearch of a norm": (
-        PrivateSearch(Ridge(mechanism="adassp", target_bound=6.0), {"alpha": [1.0]}, score_bound=3.0, **PLENTY),
+        PrivateSearch(Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=6.0), {"alpha": [1.0]}, score_bound=3.0, **PLENTY),
         {"target_range_"},
     ),
 }
@@ -143,6 +155,6 @@ def quick_ones(_: int) -> dict[str, dict[str, list[float]]]:
     return {
         name: released(name)
         for name, (model, _) in CASES.items()
-        if getattr(model, "mechanism", "") in ("cyclic", "shuffled_once")
-        or (getattr(model, "mechanism", "") != "objective_perturbation" and not name.startswith(left_out))
+        if options_of(model).mechanism in ("cyclic", "shuffled_once")
+        or (options_of(model).mechanism != "objective_perturbation" and not name.startswith(left_out))
     }

@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 import lethe.estimators as private
 
 RECORDS, NAMES = 200, ["a", "b", "c"]
 SEEDED = {"seed_noise": True, "random_state": 0, "epsilon": 5.0}
-MODEL = {**SEEDED, "feature_norm": 4.0, "mechanism": "cyclic", "passes": 2}
+MODEL = {**SEEDED, "feature_norm": 4.0, "options": private.EstimatorOptions(mechanism="cyclic", passes=2)}
 LABELLED = {**MODEL, "classes": [0, 1]}
-TAILS = {**SEEDED, "moment": 5.0, "smoothness": 10.0, "passes": 2}
+TAILS = {**SEEDED, "moment": 5.0, "smoothness": 10.0, "options": private.EstimatorOptions(passes=2)}
 MADE: dict[str, Callable[[], Any]] = {
     "ElasticNet": lambda: private.ElasticNet(**MODEL, target_bound=8.0, alpha=0.1),
     "HeavyTailedLinearRegression": lambda: private.HeavyTailedLinearRegression(**TAILS),
@@ -30,9 +30,11 @@ MADE: dict[str, Callable[[], Any]] = {
     "PrivateMean": lambda: private.PrivateMean(**SEEDED),
     "PrivatePCA": lambda: private.PrivatePCA(2, **SEEDED),
     "PrivateQuantileClipper": lambda: private.PrivateQuantileClipper(**SEEDED),
-    "PrivateRegressor": lambda: private.PrivateRegressor(**MODEL, target_bound=8.0),
     "PrivateSearch": lambda: private.PrivateSearch(
-        private.LogisticRegression(feature_norm=4.0, mechanism="pass_ends", passes=1, classes=[0, 1]), {"C": [1.0]}, tries=1.5, **SEEDED
+        private.LogisticRegression(feature_norm=4.0, options=private.EstimatorOptions(mechanism="pass_ends", passes=1), classes=[0, 1]),
+        {"C": [1.0]},
+        tries=1.5,
+        **SEEDED,
     ),
     "PrivateStandardScaler": lambda: private.PrivateStandardScaler(**SEEDED),
     "PrivateWhitening": lambda: private.PrivateWhitening(**SEEDED),
@@ -45,8 +47,7 @@ CLASSIFIERS = sorted(name for name, model in _UNFITTED.items() if is_classifier(
 REGRESSORS = sorted(name for name, model in _UNFITTED.items() if is_regressor(model))
 TRANSFORMERS = sorted(name for name, model in _UNFITTED.items() if hasattr(model, "transform"))
 PRIVATE = sorted(name for name, model in _UNFITTED.items() if hasattr(model, "epsilon"))
-ABSTRACT = {"PrivateClassifier", "PrivateLinearModel", "PrivateTransformer"}
-PUBLIC = {name for name in private.__all__ if inspect.isclass(getattr(private, name))}
+PUBLIC = {name for name in private.__all__ if inspect.isclass(kind := getattr(private, name)) and issubclass(kind, BaseEstimator)}
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:

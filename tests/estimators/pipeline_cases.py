@@ -14,14 +14,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from lethe.estimators import (
-    LogisticRegression,
-    PrivateStandardScaler,
-    PublicScaler,
-    privacy_of,
-)
+from lethe.estimators import LogisticRegression, PrivateStandardScaler, PublicScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 
-MODEL: Any = LogisticRegression(feature_norm=2.0, mechanism="pass_ends", passes=2, delta=1e-5)
+MODEL: Any = LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="pass_ends", passes=2), delta=1e-5)
 SCALER: Any = PrivateStandardScaler(bounds=(-9.0, 9.0), delta=1e-5, epsilon=0.5)
 X, y = two_blobs()
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.resize(["u", "v", "w"], len(X)), gap=np.resize([1.0, np.nan], len(X)))

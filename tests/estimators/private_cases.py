@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from lethe.estimators import LogisticRegression, PrivateClassifier, privacy_of
-from lethe.mechanisms.base import Statement
+from lethe.certificates.statement import Statement
+from lethe.estimators import LogisticRegression, privacy_of
+from lethe.estimators.models.classifiers import PrivateClassifier
+from lethe.estimators.options import EstimatorOptions
 
 
 def two_blobs(records: int = 400, columns: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +35,7 @@ def warnings_of(call: Callable[[], object], kind: type[Warning]) -> list[str]:
 
 
 def fitted(records: int = 400, **parameters: object) -> PrivateClassifier:
-    return LogisticRegression(**{"feature_norm": 4.0, **parameters}).fit(*two_blobs(records))
+    return build(LogisticRegression, **{"feature_norm": 4.0, **parameters}).fit(*two_blobs(records))
 
 
 def stated(one: Any) -> Statement:
@@ -47,3 +49,11 @@ def stated(one: Any) -> Statement:
 def cloned(estimator: Any) -> Any:
     """scikit-learn's clone, whose own annotations do not say what it returns."""
     return clone(estimator)
+
+
+def build(kind: Any, *given: Any, **parameters: Any) -> Any:
+    """An estimator of parameters and options, all by name."""
+    own = {name: parameters.pop(name) for name in kind.takes_options & parameters.keys()}
+    if own:
+        parameters["options"] = replace(parameters.get("options", EstimatorOptions()), **own)
+    return kind(*given, **parameters)

@@ -6,24 +6,18 @@ import pickle
 from typing import Any
 
 import pytest
-from private_cases import two_blobs
+from private_cases import build, two_blobs
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from lethe.estimators import (
-    LogisticRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateSearch,
-    PrivateStandardScaler,
-    privacy_of,
-)
-from lethe.estimators.budget import Budget
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateSearch, PrivateStandardScaler, privacy_of
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.search import sides
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 
 DELTA = 1e-5
-MODEL = LogisticRegression(feature_norm=2.0, mechanism="output_perturbation")
+MODEL = LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="output_perturbation"))
 SCALED = make_pipeline(PrivateStandardScaler(), MODEL)
 LONG = make_pipeline(PrivateQuantileClipper(), PrivateStandardScaler(bounds=(-9.0, 9.0)), Normalizer(), PrivatePCA(2), MODEL)
 GRID = {"logisticregression__C": [0.1, 1.0]}
@@ -31,7 +25,7 @@ SEEDED = {"seed_noise": True, "random_state": 0}
 
 
 def search(estimator: Any = SCALED, candidates: Any = GRID, **parameters: Any) -> PrivateSearch:
-    return PrivateSearch(estimator, candidates, **{"tries": 3.0, "delta": DELTA, **parameters})
+    return build(PrivateSearch, estimator, candidates, **{"tries": 3.0, "delta": DELTA, **parameters})
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[PrivateSearch, list[Any]]:
@@ -53,7 +47,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> tuple[Private
 
 
 def a_try(gaussian: bool, *, tries: float = 3.0) -> Try:
-    return one_try(Budget(epsilon=1.0, delta=DELTA), law_of_tries(tries, 1.0), gaussian=gaussian)
+    return one_try(PrivacyBudget(epsilon=1.0, delta=DELTA), law_of_tries(tries), gaussian=gaussian)
 
 
 def overspent(one: Try, fitted: list[Any]) -> bool:

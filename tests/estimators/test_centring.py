@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import build, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators import LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models import whitened_rows as whitening
 from lethe.estimators.models.whitened_rows import MEAN_SHARE, PlannedWhitening, WhitenedRows, planned_whitening, whitened_rows
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.row_mean import noisy_mean
 from lethe.run.run import Neighbours
 
-BUDGET = Budget(epsilon=1.0, delta=1e-5)
+BUDGET = PrivacyBudget(epsilon=1.0, delta=1e-5)
 COMMON: dict[str, Any] = {"feature_norm": 4.0, "epsilon": 1.0, "delta": 1e-5}
 
 
@@ -93,7 +94,7 @@ def test_the_mean_costs_what_its_noise_hides_of_the_worst_record(neighbours: Nei
 @pytest.mark.slow
 def test_the_fit_states_both_releases_and_meets_the_total(given: dict[str, Any]) -> None:
     rows, labels = two_blobs(300)
-    model = LogisticRegression(release="all", C=math.inf, **(COMMON | given)).fit(rows, labels)
+    model = build(LogisticRegression, options=EstimatorOptions(release="all"), C=math.inf, **(COMMON | given)).fit(rows, labels)
     stated = model.certificate_
     assert isinstance(stated, Statement)
     assert "mean of 3 columns" in stated.name
@@ -103,7 +104,7 @@ def test_the_fit_states_both_releases_and_meets_the_total(given: dict[str, Any])
     if not given:
         run = certify(model.run_, 1e-5).guarantee
         assert isinstance(run, GDP)
-        mean = Budget(epsilon=1.0, delta=1e-5).share(MEAN_SHARE).mu
+        mean = PrivacyBudget(epsilon=1.0, delta=1e-5).share(MEAN_SHARE).mu
         assert model.epsilon_ == pytest.approx(GDP(math.hypot(run.mu, mean)).epsilon(1e-5), rel=1e-6)
     recheck_statement(stated)
 
@@ -117,12 +118,20 @@ def test_scores_are_those_of_the_centred_rows(monkeypatch: pytest.MonkeyPatch, r
     free = replace(mean_alone().cost, guarantee=GDP(0.0))
     monkeypatch.setattr(whitening, "planned_statement", lambda *_, **__: free)
     monkeypatch.setattr(whitening, "_by_mean", lambda *_: (made, free))
-    seeded: dict[str, Any] = {**COMMON, "C": math.inf, "release": release, "mechanism": "correlated", "random_state": 3, "seed_noise": True}
-    model = LogisticRegression(whiten=True, **seeded).fit(rows, labels)
+    seeded: dict[str, Any] = {
+        **COMMON,
+        "C": math.inf,
+        "release": release,
+        "mechanism": "correlated",
+        "random_state": 3,
+        "seed_noise": True,
+        "neighbours": "replace_one",
+    }
+    model = build(LogisticRegression, options=EstimatorOptions(whiten=True), **seeded).fit(rows, labels)
     assert model.whitened_ is not None
     assert (model.whitened_.mean is made.mean, model.whitened_.norm) == (True, 0.7)
     unit = rows * np.minimum(1.0 / 4.0, 1.0 / np.linalg.norm(rows, axis=1, keepdims=True)) - made.mean
-    by_hand = LogisticRegression(whiten=False, **(seeded | {"feature_norm": 0.7})).fit(unit, labels)
+    by_hand = build(LogisticRegression, options=EstimatorOptions(whiten=False), **(seeded | {"feature_norm": 0.7})).fit(unit, labels)
     expected = unit @ by_hand.coef_.ravel() + by_hand.intercept_
     np.testing.assert_allclose(model.decision_function(rows), expected, rtol=1e-9, atol=1e-9)
 
@@ -146,7 +155,10 @@ def test_where_rows_share_much_less_noise_is_seen() -> None:
     given: dict[str, Any] = {"release": "all", "epsilon": 0.5, "delta": 1e-5, "feature_norm": 1.0, "C": math.inf, "passes": 30}
 
     def reached(choice: bool | str) -> float:
-        fits = (SoftmaxRegression(whiten=choice, random_state=seed, seed_noise=True, **given) for seed in range(3))
+        fits = (
+            build(SoftmaxRegression, options=EstimatorOptions(whiten=choice), random_state=seed, seed_noise=True, **given)
+            for seed in range(3)
+        )
         return float(np.mean([one.fit(rows[:2000], labels[:2000]).score(rows[2000:], labels[2000:]) for one in fits]))
 
     assert reached("auto") > reached(False) + 0.02

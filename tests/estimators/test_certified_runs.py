@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import LINEAR_LOSSES
-from private_cases import three_blobs, two_blobs
+from private_cases import build, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
@@ -26,11 +26,9 @@ from lethe.estimators import (
 )
 from lethe.estimators.choice.descent import zero_start_precision
 from lethe.estimators.choice.runs import RUNS, enforced
-from lethe.run.losses import (
-    LinearLoss,
-    Logistic,
-    parse_loss,
-)
+from lethe.estimators.options import EstimatorOptions
+from lethe.run.losses import Logistic, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.iterates import radius_of
 from lethe.train.linear.gradients import gradient_rounding
 
@@ -62,7 +60,7 @@ REGRESSORS: dict[str, tuple[type[Any], Any]] = {
 def test_the_run_alone_proves_what_the_model_claims(kind: str, name: str) -> None:
     model, data = (CLASSIFIERS | REGRESSORS)[kind]
     bound = {"target_bound": 4.0} if kind in REGRESSORS else {}
-    fitted = model(feature_norm=4.0, mechanism=name, epsilon=2.0, delta=1e-4, passes=2, **bound).fit(*data)
+    fitted = model(feature_norm=4.0, options=EstimatorOptions(mechanism=name, passes=2), epsilon=2.0, delta=1e-4, **bound).fit(*data)
     assert fitted.mechanism_ == name
     alone = certify(fitted.run_, 1e-4)
     assert alone.epsilon == fitted.epsilon_ == fitted.certificate_.epsilon
@@ -140,7 +138,9 @@ def test_a_loss_that_nobody_registered_is_refused_by_name() -> None:
 @pytest.mark.slow
 def test_envelopes_are_descended_but_of_weighted_losses_and_the_run_says_so() -> None:
     runs = [
-        LogisticRegression(feature_norm=4.0, mechanism="pass_ends", passes=2, epsilon=1.0).fit(*data, sample_weight=weights).run_
+        LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="pass_ends", passes=2), epsilon=1.0)
+        .fit(*data, sample_weight=weights)
+        .run_
         for weights in (None, np.ones(len(BINARY[0])))
         for data in (BINARY, TERNARY)
     ]
@@ -168,7 +168,7 @@ def test_hidden_iterates_are_planned_and_recorded_with_their_rounding(mechanism:
     generator = np.random.default_rng(0)
     features, targets = generator.normal(size=(120, 300)), generator.integers(0, 2, 120)
     asked = {"epsilon": 1.0, "delta": 1e-4, "feature_norm": 20.0, "random_state": 0, "mechanism": mechanism}
-    run = LogisticRegression(**asked).fit(features, targets).run_
+    run = build(LogisticRegression, **asked).fit(features, targets).run_
     assert isinstance(run.loss, LinearLoss)
     exact = run.replace(precision=None)
     assert run.release == "last"

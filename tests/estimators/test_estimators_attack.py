@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
-from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.run.losses import SmoothedHinge
@@ -21,7 +21,7 @@ def scores(plan, label: float, present: float, loss: SmoothedHinge, seed: int) -
     """Released weights of one feature; for losses of one weight the likelihood ratio grows with it."""
     table, targets = np.array([[present], [0.0]]), np.array([label, 0.0])
     records = Records(table, targets, loss=loss, feature_norm=1.0, intercept=False, order=np.arange(2))
-    draws = Draws(
+    draws = RandomSources(
         batches=torch.Generator().manual_seed(seed),
         noise=torch.Generator().manual_seed(seed + 1),
         mechanism=np.random.default_rng(seed),
@@ -47,13 +47,13 @@ def test_no_threshold_tells_neighbours_apart_better_than_certified(name: str, sh
     loss = SmoothedHinge(feature_norm=1.0, width=0.05)
     asked = {"passes": 10} if name in ("pass_ends", "cyclic") else {}
     facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=PENALTIES.ridge, **asked)
-    budget = Budget(epsilon=3.0, delta=1e-3)
+    budget = PrivacyBudget(epsilon=3.0, delta=1e-3)
     plan = choose(name, facts, budget).plan
     high = scores(plan, 1.0, 1.0, loss, seed=10)
     low = scores(plan, 0.0, 1.0, loss, seed=20) if neighbours == "replace_one" else scores(plan, 0.0, 0.0, loss, seed=20)
     statement = plan.train(
         Records(np.zeros((2, 1)), np.zeros(2), loss=loss, feature_norm=1.0, intercept=False),
-        Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=None, seeded=False),
+        RandomSources(batches=torch.Generator(), noise=torch.Generator(), mechanism=None, seeded=False),
         PENALTIES,
     ).statement
     best = 0.0

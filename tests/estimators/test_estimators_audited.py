@@ -12,17 +12,22 @@ import torch
 from how_many import by_night
 
 import lethe.estimators.choice.descent
-from lethe.audit import AuditResult, AuditSetting, GaussianCurve, Split, two_world
+from lethe.audit import AuditSetting, two_world
+from lethe.audit.statistics.curves import GaussianCurve
+from lethe.audit.statistics.result import AuditResult
+from lethe.audit.statistics.rules import Split
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE
-from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.heavy_tailed.base import HeavyTailedEstimator
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import Randomness
-from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 FITS, EPSILON, DELTA = 200, 3.0, 1e-3  # 16 times 200 fits with the least noise below, of other seeds, showed 5.3 or more
@@ -64,14 +69,16 @@ def linear(monkeypatch: pytest.MonkeyPatch, name: str, loss: LinearLoss, neighbo
     asked = {"passes": 1} if name not in ("objective_perturbation", "output_perturbation") else {}
     bound = ENVELOPE_SHARE if isinstance(loss, Logistic | Softmax) else None
     facts = PublicFacts(records=2, columns=1, loss=loss, intercept=False, neighbours=neighbours, ridge=8.0, envelope=bound, **asked)
-    plan = choose(name, facts, Budget(epsilon=EPSILON, delta=DELTA)).plan
+    plan = choose(name, facts, PrivacyBudget(epsilon=EPSILON, delta=DELTA)).plan
 
     def world(label: float, present: float, factor: float, seed: int) -> float:
         table, targets = np.array([[present], [0.0]]), np.array([label, 0.0])
         # Last in the order: no later noise hides the record.
         records = Records(table, targets, loss=loss, feature_norm=1.0, intercept=False, order=np.array([1, 0]))
         torch_source = torch.Generator().manual_seed(seed)
-        draws = Draws(batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True)
+        draws = RandomSources(
+            batches=torch.Generator().manual_seed(seed + 1), noise=torch_source, mechanism=Scaled(seed, factor), seeded=True
+        )
         with monkeypatch.context() as patch:
             patch.setattr(ScaledTorch, "factor", factor)
             patch.setattr(lethe.estimators.choice.descent, "NetworkNoise", ScaledTorch)
@@ -90,7 +97,7 @@ def heavy(monkeypatch: pytest.MonkeyPatch, model: Any, without: Any, present: An
     def world(data: tuple[Any, ...], factor: float, seed: int) -> float:
         def chance(self: Any, records: int, *, stored_order: bool) -> Randomness:
             assert not stored_order
-            draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=Scaled(seed, factor), seeded=True)
+            draws = RandomSources(batches=torch.Generator(), noise=torch.Generator(), mechanism=Scaled(seed, factor), seeded=True)
             return Randomness(order=np.arange(records), norm=Scaled(seed + 1, factor), draws=draws)
 
         with monkeypatch.context() as patch:
@@ -112,7 +119,12 @@ def cases(monkeypatch: pytest.MonkeyPatch, name: str, neighbours: Any) -> tuple[
         return heavy(monkeypatch, model, (other, -values), (rows, values), "coef_")
     if name == "heavy_classifier":
         model = HeavyTailedLogisticRegression(
-            moment=0.1, smoothness=1.0, fit_intercept=False, classes=[0, 1], passes=2, solver="multi_pass", **common
+            moment=0.1,
+            smoothness=1.0,
+            fit_intercept=False,
+            classes=[0, 1],
+            options=EstimatorOptions(passes=2, mechanism="multi_pass"),
+            **common,
         )
         return heavy(monkeypatch, model, (other, [0, 0, 0]), (rows, [1, 0, 0]), "coef_")
     if name == "mean":
@@ -123,7 +135,9 @@ def cases(monkeypatch: pytest.MonkeyPatch, name: str, neighbours: Any) -> tuple[
     table[:150] = [1.0, 0.0]
     less = table.copy()
     table[0], less[0] = [1e6, 0.0], [0.0, 1.0] if replaced else [0.0, 0.0]
-    model = HeavyTailedLinearRegression(moment=1.0, fit_intercept=False, passes=1, allow_large_delta=True, **common)
+    model = HeavyTailedLinearRegression(
+        moment=1.0, fit_intercept=False, options=EstimatorOptions(passes=1, allow_large_delta=True), **common
+    )
     return heavy(monkeypatch, model, (less, np.zeros(800)), (table, np.zeros(800)), "smoothness_")
 
 

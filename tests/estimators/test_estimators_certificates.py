@@ -17,10 +17,12 @@ from lethe.calculus.any_guarantee.composition import convolved, joined, together
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import enforced, fails, holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators import LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.inputs.range_warnings import RangeEndWarning
-from lethe.mechanisms.base import Statement
+from lethe.estimators.options import EstimatorOptions
 
 NAMES = tuple(name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson"))
 
@@ -69,7 +71,7 @@ def test_a_regression_run_names_its_loss_where_nothing_is_cut() -> None:
 
 @pytest.mark.slow
 def test_softmax_run_certifies_what_was_recorded() -> None:
-    model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=3).fit(*three_blobs())
+    model = SoftmaxRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="pass_ends", passes=3)).fit(*three_blobs())
     # Of a few hundred records at epsilon = 1 the loss's envelope is descended.
     assert (model.run_.loss.kind, model.run_.loss.evidence) == ("softmax_regression", "enforced")
     assert model.run_.clip_method == "envelope"
@@ -116,7 +118,9 @@ def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"whiten": False}, {"C": np.inf}])  # how strong a ridge is on whitened rows follows from their release
+@pytest.mark.parametrize(
+    "options", [{"options": EstimatorOptions(whiten=False)}, {"C": np.inf}]
+)  # how strong a ridge is on whitened rows follows from their release
 def test_the_choice_looks_at_public_facts_only(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
     X, y = two_blobs()
@@ -156,7 +160,9 @@ def test_a_release_beside_shuffled_batches_is_convolved_again_and_believed() -> 
     numbers = np.random.default_rng(0)
     X = numbers.normal(size=(1000, 3))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    fitted = LogisticRegression(mechanism="shuffled_once", classes=[0, 1], delta=1e-5).fit(X, (X[:, 0] > 0).astype(int))
+    fitted = LogisticRegression(options=EstimatorOptions(mechanism="shuffled_once"), classes=[0, 1], delta=1e-5).fit(
+        X, (X[:, 0] > 0).astype(int)
+    )
     assert recheck_statement(fitted.statement_).stated == ()
     claimed: Any = fitted.statement_.guarantee
     (norm, _), (steps, _) = claimed.parts

@@ -8,12 +8,14 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
 from lethe.estimators import LogisticRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import MECHANISMS
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.estimators.options import EstimatorOptions
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 
 FACTS = (
     PublicFacts(records=100, columns=4, loss=Logistic(feature_norm=1.0)),
@@ -66,8 +68,8 @@ def test_slopes_are_cut_where_noise_is_large_and_not_where_it_is_small(name: str
     (mechanism,) = (one for one in MECHANISMS if one.name == name)
     scarce, rich = (PublicFacts(records=records, columns=4, loss=Logistic(feature_norm=1.0)) for records in (1_000, 100_000))
     bounded = "envelope" if name == "pass_ends" else "truncated"
-    assert bounded in mechanism.plan(scarce, Budget(epsilon=0.5, delta=1e-5)).summary
-    assert bounded not in mechanism.plan(rich, Budget(epsilon=100.0, delta=1e-5)).summary
+    assert bounded in mechanism.plan(scarce, PrivacyBudget(epsilon=0.5, delta=1e-5)).summary
+    assert bounded not in mechanism.plan(rich, PrivacyBudget(epsilon=100.0, delta=1e-5)).summary
 
 
 @pytest.mark.sampled(2)
@@ -78,7 +80,9 @@ def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:
     rows = rng.standard_normal((20_000, 3))
     labels = (rows[:, 0] + rng.logistic(size=20_000) > 2.0).astype(int)
     plain = PlainLogisticRegression().fit(rows, labels)
-    model = LogisticRegression(epsilon=8.0, feature_norm=3.0, mechanism=name, random_state=0, seed_noise=True).fit(rows, labels)
+    model = LogisticRegression(
+        epsilon=8.0, feature_norm=3.0, options=EstimatorOptions(mechanism=name), random_state=0, seed_noise=True
+    ).fit(rows, labels)
     assert model.score(rows, labels) > plain.score(rows, labels) - 0.01
     assert abs(model.predict_proba(rows)[:, 1].mean() - labels.mean()) < 0.05
 
@@ -87,7 +91,7 @@ def test_an_intercept_is_learned_where_classes_are_unequal(name: str) -> None:
 def test_long_rows_are_projected_in_prediction_as_in_training() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((2_000, 3))
-    model = LogisticRegression(feature_norm=1.5, mechanism="pass_ends").fit(rows, (rows[:, 0] > 0).astype(int))
+    model = LogisticRegression(feature_norm=1.5, options=EstimatorOptions(mechanism="pass_ends")).fit(rows, (rows[:, 0] > 0).astype(int))
     projected = rows * np.minimum(1.0, 1.5 / np.linalg.norm(rows, axis=1))[:, None]
     np.testing.assert_allclose(model.decision_function(rows), projected @ model.coef_[0] + model.intercept_[0], atol=1e-12)
     np.testing.assert_allclose(model.decision_function(sparse.csr_array(rows)), model.decision_function(rows), atol=1e-12)

@@ -15,7 +15,7 @@ from scipy import sparse
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck
 from lethe.estimators import LinearSVC, LogisticRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.cuts import ENVELOPE_SHARE, cut_losses, run_losses
 from lethe.estimators.choice.descent import _gradient_sums, carry_out  # pyright: ignore[reportPrivateUsage]
@@ -23,8 +23,10 @@ from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.choice.runs import RunMechanism
 from lethe.estimators.inputs.facts import CONSTANT, PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
-from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.gradients import LinearModel
 
 LOSSES = (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=4))
@@ -109,7 +111,7 @@ def test_the_facts_of_an_envelope_are_what_the_certificate_counts_with() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [two_blobs(300), three_blobs(300)], ids=["two", "three"])
 def test_a_model_of_scarce_records_is_trained_along_envelopes_and_says_so(data: tuple[np.ndarray, np.ndarray]) -> None:
-    model = LogisticRegression(feature_norm=4.0, mechanism="pass_ends", delta=1e-4).fit(*data)
+    model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="pass_ends"), delta=1e-4).fit(*data)
     assert model.run_.clip_method == "envelope"
     assert model.run_.clip_norm == pytest.approx(ENVELOPE_SHARE * np.sqrt(1.0 + CONSTANT**2))
     assert "envelope of bound 0.261" in model.privacy_report_
@@ -123,9 +125,9 @@ def test_users_weights_and_losses_by_name_are_trained_without() -> None:
     rows, labels = two_blobs(300)
     users = np.arange(300) // 3
     models = (
-        LogisticRegression(feature_norm=4.0, delta=1e-3, rows_per_user=3).fit(rows, labels, users=users),
+        LogisticRegression(feature_norm=4.0, delta=1e-3, options=EstimatorOptions(rows_per_user=3)).fit(rows, labels, users=users),
         LogisticRegression(feature_norm=4.0, delta=1e-4).fit(rows, labels, sample_weight=np.full(300, 0.5)),
-        LinearSVC(feature_norm=4.0, delta=1e-4, mechanism="pass_ends").fit(rows, labels),
+        LinearSVC(feature_norm=4.0, delta=1e-4, options=EstimatorOptions(mechanism="pass_ends")).fit(rows, labels),
     )
     assert [model.run_.clip_norm for model in models] == [None, None, None]
 
@@ -150,7 +152,7 @@ def test_many_classes_are_learned_by_noise_at_pass_ends_and_the_report_says_why(
 ) -> None:
     """On generated data the noise left on a weight was best near 1, from 0.4 to 2.5, at every epsilon; and a few dozen passes."""
     facts = PublicFacts(records=records, columns=columns, loss=Softmax(feature_norm=1.0, classes=classes))
-    budget = Budget(epsilon=epsilon, delta=1e-5)
+    budget = PrivacyBudget(epsilon=epsilon, delta=1e-5)
     choice = choose("auto", facts, budget)
     assert choice.plan.name == "pass_ends"
     assert "envelope" in choice.why

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from how_many import by_night
-from private_cases import fitted, three_blobs, two_blobs
+from private_cases import build, fitted, three_blobs, two_blobs
 from scipy import sparse
 from scipy.optimize import minimize
 
@@ -11,6 +11,7 @@ from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, SoftmaxRegression
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import Logistic, Softmax
 
 SEEDED = {"random_state": 0, "seed_noise": True}
@@ -24,7 +25,9 @@ SEEDED = {"random_state": 0, "seed_noise": True}
 def test_sparse_equals_dense(name: str, make: type, dtype: type) -> None:
     X, y = two_blobs()
     X = np.where(np.abs(X) < 1.0, 0.0, X).astype(dtype)
-    dense, thin = (LogisticRegression(feature_norm="auto", mechanism=name, **SEEDED).fit(table, y) for table in (X, make(X)))
+    dense, thin = (
+        LogisticRegression(feature_norm="auto", options=EstimatorOptions(mechanism=name), **SEEDED).fit(table, y) for table in (X, make(X))
+    )
     np.testing.assert_allclose(dense.coef_, thin.coef_, rtol=1e-6)
     np.testing.assert_allclose(dense.decision_function(X), thin.decision_function(make(X)), rtol=1e-4)
 
@@ -68,7 +71,7 @@ def test_entries_stored_twice_count_together() -> None:
 def test_without_noise_a_minimiser_is_scikit_learns_objective() -> None:
     X, y = two_blobs(records=100)
     quiet = {"C": 0.02, "epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0}
-    model = LogisticRegression(**quiet, **SEEDED, mechanism="objective_perturbation").fit(X, y)
+    model = build(LogisticRegression, **quiet, **SEEDED, options=EstimatorOptions(mechanism="objective_perturbation")).fit(X, y)
 
     def objective(w: np.ndarray) -> float:
         scores = X @ w[:-1] + w[-1]
@@ -115,18 +118,18 @@ def test_weights_scale_losses_within_their_bound() -> None:
     X, y = two_blobs()
     quiet = {"feature_norm": 4.0, "mechanism": "full_batch", "passes": 20, "epsilon": 1e8, "delta": 1e-5, "random_state": 0}
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
-    some = LogisticRegression(**quiet).fit(X, y, sample_weight=weights)
+    some = build(LogisticRegression, **quiet).fit(X, y, sample_weight=weights)
     # C times the sum of weighted losses, as scikit-learn has it; the bound on weights is no part of it.
-    halved = LogisticRegression(**quiet, max_weight=2.0, C=0.5).fit(X, y, sample_weight=2.0 * weights)
+    halved = build(LogisticRegression, **quiet, options=EstimatorOptions(max_weight=2.0), C=0.5).fit(X, y, sample_weight=2.0 * weights)
     np.testing.assert_allclose(some.coef_, halved.coef_, rtol=1e-3)
     moved = X.copy()
     moved[200:] *= -1.0  # records of weight 0 say nothing
-    np.testing.assert_allclose(LogisticRegression(**quiet).fit(moved, y, sample_weight=weights).coef_, some.coef_, rtol=1e-3)
+    np.testing.assert_allclose(build(LogisticRegression, **quiet).fit(moved, y, sample_weight=weights).coef_, some.coef_, rtol=1e-3)
     for bad in (weights + 0.5, -weights, weights * np.nan, weights[:-1], "all"):
         with pytest.raises(InputError, match="sample_weight"):
-            LogisticRegression(**quiet).fit(X, y, sample_weight=bad)
+            build(LogisticRegression, **quiet).fit(X, y, sample_weight=bad)
     with pytest.raises(InputError, match="weights"):
-        fitted().set_params(mechanism="objective_perturbation").fit(X, y, sample_weight=weights)
+        fitted().set_params(options__mechanism="objective_perturbation").fit(X, y, sample_weight=weights)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +188,11 @@ def test_bad_tables_are_refused_and_odd_ones_are_not() -> None:
             LogisticRegression(feature_norm=4.0).fit(sparse.csr_array(broken), y)
     with pytest.raises(ValueError, match="1 sample"):
         LogisticRegression(feature_norm=4.0).fit(X[:1], y[:1])
-    wide = LogisticRegression(feature_norm=4.0, mechanism="cyclic").fit(np.random.default_rng(0).random((10, 30)), y[:10])
+    wide = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="cyclic")).fit(
+        np.random.default_rng(0).random((10, 30)), y[:10]
+    )
     assert wide.coef_.shape == (1, 30)
-    zeros = LogisticRegression(mechanism="cyclic").fit(np.zeros((10, 2)), y[:10])
+    zeros = LogisticRegression(options=EstimatorOptions(mechanism="cyclic")).fit(np.zeros((10, 2)), y[:10])
     assert np.isfinite(zeros.coef_).all()
-    huge = LogisticRegression(mechanism="cyclic").fit(np.full((10, 2), 1e200), y[:10])
+    huge = LogisticRegression(options=EstimatorOptions(mechanism="cyclic")).fit(np.full((10, 2), 1e200), y[:10])
     assert np.isfinite(huge.coef_).all()

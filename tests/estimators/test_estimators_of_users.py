@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import as_planned
+from private_cases import build
 
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
@@ -19,6 +20,7 @@ from lethe.errors import InputError
 from lethe.estimators import HuberRegressor, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression, privacy_of
 from lethe.estimators.inputs.records import Records, row_norms
 from lethe.estimators.inputs.users import UserRecords, UserRows, rows_of_users
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.base import joint
 from lethe.run.losses import Logistic
 
@@ -99,7 +101,7 @@ def test_rows_of_a_user_are_chosen_with_equal_chance() -> None:
     [(LogisticRegression, "cyclic"), (LogisticRegression, "shuffled_once"), (LinearSVC, "pass_ends")],
 )
 def test_users_of_one_row_are_rows(kind: Any, mechanism: str) -> None:
-    made = [kind(**PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
+    made = [build(kind, **PUBLIC, classes=[0, 1], mechanism=mechanism, random_state=0, seed_noise=True) for _ in range(2)]
     one, other = made[0].fit(TABLE, LABELS), made[1].fit(TABLE, LABELS, users=np.arange(ROWS))
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
     assert as_planned(other.run_) == as_planned(one.run_).replace(unit="user")
@@ -114,10 +116,10 @@ def test_users_of_one_row_are_rows(kind: Any, mechanism: str) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        LogisticRegression(**PUBLIC, classes=[0, 1], rows_per_user=2),
+        LogisticRegression(**PUBLIC, classes=[0, 1], options=EstimatorOptions(rows_per_user=2)),
         SoftmaxRegression(**PUBLIC, classes=[0, 1]),
         LinearSVC(**PUBLIC, classes=[0, 1]),
-        Ridge(**PUBLIC, target_bound=1.0, mechanism="cyclic"),
+        Ridge(**PUBLIC, target_bound=1.0, options=EstimatorOptions(mechanism="cyclic")),
         HuberRegressor(**PUBLIC, target_bound=1.0),
     ],
 )
@@ -129,8 +131,8 @@ def test_what_is_stated_is_about_users(model: Any, tmp_path: Path) -> None:
     stated = model.statement_
     assert (stated.unit, stated.records) == ("user", people)
     assert any(finding.name == "users" and finding.evidence == "declared" for finding in stated.findings)
-    assert f"for one user replaced by another; the number of users, {people}, is public" in model.privacy_report_
-    assert "replace one user" in stated.explain()
+    assert f"for one user's contribution set to zero; the number of users, {people}, is public" in model.privacy_report_
+    assert "zero out one user" in stated.explain()
     assert f"{people} users" in model._repr_html_()
     stated.save(tmp_path / "statement.json")
     again = Statement.load(tmp_path / "statement.json")
@@ -188,11 +190,15 @@ def test_a_statement_that_changes_its_unit_is_refused() -> None:
     [
         (LogisticRegression(), IDS, 'feature_norm = "auto"'),
         (Ridge(feature_norm=1.0), IDS, 'target_bound = "auto"'),
-        (LogisticRegression(feature_norm=1.0, mechanism="objective_perturbation"), IDS, "users and l1 are a run's"),
-        (LogisticRegression(feature_norm=1.0, mechanism="output_perturbation"), IDS, "users and l1 are a run's"),
-        (Ridge(feature_norm=1.0, target_bound=1.0, mechanism="adassp"), IDS, "users and l1 are a run's"),
-        (LogisticRegression(feature_norm=1.0, rows_per_user=0), IDS, "rows_per_user"),
-        (LogisticRegression(feature_norm=1.0, rows_per_user=2), None, "fit was not told"),
+        (
+            LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="objective_perturbation")),
+            IDS,
+            "users and l1 are a run's",
+        ),
+        (LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="output_perturbation")), IDS, "users and l1 are a run's"),
+        (Ridge(feature_norm=1.0, target_bound=1.0, options=EstimatorOptions(mechanism="adassp")), IDS, "users and l1 are a run's"),
+        (LogisticRegression(feature_norm=1.0, options=EstimatorOptions(rows_per_user=0)), IDS, "rows_per_user"),
+        (LogisticRegression(feature_norm=1.0, options=EstimatorOptions(rows_per_user=2)), None, "fit was not told"),
         (LogisticRegression(feature_norm=1.0), IDS[:-1], "599 ids for 600 rows"),
         (LogisticRegression(feature_norm=1.0), IDS.astype(float), "types float"),
         (LogisticRegression(feature_norm=1.0), np.ones(ROWS, dtype=int), "all rows are of one user"),

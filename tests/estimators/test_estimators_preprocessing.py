@@ -12,7 +12,7 @@ from excused_checks import SEEDED
 from gaussian_guarantees import mu_of
 from hypothesis import given
 from hypothesis import strategies as st
-from private_cases import cloned, stated
+from private_cases import build, cloned, stated
 from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -25,15 +25,15 @@ from lethe.estimators import (
     PrivatePCA,
     PrivateQuantileClipper,
     PrivateStandardScaler,
-    PrivateTransformer,
     PrivateWhitening,
     privacy_of,
     split_budget,
 )
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.preprocessing.components import noisy_mean
-from lethe.estimators.preprocessing.transformer import gaussian_cost
+from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 NO_NOISE = {"epsilon": 1e12, "delta": 1e-5}
@@ -117,7 +117,9 @@ def test_a_pipeline_adds_up() -> None:
     X = table()
     y = X[:, 0] - X[:, 1]
     pipeline = make_pipeline(PrivateStandardScaler(), PrivateQuantileClipper(tail=None, norm_quantile=0.7), PrivatePCA(2, feature_norm=1.0))
-    model = make_pipeline(*pipeline, LinearRegression(feature_norm=1.0, target_bound=10.0, mechanism="cyclic")).fit(X, y)
+    model = make_pipeline(
+        *pipeline, LinearRegression(feature_norm=1.0, target_bound=10.0, options=EstimatorOptions(mechanism="cyclic"))
+    ).fit(X, y)
     mus = [mu_of(step.statement_.guarantee) for _, step in model.steps]
     assert mu_of(privacy_of(model).guarantee) == pytest.approx(math.sqrt(math.fsum(mu * mu for mu in mus)))
     assert mu_of(privacy_of([model[0], model[0]]).guarantee) == pytest.approx(math.sqrt(2.0) * mus[0])
@@ -128,7 +130,11 @@ def test_a_pipeline_adds_up() -> None:
 @pytest.mark.parametrize("total", [0.1, 1.0, 8.0])
 def test_gaussian_steps_split_a_total_exactly(total: float) -> None:
     X = table()
-    steps = [PrivateStandardScaler(), PrivatePCA(2), LinearRegression(mechanism="pass_ends", feature_norm=3.0, target_bound=5.0)]
+    steps = [
+        PrivateStandardScaler(),
+        PrivatePCA(2),
+        LinearRegression(options=EstimatorOptions(mechanism="pass_ends"), feature_norm=3.0, target_bound=5.0),
+    ]
     model = make_pipeline(*split_budget(steps, total, 1e-5, shares=[0.3, 0.2, 0.5])).fit(X, X[:, 0])
     assert 0.999 * total < privacy_of(model).epsilon(1e-5) <= total
     for bad in ([], [0.6, 0.6, 0.1], [0.5, 0.0, 0.5], [math.nan, 0.1, 0.1], ["x", 0.1, 0.1], [0.5, 0.5]):
@@ -247,7 +253,7 @@ def test_the_norm_of_rows_of_one_norm_is_found() -> None:
 )
 def test_bad_parameters_are_refused_in_fit(make: type[Any], bad: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        make(**bad).fit(table())
+        build(make, **bad).fit(table())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression
+from lethe.estimators.options import EstimatorOptions
 
 # So little noise that two fits differ by their batches only.
 LOUD = {"epsilon": 1e7, "delta": 1e-5, "mechanism": "cyclic", "passes": 1, "batches": "cyclic"}
@@ -51,7 +52,7 @@ def test_seeding_the_noise_needs_a_seed() -> None:
 def test_a_pickle_is_small_and_works(name: str) -> None:
     X, y = two_blobs(records=20_000, columns=4)
     passes: Any = "auto" if name.endswith("perturbation") else 2
-    model = LogisticRegression(feature_norm=4.0, mechanism=name, passes=passes, random_state=0).fit(X, y)
+    model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism=name, passes=passes), random_state=0).fit(X, y)
     stored = pickle.dumps(model)
     assert len(stored) < 40_000  # less than two bytes a record: no array of n rows, no generator
     assert (pickle.load(io.BytesIO(stored)).predict(X) == model.predict(X)).all()

@@ -10,12 +10,16 @@ import pytest
 import sklearn.linear_model
 from excused_checks import EXCUSED, SEEDED
 from gaussian_guarantees import mu_of
+from private_cases import build
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, ElasticNet, HuberRegressor, Lasso, LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.estimators.options import EstimatorOptions
 
 NO_NOISE = {"epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0, "target_bound": 100.0, "random_state": 0, "seed_noise": True}
 skips = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::sklearn.exceptions.EstimatorCheckFailedWarning")
@@ -28,7 +32,7 @@ def line(records: int = 400, noise: float = 0.1, seed: int = 0) -> tuple[np.ndar
 
 
 def fitted(make: type[PrivateRegressor] = LinearRegression, records: int = 400, **parameters: Any) -> PrivateRegressor:
-    return make(**{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
+    return build(make, **{"feature_norm": 4.0, "target_bound": 8.0, **parameters}).fit(*line(records))
 
 
 @pytest.mark.sampled(12)
@@ -47,10 +51,10 @@ def test_a_regressor_is_an_estimator(estimator: Any, check: Callable[[Any], None
 @parametrize_with_checks(
     [
         LinearRegression(**SEEDED),
-        Ridge(mechanism="cyclic", **SEEDED),
-        Lasso(passes=2, **SEEDED),
-        ElasticNet(neighbours="zero_out", passes=2, **SEEDED),
-        HuberRegressor(mechanism="cyclic", **SEEDED),
+        Ridge(options=EstimatorOptions(mechanism="cyclic"), **SEEDED),
+        Lasso(options=EstimatorOptions(passes=2), **SEEDED),
+        ElasticNet(neighbours="zero_out", options=EstimatorOptions(passes=2), **SEEDED),
+        HuberRegressor(options=EstimatorOptions(mechanism="cyclic"), **SEEDED),
     ],
     expected_failed_checks=lambda estimator: EXCUSED,
 )
@@ -77,7 +81,7 @@ def test_without_noise_ridge_is_scikit_learns() -> None:
     wanted = sklearn.linear_model.Ridge(alpha=30.0, fit_intercept=False).fit(X, y).coef_
     tight = {**NO_NOISE, "feature_norm": float(np.linalg.norm(X, axis=1).max()), "target_bound": 8.0, "epsilon": 1e8}
     for mechanism in ("adassp", "objective_perturbation"):
-        model = Ridge(alpha=30.0, mechanism=mechanism, fit_intercept=False, **tight).fit(X, y)
+        model = Ridge(alpha=30.0, options=EstimatorOptions(mechanism=mechanism), fit_intercept=False, **tight).fit(X, y)
         np.testing.assert_allclose(model.coef_, wanted, atol=0.01)
 
 
@@ -87,11 +91,11 @@ def test_without_noise_lasso_is_scikit_learns() -> None:
     norm = {**NO_NOISE, "feature_norm": float(np.linalg.norm(X, axis=1).max()), "target_bound": 8.0, "epsilon": 1e8}
     for ours, theirs in (
         (
-            Lasso(alpha=0.7, fit_intercept=False, passes=1000, batches="full", **norm),
+            Lasso(alpha=0.7, fit_intercept=False, options=EstimatorOptions(passes=1000, batches="full"), **norm),
             sklearn.linear_model.Lasso(alpha=0.7, fit_intercept=False),
         ),
         (
-            ElasticNet(alpha=0.7, l1_ratio=0.4, fit_intercept=False, passes=1000, batches="full", **norm),
+            ElasticNet(alpha=0.7, l1_ratio=0.4, fit_intercept=False, options=EstimatorOptions(passes=1000, batches="full"), **norm),
             sklearn.linear_model.ElasticNet(alpha=0.7, l1_ratio=0.4, fit_intercept=False),
         ),
     ):
@@ -121,7 +125,8 @@ def test_targets_are_truncated_at_their_public_range() -> None:
     near[0], far[0] = 8.0, 1e9
     for mechanism in ("adassp", "cyclic", "output_perturbation"):
         one, two = (
-            LinearRegression(mechanism=mechanism, feature_norm=4.0, target_bound=8.0, **SEEDED).fit(X, part) for part in (near, far)
+            LinearRegression(options=EstimatorOptions(mechanism=mechanism), feature_norm=4.0, target_bound=8.0, **SEEDED).fit(X, part)
+            for part in (near, far)
         )
         np.testing.assert_array_equal(one.coef_, two.coef_)
 
@@ -139,11 +144,11 @@ def test_a_centre_is_taken_off_only_with_an_intercept() -> None:
 def test_a_private_range_is_learned_and_paid_for() -> None:
     X, y = line(10_000)
     asked: dict[str, Any] = {"feature_norm": 4.0, "mechanism": "cyclic", "passes": 4}
-    seeded = LinearRegression(**asked, **SEEDED).fit(X, 3.0 * y + 1000.0)  # with fresh noise 17 ranges of 2581 were lost
+    seeded = build(LinearRegression, **asked, **SEEDED).fit(X, 3.0 * y + 1000.0)  # with fresh noise 17 ranges of 2581 were lost
     low, high = seeded.target_range_
     assert 900.0 < low < 1000.0 < high < 1100.0
     assert seeded.score(X, 3.0 * y + 1000.0) > 0.8
-    model, alone = (LinearRegression(**asked, target_bound=bound).fit(X, y) for bound in ("auto", 1.0))
+    model, alone = (build(LinearRegression, **asked, target_bound=bound).fit(X, y) for bound in ("auto", 1.0))
     training = next(line for line in model.privacy_report_.splitlines() if "cyclic:" in line)
     mu = float(training.split(";")[-1].strip().removesuffix("-GDP"))
     assert mu == pytest.approx(mu_of(alone.certificate_.guarantee) * math.sqrt(0.95), rel=0.01)  # the documented twentieth
@@ -179,7 +184,7 @@ def test_sparse_equals_dense_and_pickles_hold_no_records(name: str) -> None:
     X, y = line(20_000)
     passes = 2 if name == "cyclic" else "auto"
     models = [
-        LinearRegression(mechanism=name, passes=passes, feature_norm=4.0, **SEEDED).fit(table, y)
+        LinearRegression(options=EstimatorOptions(mechanism=name, passes=passes), feature_norm=4.0, **SEEDED).fit(table, y)
         for table in (X, sparse.csr_array(X), sparse.csr_matrix(X))
     ]
     for model in models[1:]:

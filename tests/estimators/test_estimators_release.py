@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gaussian_guarantees import mu_of
-from private_cases import three_blobs, two_blobs
+from private_cases import build, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
@@ -18,7 +18,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import HypothesisError, InputError
 from lethe.estimators import Lasso, LinearRegression, LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import descent
 from lethe.estimators.choice.averaged import counts, noise_kept, start_kept
 from lethe.estimators.choice.choose import choose
@@ -26,6 +26,7 @@ from lethe.estimators.choice.last_iterates import LastIterates
 from lethe.estimators.choice.run_shapes import best_shape
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Cyclic, CyclicPoisson, Poisson
@@ -89,13 +90,13 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("poisson", "cycl
 
 @pytest.mark.parametrize("name", ["cyclic", "shuffled_once", "full_batch", "correlated", *SLOW])
 def test_every_iterate_is_certified(name: str) -> None:
-    model = LogisticRegression(mechanism=name, release="all", passes=20, **COMMON).fit(X, y)
+    model = LogisticRegression(options=EstimatorOptions(mechanism=name, release="all", passes=20), **COMMON).fit(X, y)
     run, certificate = model.run_, model.certificate_
     assert run is not None
     assert run.release == "all"
     assert 0.98 < certify(run, 1e-4).epsilon == certificate.epsilon == model.epsilon_ <= 1.0
     if name in ("cyclic", "shuffled_once", "full_batch"):  # each of 20 passes has the record once: 1 % less would fail
-        assert mu_of(certificate.guarantee) == pytest.approx(2.0 * math.sqrt(20) / run.noise_multipliers.max(), rel=1e-9)
+        assert mu_of(certificate.guarantee) == pytest.approx(math.sqrt(20) / run.noise_multipliers.max(), rel=1e-9)
     assert "release" not in {finding.name for finding in certificate.findings}
     recheck(certificate)
 
@@ -105,7 +106,9 @@ def test_batches_from_groups_are_taken_where_they_are_asked_for_by_name() -> Non
     """Of two passes many batches are predicted to be better, and several groups: certified with their sampling, for all iterates."""
     features, labels = two_blobs(400)
     given = {"passes": 2, **COMMON}
-    model = LogisticRegression(mechanism="correlated", batches="cyclic_poisson", **given).fit(features, labels)
+    model = build(LogisticRegression, options=EstimatorOptions(mechanism="correlated", batches="cyclic_poisson"), **given).fit(
+        features, labels
+    )
     run = model.run_
     assert run is not None
     assert model.mechanism_ == "cyclic_poisson_correlated"
@@ -114,10 +117,10 @@ def test_batches_from_groups_are_taken_where_they_are_asked_for_by_name() -> Non
     assert f"{run.batches.groups_of_records} groups" in model.statement_.name
     assert 0.98 < certify(run, 1e-4).epsilon == model.epsilon_ <= 1.0
     for asked in ({}, {"mechanism": "correlated"}, {"mechanism": "sgd"}, {"release": "all"}):
-        other = LogisticRegression(**given, **asked).fit(features, labels)
+        other = build(LogisticRegression, **given, **asked).fit(features, labels)
         assert other.run_ is None or other.run_.batches.design != "cyclic_poisson"
     assert "cyclic_poisson batches are drawn in secret from groups; ask for them by name" in other.privacy_report_
-    best = LogisticRegression(batches="cyclic_poisson", **given).fit(features, labels)
+    best = build(LogisticRegression, options=EstimatorOptions(batches="cyclic_poisson"), **given).fit(features, labels)
     assert best.mechanism_ in ("cyclic_poisson", "cyclic_poisson_correlated")
 
 
@@ -138,7 +141,7 @@ def test_the_noise_that_the_rule_expects_of_groups_is_about_what_they_need() -> 
 
 @pytest.mark.slow
 def test_the_fit_says_that_it_is_a_mean() -> None:
-    model = LogisticRegression(mechanism="correlated", release="all", **COMMON).fit(X, y)
+    model = LogisticRegression(options=EstimatorOptions(mechanism="correlated", release="all"), **COMMON).fit(X, y)
     assert model.n_averaged_ > 1
     assert f"the mean of the last {model.n_averaged_} iterates" in model.statement_.name
     assert f"the mean of the last {model.n_averaged_} iterates" in model.privacy_report_
@@ -149,7 +152,7 @@ def test_the_fit_says_that_it_is_a_mean() -> None:
     assert released.name == f"coef_ and intercept_, the mean of the last {model.n_averaged_} of {model.run_.total_steps} iterates"
     assert "release" not in {claim.name for claim in proof.enforced}
     recheck(model.certificate_)
-    last = LogisticRegression(mechanism="pass_ends", **COMMON).fit(X, y)
+    last = LogisticRegression(options=EstimatorOptions(mechanism="pass_ends"), **COMMON).fit(X, y)
     assert last.n_averaged_ == 1
     assert "iterates" not in last.statement_.name
 
@@ -168,18 +171,18 @@ def test_the_fit_says_that_it_is_a_mean() -> None:
 )
 def test_what_does_not_cover_every_iterate_is_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        LogisticRegression(**({"release": "all", **COMMON} | parameters)).fit(X, y)
+        build(LogisticRegression, **({"release": "all", **COMMON} | parameters)).fit(X, y)
 
 
 @pytest.mark.slow
 def test_users_weights_and_penalties_are_trained_so_too() -> None:
     users, asked = np.arange(120) // 2, {"release": "all", "mechanism": "correlated", **COMMON}
     rows, labels = two_blobs(120)
-    of_users = LogisticRegression(classes=[0, 1], **asked).fit(rows, labels, users=users)
-    weighted = LogisticRegression(**asked).fit(rows, labels, sample_weight=np.linspace(0.0, 1.0, 120))
-    sparse = Lasso(target_bound=4.0, **asked).fit(rows, rows[:, 0])
-    plain = LinearRegression(target_bound=4.0, **asked).fit(rows, rows[:, 0])
-    classes = SoftmaxRegression(**asked).fit(*three_blobs(120))
+    of_users = build(LogisticRegression, classes=[0, 1], **asked).fit(rows, labels, users=users)
+    weighted = build(LogisticRegression, **asked).fit(rows, labels, sample_weight=np.linspace(0.0, 1.0, 120))
+    sparse = build(Lasso, target_bound=4.0, **asked).fit(rows, rows[:, 0])
+    plain = build(LinearRegression, target_bound=4.0, **asked).fit(rows, rows[:, 0])
+    classes = build(SoftmaxRegression, **asked).fit(*three_blobs(120))
     for model in (of_users, weighted, sparse, plain, classes):
         assert model.run_.release == "all"
         assert model.run_.unit == ("user" if model is of_users else "record")
@@ -223,7 +226,7 @@ def test_the_rule_takes_a_mean_where_noise_is_what_costs() -> None:
     assert shape.averaged in counts(facts.records // shape.size, shape.passes * (facts.records // shape.size))
     assert shape.averaged > 1
     assert best_shape(facts, "cyclic", "pass_ends", 0.2).averaged == 1
-    choice = choose("auto", facts, Budget(epsilon=1.0, delta=1e-5))
+    choice = choose("auto", facts, PrivacyBudget(epsilon=1.0, delta=1e-5))
     refused = dict(choice.others)
     assert "hides the last iterate alone" in str(refused["pass_ends"])
     assert "are a run's" in str(refused["objective_perturbation"])

@@ -8,22 +8,26 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
+from private_cases import build
 from scipy import optimize, stats
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, PrivateLinearModel, Ridge
-from lethe.estimators.budget import Budget
+from lethe.estimators import HuberRegressor, Lasso, LinearRegression, LinearSVC, LogisticRegression, Ridge
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import perturbed
 from lethe.estimators.choice.choose import MECHANISMS
-from lethe.estimators.choice.mechanism import Draws, Penalties
+from lethe.estimators.choice.mechanism import Penalties, RandomSources
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
-from lethe.mechanisms.base import Statement, joint
+from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee, objective_perturbation
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic
-from lethe.run.regularisers import Ridge as RidgePenalty
+from lethe.run.losses import LeastSquares, Logistic
+from lethe.run.losses.linear import LinearLoss
+from lethe.run.regularisers import L2 as RidgePenalty
 
 SEEDED = {"random_state": 0, "seed_noise": True, "delta": 1e-5}
 EPSILONS = (0.0, 0.2, 0.7, 1.0, 1.4, 2.0)
@@ -34,7 +38,7 @@ def fitted(make: type[Any], scale: float, target_scale: float, **parameters: Any
     rows = rng.standard_normal((600, 3))
     values = rows @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(600)
     numeric = issubclass(make, LinearRegression | Ridge | Lasso | HuberRegressor)
-    return make(**SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
+    return build(make, **SEEDED, **parameters).fit(scale * rows, target_scale * values if numeric else (values > 0).astype(int))
 
 
 @pytest.mark.sampled(24)
@@ -81,10 +85,10 @@ def test_what_was_planned_without_a_ridge_holds_with_one(name: str, loss: Linear
     if name == "adassp" and isinstance(loss, Logistic):
         assert mechanism.refusal(facts) is not None
         return
-    budget = Budget(epsilon=2.0, delta=1e-3)
+    budget = PrivacyBudget(epsilon=2.0, delta=1e-3)
     rng = np.random.default_rng(0)
     records = Records(rng.uniform(-0.5, 0.5, (60, 2)), rng.integers(2, size=60).astype(float), loss=loss, feature_norm=1.0, intercept=True)
-    draws = Draws(
+    draws = RandomSources(
         batches=torch.Generator().manual_seed(0), noise=torch.Generator().manual_seed(1), mechanism=np.random.default_rng(2), seeded=True
     )
     outcome = mechanism.plan(facts, budget).train(records, draws, Penalties(ridge=ridge, l1=0.0))
@@ -121,8 +125,8 @@ def test_a_perturbed_minimiser_states_no_less_than_it_cost(
     mechanism = next(one for one in MECHANISMS if one.name == name)
     rng = np.random.default_rng(0)
     records = Records(rng.uniform(-0.5, 0.5, (60, 2)), rng.integers(2, size=60).astype(float), loss=loss, feature_norm=1.0, intercept=True)
-    draws = Draws(batches=torch.Generator(), noise=torch.Generator(), mechanism=np.random.default_rng(2), seeded=True)
-    plan = mechanism.plan(facts, Budget(epsilon=2.0, delta=1e-3))
+    draws = RandomSources(batches=torch.Generator(), noise=torch.Generator(), mechanism=np.random.default_rng(2), seeded=True)
+    plan = mechanism.plan(facts, PrivacyBudget(epsilon=2.0, delta=1e-3))
     alone = plan.train(records, draws, Penalties(ridge=0.0, l1=0.0)).statement
     ((planned, cost),) = carried_out
     assert alone.planned == cost

@@ -7,6 +7,7 @@ pytest.importorskip("sklearn")
 from sklearn import config_context
 
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 
 
 def test_epsilon_is_shown_at_its_default() -> None:
@@ -20,4 +21,4 @@ def test_epsilon_is_shown_once() -> None:
     assert repr(LogisticRegression(epsilon=0.5, C=2.0)).count("epsilon=") == 1
     with config_context(print_changed_only=False):
         assert repr(LogisticRegression()).count("epsilon=") == 1
-    assert "epsilon=0.5" in repr(LogisticRegression(epsilon=0.5, batches=list(range(2000))))
+    assert "epsilon=0.5" in repr(LogisticRegression(epsilon=0.5, options=EstimatorOptions(batches=list(range(2000)))))

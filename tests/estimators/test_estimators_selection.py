@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gaussian_guarantees import mu_of
-from private_cases import cloned, stated, three_blobs, two_blobs
+from private_cases import build, cloned, stated, three_blobs, two_blobs
 from scipy import sparse, stats
 from sklearn.base import is_classifier, is_regressor
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
@@ -19,19 +19,20 @@ from sklearn.preprocessing import Normalizer
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.estimators import LinearRegression, LinearSVC, LogisticRegression, Ridge, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.private_search import PrivateSearch
 from lethe.estimators.search.tries import GAUSSIAN, Try, law_of_tries, one_try
 from lethe.mechanisms.selection.privacy import selection_guarantee
 
 SEEDED = {"seed_noise": True, "random_state": 0}
-MODEL = LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")
+MODEL = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation"))
 STRENGTHS = {"C": [0.01, 1.0, 100.0]}
 
 
 def searched(model: Any = MODEL, candidates: Any = STRENGTHS, **parameters: Any) -> PrivateSearch:
-    return PrivateSearch(model, candidates, **parameters).fit(*two_blobs())
+    return build(PrivateSearch, model, candidates, **parameters).fit(*two_blobs())
 
 
 def generating(law: Any, shares: np.ndarray) -> np.ndarray:
@@ -52,8 +53,8 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
     of the noise the point fails, so the check can.
     """
     delta, m = 1e-2, 50
-    law = law_of_tries(10.0, 1.0)
-    one = one_try(Budget(epsilon=epsilon, delta=delta), law, gaussian=gaussian)
+    law = law_of_tries(10.0)
+    one = one_try(PrivacyBudget(epsilon=epsilon, delta=delta), law, gaussian=gaussian)
 
     def exact_delta(noise_std: float) -> float:
         edges = np.linspace(-8.0 * noise_std, 8.0 * noise_std + 1.0 / m, 4001)
@@ -62,7 +63,9 @@ def test_the_stated_guarantee_holds_for_the_exact_law_of_the_best_score(epsilon:
 
     honest = searched(epsilon=epsilon, delta=delta, allow_large_delta=True, held_out=m / 400)
     stated = (
-        honest.score_noise_std_ if gaussian else 1.0 / m / Budget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
+        honest.score_noise_std_
+        if gaussian
+        else 1.0 / m / PrivacyBudget(epsilon=one.target.epsilon_bound, delta=one.target.delta_bound).total_mu
     )
     if gaussian:
         assert stated == pytest.approx(1.0 / m / mu_of(one.guarantee), rel=1e-6)
@@ -82,7 +85,7 @@ class _Constant(LogisticRegression):
 def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
     """Where every model predicts the same, 120 searches against E[Phi^K]."""
     X, y = two_blobs(40)
-    model = _Constant(feature_norm=4.0, mechanism="output_perturbation")
+    model = _Constant(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation"))
     search = PrivateSearch(model, {"C": [0.1, 1.0]}, delta=1e-6, tries=3.0, seed_noise=True)
 
     def noise(seed: int) -> float:
@@ -90,7 +93,7 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
         return (found.best_score_ - np.mean(y[aside] == 0)) / found.score_noise_std_
 
     heights = stats.norm.cdf([noise(seed) for seed in range(120)])
-    places = generating(law_of_tries(3.0, 1.0), heights)
+    places = generating(law_of_tries(3.0), heights)
     assert stats.kstest(places, "uniform").pvalue > 1e-4
     # The score of one try would fail that: of 3000 simulations of 100 searches 3 were as near to it as this.
     assert stats.kstest(heights, "uniform").pvalue < 0.01
@@ -101,8 +104,8 @@ def test_the_released_score_has_the_law_of_the_best_of_so_many_tries() -> None:
 @pytest.mark.parametrize("epsilon", [1e-2, 0.5, 1.0, 8.0])
 @pytest.mark.parametrize("gaussian", [True, False])
 def test_one_try_uses_up_the_budget_and_no_more(epsilon: float, gaussian: bool) -> None:
-    law = law_of_tries(10.0, 1.0)
-    one = one_try(Budget(epsilon=epsilon, delta=1e-5), law, gaussian=gaussian)
+    law = law_of_tries(10.0)
+    one = one_try(PrivacyBudget(epsilon=epsilon, delta=1e-5), law, gaussian=gaussian)
     total = selection_guarantee(one.guarantee, law, delta=1e-5).epsilon(1e-5)
     assert 0.999 * epsilon <= total <= epsilon
     assert one.target.epsilon_bound < epsilon
@@ -125,13 +128,13 @@ def test_what_a_fit_costs_is_compared_with_what_a_try_may() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", sorted(GAUSSIAN - {"adassp"}))
 def test_the_mechanisms_called_gaussian_are(mechanism: str) -> None:
-    model = LogisticRegression(feature_norm=4.0, mechanism=mechanism).fit(*two_blobs())
+    model = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism=mechanism)).fit(*two_blobs())
     assert isinstance(model.statement_.guarantee, GDP)
 
 
 def test_adassp_is_gaussian() -> None:
     X, _ = two_blobs()
-    model = LinearRegression(feature_norm=4.0, target_bound=8.0, mechanism="adassp").fit(X, X[:, 0])
+    model = LinearRegression(feature_norm=4.0, target_bound=8.0, options=EstimatorOptions(mechanism="adassp")).fit(X, X[:, 0])
     assert isinstance(model.statement_.guarantee, GDP)
 
 
@@ -154,11 +157,11 @@ def test_every_try_fits_within_its_share_on_other_records_than_those_that_score(
 
     monkeypatch.setattr(LogisticRegression, "fit", watched_fit)
     monkeypatch.setattr(LogisticRegression, "predict", watched_predict)
-    model = LogisticRegression(feature_norm=400.0, mechanism="output_perturbation")
+    model = LogisticRegression(feature_norm=400.0, options=EstimatorOptions(mechanism="output_perturbation"))
     search = PrivateSearch(model, {"C": [1.0]}, epsilon=1.0, delta=1e-5, tries=8.0).fit(X, y)
     while len(seen) < 2:  # the number of tries is random
         search = cloned(search).fit(X, y)
-    one = one_try(Budget(epsilon=1.0, delta=1e-5), law_of_tries(8.0, 1.0), gaussian=True)
+    one = one_try(PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(8.0), gaussian=True)
     assert all(one.covers(fitted.statement_.guarantee) for fitted, _ in seen)
     assert len(scored) == len(seen)
     assert all(not trained & aside and len(trained) == 320 and len(aside) == 80 for (_, trained), aside in zip(seen, scored, strict=True))
@@ -186,7 +189,10 @@ def test_the_model_released_claims_no_less_than_the_search_cost() -> None:
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
     search = searched(
-        LogisticRegression(feature_norm=4.0), {"mechanism": ["objective_perturbation", "pass_ends"]}, neighbours=neighbours, tries=3.0
+        LogisticRegression(feature_norm=4.0),
+        {"options__mechanism": ["objective_perturbation", "pass_ends"]},
+        neighbours=neighbours,
+        tries=3.0,
     )
     assert search.statement_.neighbours == neighbours
     assert "DP" in search.statement_.findings[0].detail
@@ -199,7 +205,7 @@ def test_mixed_mechanisms_are_charged_as_points(neighbours: str) -> None:
 @pytest.mark.slow
 def test_a_good_candidate_is_found_and_three_classes_and_sparse_tables_work() -> None:
     X, y = three_blobs(2_000)
-    model = SoftmaxRegression(feature_norm=4.0, mechanism="pass_ends", passes=5)
+    model = SoftmaxRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="pass_ends", passes=5))
     search = PrivateSearch(model, {"C": [1e-6, 1.0]}, epsilon=8.0, tries=10.0, **SEEDED).fit(X, y)
     assert search.best_params_ == {"C": 1.0}
     assert search.score(X, y) > 0.9
@@ -216,7 +222,7 @@ def test_a_regression_is_scored_by_a_bounded_loss() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3_000, 3))
     y = X @ np.array([1.0, -0.5, 0.0])
-    model = Ridge(feature_norm=3.0, target_bound=3.0, mechanism="adassp")
+    model = Ridge(feature_norm=3.0, target_bound=3.0, options=EstimatorOptions(mechanism="adassp"))
     search = PrivateSearch(model, {"alpha": [1.0, 1e6]}, score_bound=1.0, epsilon=4.0, tries=20.0, **SEEDED).fit(X, y)
     assert search.best_params_ == {"alpha": 1.0}
     assert search.score(X, y) > 0.8
@@ -287,8 +293,8 @@ def test_bad_candidates_and_data_are_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         PrivateSearch(MODEL, STRENGTHS).fit(np.full((30, 2), np.nan), np.arange(30) % 2)
     with pytest.raises(InputError, match="adassp cannot train"):
-        searched(candidates={"mechanism": ["adassp"]})
-    loose = PrivateSearch(_Loose(feature_norm=4.0, mechanism="output_perturbation"), {"C": [1.0]})
+        searched(candidates={"options__mechanism": ["adassp"]})
+    loose = PrivateSearch(_Loose(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation")), {"C": [1.0]})
     with pytest.raises(InputError, match="a fit cost"):
         loose.fit(*two_blobs())
 

@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, SoftmaxRegression
+from lethe.estimators.options import EstimatorOptions
 
 # Frames are tested where pandas is installed; array-API input where SCIPY_ARRAY_API is set.
 pytestmark = pytest.mark.filterwarnings(
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.mark.sampled(12)
 @pytest.mark.slow
 @parametrize_with_checks(
-    [LogisticRegression(feature_norm=5.0, mechanism="cyclic", **SEEDED)], expected_failed_checks=lambda estimator: EXCUSED
+    [LogisticRegression(feature_norm=5.0, options=EstimatorOptions(mechanism="cyclic"), **SEEDED)],
+    expected_failed_checks=lambda estimator: EXCUSED,
 )
 def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
@@ -31,7 +33,7 @@ def test_a_run_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> 
     [
         LogisticRegression(**SEEDED),
         SoftmaxRegression(**SEEDED),
-        LogisticRegression(neighbours="zero_out", mechanism="pass_ends", **SEEDED),
+        LogisticRegression(neighbours="zero_out", options=EstimatorOptions(mechanism="pass_ends"), **SEEDED),
     ],
     expected_failed_checks=lambda estimator: EXCUSED,
 )
@@ -39,7 +41,7 @@ def test_every_classifier_is_an_estimator(estimator: Any, check: Callable[[Any],
     check(estimator)
 
 
-MODEL = LogisticRegression(feature_norm=5.0, mechanism="pass_ends", passes=1)
+MODEL = LogisticRegression(feature_norm=5.0, options=EstimatorOptions(mechanism="pass_ends", passes=1))
 
 
 @pytest.mark.sampled(48)

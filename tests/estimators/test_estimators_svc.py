@@ -13,9 +13,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.accounting.certify import certify
 from lethe.errors import InputError
-from lethe.estimators import MECHANISMS, LinearSVC
+from lethe.estimators import LinearSVC
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import OneVersusRest, SmoothedHinge
 
 NAMES = [name for name in MECHANISMS if name not in ("auto", "sgd", "adassp", "poisson")]
@@ -35,7 +37,9 @@ def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> Non
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("name", NAMES)
 def test_two_classes_meet_the_target_and_declare_nothing(name: str, neighbours: str) -> None:
-    model = LinearSVC(mechanism=name, neighbours=neighbours, epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(*two_blobs())
+    model = LinearSVC(options=EstimatorOptions(mechanism=name), neighbours=neighbours, epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(
+        *two_blobs()
+    )
     assert model.mechanism_ == name
     assert 0.79 < model.epsilon_ <= 0.8
     assert {finding.evidence for finding in model.certificate_.findings} <= {"checked", "enforced"}
@@ -46,7 +50,7 @@ def test_two_classes_meet_the_target_and_declare_nothing(name: str, neighbours: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "objective_perturbation"])
 def test_three_classes_meet_the_target_and_declare_nothing(name: str) -> None:
-    model = LinearSVC(mechanism=name, epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(*three_blobs())
+    model = LinearSVC(options=EstimatorOptions(mechanism=name), epsilon=0.8, delta=1e-4, feature_norm=4.0).fit(*three_blobs())
     assert 0.79 < model.epsilon_ <= 0.8
     assert {finding.evidence for finding in model.certificate_.findings} <= {"checked", "enforced"}
     assert model.coef_.shape == (3, 4)
@@ -61,7 +65,9 @@ def test_three_classes_cost_as_much_as_three_problems() -> None:
     """With the noise that K classes take together, each alone would cost mu / sqrt(K)."""
     noise = {}
     for classes, data in ((2, two_blobs(600)), (3, three_blobs(600))):
-        run = LinearSVC(mechanism="pass_ends", passes=2, epsilon=1.0, delta=1e-4, feature_norm=4.0).fit(*data).run_
+        run = (
+            LinearSVC(options=EstimatorOptions(mechanism="pass_ends", passes=2), epsilon=1.0, delta=1e-4, feature_norm=4.0).fit(*data).run_
+        )
         noise[classes] = run.noise_multipliers.max() * run.loss.known_gradient_bound / run.loss.curvature[1]
     assert noise[3] > 1.5 * noise[2]  # sqrt(3) times, if batches and steps are the same
 
@@ -85,7 +91,7 @@ def test_no_record_has_a_longer_gradient_than_the_run_says(loss: Any) -> None:
 def test_without_noise_it_is_its_objective() -> None:
     X, y = two_blobs(records=100)
     quiet = {"epsilon": 1e6, "delta": 1e-5, "feature_norm": 100.0, "random_state": 0, "seed_noise": True}
-    model = LinearSVC(C=0.02, width=0.3, fit_intercept=False, mechanism="output_perturbation", **quiet)
+    model = LinearSVC(C=0.02, width=0.3, fit_intercept=False, options=EstimatorOptions(mechanism="output_perturbation"), **quiet)
     model.set_params(epsilon=1e12).fit(X, y)
 
     def objective(w: np.ndarray) -> float:
@@ -109,7 +115,7 @@ def test_a_large_epsilon_learns() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(InputError, match="no bound on it is known for the one-versus-rest"):
-        LinearSVC(mechanism="objective_perturbation").fit(*three_blobs())
+        LinearSVC(options=EstimatorOptions(mechanism="objective_perturbation")).fit(*three_blobs())
     for bad in (0.0, -1.0, math.nan, math.inf, True, "wide", None):
         with pytest.raises(InputError, match="width"):
             LinearSVC(width=bad, feature_norm=4.0).fit(*two_blobs())

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from how_many import by_night
 
-from lethe.estimators import MECHANISMS
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
 from lethe.estimators.search.tries import law_of_tries, one_try
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ def test_every_mechanism_is_in_the_table() -> None:
 
 
 def test_what_a_try_may_spend_is_as_stated() -> None:
-    budget, law = Budget(epsilon=1.0, delta=1e-5), law_of_tries(10.0, 1.0)
+    budget, law = PrivacyBudget(epsilon=1.0, delta=1e-5), law_of_tries(10.0)
     gaussian, point = (one_try(budget, law, gaussian=kind).target for kind in (True, False))
     assert f"epsilon = {gaussian.epsilon_bound:.2f} where" in PAGE
     assert f"and {point.epsilon_bound:.2f} (at delta = {point.delta_bound:.0e}".replace("e-0", "e-") in PAGE

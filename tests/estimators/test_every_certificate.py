@@ -20,6 +20,7 @@ from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import EstimatorOptions
 
 DELTA = 5e-5
 # One of each kind of derivation, and quick.
@@ -60,7 +61,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
         assert one.epsilon_at(DELTA) == pytest.approx(epsilon, rel=1e-9)
         assert one.delta_at(epsilon) <= DELTA * (1 + 1e-9)
         assert 0.0 <= one.tradeoff(0.05) <= 0.95
-        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, replace one")
+        assert one.explain().startswith(f"({shown(epsilon)}, 5e-05)-DP, {model.neighbours.replace('_', ' ')}")
         assert "by nothing" not in one.explain()
         assert repr(one).startswith(("Statement((", "Certificate(("))
     linear = isinstance(model, PrivateLinearModel)
@@ -74,7 +75,7 @@ def test_its_certificate_is_saved_read_computed_again_and_added(name: str, tmp_p
     assert total.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert total.parts[0].computed
     if name not in EXPENSIVE:
-        assert lethe.total([file, lethe.GDP(0.1)], DELTA, neighbours="replace_one").epsilon > epsilon
+        assert lethe.total([file, lethe.guarantees.GDP(0.1)], DELTA, neighbours=model.neighbours).epsilon > epsilon
 
 
 def leaves(content: Any) -> Iterator[dict[str, Any]]:
@@ -100,7 +101,7 @@ def test_numbers_that_do_not_give_its_guarantee_are_refused(kind: str, tmp_path:
     elif kind == "phases":
         parameters["phases"][-1]["noise_std"] *= 0.9
     elif kind == "private selection":
-        parameters["one_try"] = lethe.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
+        parameters["one_try"] = lethe.guarantees.GDP(parameters["one_try"]["mu"] * 1.1).to_dict()
     else:
         parameters["noise_std"] *= 0.9
     write_document(tmp_path / "altered.json", altered)
@@ -181,7 +182,7 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     rows, labels, _ = data()
     scaler, model = (
         PrivateStandardScaler(epsilon=2.0, delta=1e-5),
-        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, mechanism="objective_perturbation"),
+        LogisticRegression(epsilon=2.0, delta=1e-5, feature_norm=4.0, options=EstimatorOptions(mechanism="objective_perturbation")),
     )
     pipeline: Any = make_pipeline(scaler, model).fit(rows, labels)
     stated = privacy_of(pipeline)
@@ -194,7 +195,10 @@ def test_a_pipeline_and_a_searched_pipeline_have_one_too(tmp_path: Path) -> None
     with pytest.raises(lethe.InputError, match="hold the same release"):
         lethe.total([tmp_path / "pipeline.json", pipeline[0].certificate_], 1e-5)
     searched: Any = PrivateSearch(
-        make_pipeline(PrivateStandardScaler(bounds=(-5.0, 8.0)), LogisticRegression(feature_norm=4.0, mechanism="output_perturbation")),
+        make_pipeline(
+            PrivateStandardScaler(bounds=(-5.0, 8.0)),
+            LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation")),
+        ),
         {"logisticregression__C": [0.1, 1.0]},
         epsilon=4.0,
         delta=1e-5,
@@ -222,6 +226,6 @@ def test_a_seeded_one_says_that_it_is_none(tmp_path: Path) -> None:
     assert answers.sealed.yes  # that it was carried out so, and its noise was not fresh
     assert {finding.name for finding in read.findings if finding.status == "fails"} == {"fresh noise"}
     assert lethe.total([tmp_path / "seeded.json"], DELTA).epsilon == math.inf
-    claimed = {**read.to_dict(), "guarantee": lethe.GDP(0.1).to_dict(), "epsilon": lethe.GDP(0.1).epsilon(DELTA)}
+    claimed = {**read.to_dict(), "guarantee": lethe.guarantees.GDP(0.1).to_dict(), "epsilon": lethe.guarantees.GDP(0.1).epsilon(DELTA)}
     with pytest.raises(lethe.InputError, match="it is seeded, and claims"):
         Statement.from_dict(claimed)

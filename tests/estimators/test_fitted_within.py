@@ -18,12 +18,15 @@ from sklearn.pipeline import make_pipeline
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of, privacy_report_of
+from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
 pytestmark = [pytest.mark.filterwarnings("ignore::lethe.errors.RepeatedFitWarning")]
 
 X, Y = two_blobs(records=240)
-MODEL: Any = LogisticRegression(epsilon=1.0, delta=1e-4, feature_norm=4.0, mechanism="cyclic", passes=2, classes=[0, 1])
+MODEL: Any = LogisticRegression(
+    epsilon=1.0, delta=1e-4, feature_norm=4.0, options=EstimatorOptions(mechanism="cyclic", passes=2), classes=[0, 1]
+)
 GRID: dict[str, Any] = {"C": [0.1, 1.0, 10.0]}
 
 

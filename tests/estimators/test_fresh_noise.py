@@ -7,20 +7,23 @@ import numpy as np
 import pytest
 from every_release import CASES, data, fitted, quick_ones, released, shared
 from joblib import Parallel, delayed
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 
 from lethe import estimators
 from lethe.estimators import LinearRegression, PrivateQuantileClipper
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions, options_of
 
-# What several estimators share, which is not to be fitted, and what learns nothing.
-OTHERS = {"PrivateClassifier", "PrivateLinearModel", "PrivateRegressor", "PrivateTransformer", "PublicScaler"}
+OTHERS = {"PublicScaler"}  # which learns nothing
 
 
 def test_every_estimator_and_every_mechanism_is_a_case() -> None:
-    public = {name for name in estimators.__all__ if isinstance(getattr(estimators, name), type)}
+    public = {
+        name for name in estimators.__all__ if isinstance(kind := getattr(estimators, name), type) and issubclass(kind, BaseEstimator)
+    }
     assert {type(model).__name__ for model, _ in CASES.values()} == public - OTHERS
-    named = {getattr(model, "mechanism", None) for model, _ in CASES.values()}
-    assert set(estimators.MECHANISMS) - {"auto", "sgd"} <= named
+    named = {options_of(model).mechanism for model, _ in CASES.values()}
+    assert set(MECHANISMS) - {"auto", "sgd"} <= named
 
 
 @pytest.mark.sampled(5)
@@ -68,7 +71,7 @@ def test_fresh_noise_is_as_large_as_seeded_noise(name: str) -> None:
     ("model", "names"),
     [
         (PrivateQuantileClipper(norm_quantile=0.7), ("low_", "high_", "feature_norm_")),
-        (LinearRegression(mechanism="adassp"), ("feature_norm_", "target_range_")),
+        (LinearRegression(options=EstimatorOptions(mechanism="adassp")), ("feature_norm_", "target_range_")),
     ],
 )
 def test_what_is_counted_on_a_grid_is_fresh_too(model: Any, names: tuple[str, ...]) -> None:
@@ -99,7 +102,7 @@ def test_two_processes_share_no_number(how: str) -> None:
 @pytest.mark.parametrize("design", ["shuffled_once", "poisson"])
 def test_secret_batches_do_not_follow_random_state(design: str) -> None:
     """Almost without noise: what fits differ by is the permutation, or the samples, by hundreds of standard deviations."""
-    loud = {"epsilon": 1e9, "delta": 1e-5, "passes": 1}
+    loud = {"epsilon": 1e9, "delta": 1e-5, "options__passes": 1}
     models = [fitted(f"classifier by {design}", **loud) for _ in range(3)]
     noise = max(float(np.sqrt(np.sum(np.square(model.run_.noise_stds)))) for model in models)
     apart = np.ptp([model.coef_ for model in models], axis=0).max() * models[0].feature_norm_

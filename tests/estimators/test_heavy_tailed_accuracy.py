@@ -16,7 +16,9 @@ import lethe.estimators
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
 from lethe.estimators.heavy_tailed.mean import _clip_norm
 from lethe.estimators.heavy_tailed.solvers import chosen_solver, planned
-from lethe.heavy_tailed import Ball, Moments, Problem, one_pass_optimised
+from lethe.estimators.options import EstimatorOptions
+from lethe.heavy_tailed import BallDomain, Moments, Problem
+from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
 from lethe.heavy_tailed.single_pass.settings import gradient_errors
 
 TEACHER = np.array([1.0, -2.0, 0.5])
@@ -70,7 +72,7 @@ def test_a_mean_is_found_from_a_released_centre(solver: str, parameters: str) ->
     rng = np.random.default_rng(4)
     rows = np.array([1e3, -2.0]) + rng.standard_t(3, size=(20_000, 2))
     rows[:100] = 1e9
-    model = PrivateMean(delta=1e-6, solver=solver, parameters=parameters, **SEEDED).fit(rows)
+    model = PrivateMean(delta=1e-6, options=EstimatorOptions(mechanism=solver, parameters=parameters), **SEEDED).fit(rows)
     # A hundred rows clipped to C, all to one side, pull by C/200; the "theory" clips at about 30 r_2.
     pull = model.phases_[0].clip_norm / 200.0
     assert model.mean_ == pytest.approx([1e3, -2.0], abs=0.3 + 2.0 * pull)
@@ -125,7 +127,7 @@ def test_the_plan_is_the_solver_s_with_the_radius_as_distance() -> None:
     problem = Problem(
         gradient=lambda point, rows: rows,
         dimension=4,
-        domain=Ball(radius=1.5),
+        domain=BallDomain(radius=1.5),
         smoothness=2.0,
         strong_convexity=0.5,
         pl_constant=0.5,
@@ -145,7 +147,12 @@ def test_auto_is_multi_pass_unless_a_bound_is_asked_for() -> None:
 def test_the_report_has_the_bound_and_the_constants() -> None:
     rows, values = spoilt(2000, 2)
     model = HeavyTailedLinearRegression(
-        solver="accelerated", parameters="optimised", moment=50.0, radius=4.0, smoothness=3.0, delta=1e-6, **SEEDED
+        options=EstimatorOptions(mechanism="accelerated", parameters="optimised"),
+        moment=50.0,
+        radius=4.0,
+        smoothness=3.0,
+        delta=1e-6,
+        **SEEDED,
     ).fit(rows, values)
     assert f"{model.plan_.bound:.4g}" in model.privacy_report_
     for line in ("moment = 50", "radius = 4", "smoothness = 3", "one record replaced by another"):

@@ -12,6 +12,7 @@ from gaussian_guarantees import mu_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from private_cases import build
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean, PrivateStandardScaler, privacy_of
@@ -19,8 +20,8 @@ from lethe.estimators.heavy_tailed.base import beside, statement_of, whole_cost
 from lethe.estimators.heavy_tailed.facts import part_of, released_centre, released_curvature, set_aside
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
-from lethe.heavy_tailed import ClippedMean
-from lethe.heavy_tailed.oracles.clipped import clip_rows
+from lethe.estimators.options import EstimatorOptions
+from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
 
 SEEDED = {"seed_noise": True, "random_state": 0}
 RNG = np.random.default_rng(0)
@@ -43,7 +44,7 @@ class Still(np.random.Generator):
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("given", [{}, {"moment": 3.0}, {"moment": 3.0, "smoothness": 2.0}, {"smoothness": 2.0}])
 def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(given: dict[str, float], neighbours: str) -> None:
-    model = HeavyTailedLinearRegression(epsilon=1.0, delta=1e-6, neighbours=neighbours, seed_noise=True, random_state=0, **given)
+    model = build(HeavyTailedLinearRegression, epsilon=1.0, delta=1e-6, neighbours=neighbours, seed_noise=True, random_state=0, **given)
     model.fit(ROWS, VALUES)
     assert 0.999999 < model.statement_.planned.epsilon(model.delta_) <= 1.0
     assert model.statement_.neighbours == neighbours
@@ -64,7 +65,13 @@ def test_the_statement_meets_the_target_and_is_the_larger_of_two_disjoint_parts(
 )
 def test_every_solver_states_its_own_phases(solver: str) -> None:
     model = HeavyTailedLinearRegression(
-        delta=1e-6, solver=solver, moment=5.0, order=4.0, radius=1.0, smoothness=2.0, strong_convexity=0.5, seed_noise=True, random_state=0
+        delta=1e-6,
+        options=EstimatorOptions(mechanism=solver, order=4.0, strong_convexity=0.5),
+        moment=5.0,
+        radius=1.0,
+        smoothness=2.0,
+        seed_noise=True,
+        random_state=0,
     ).fit(ROWS, VALUES)
     costs = [math.sqrt(phase.touches) * 2.0 * phase.clip_norm / phase.batch_size / phase.release.noise_std for phase in model.phases_]
     ends = [(phase.first, phase.stop) for phase in model.phases_]
@@ -92,7 +99,7 @@ def test_the_larger_part_counts_not_the_smaller() -> None:
 
 
 def test_what_it_costs_adds_up_with_another_step() -> None:
-    scaler = PrivateStandardScaler(delta=1e-6).fit(ROWS)
+    scaler = PrivateStandardScaler(delta=1e-6, neighbours="replace_one").fit(ROWS)
     model = HeavyTailedLinearRegression(delta=1e-6).fit(ROWS, VALUES)
     assert privacy_of([scaler, model]).epsilon(1e-6) > max(scaler.epsilon_, model.statement_.planned.epsilon(model.delta_)) * 1.2
 
@@ -254,8 +261,8 @@ def test_no_finite_record_breaks_a_fit_or_moves_it_far(solver: str) -> None:
     rows, values = ROWS.copy(), VALUES.copy()
     rows[:4], values[:4] = [[1e306], [-1e307], [1e-308], [0.0]], [1e307, 0.0, -1e307, 1e307]
     for model in (
-        HeavyTailedLinearRegression(solver=solver, **settings, **SEEDED).fit(rows, values),
-        HeavyTailedLogisticRegression(solver=solver, **settings, **SEEDED).fit(rows, values > 0.0),
+        build(HeavyTailedLinearRegression, options=EstimatorOptions(mechanism=solver), **settings, **SEEDED).fit(rows, values),
+        build(HeavyTailedLogisticRegression, options=EstimatorOptions(mechanism=solver), **settings, **SEEDED).fit(rows, values > 0.0),
     ):
         assert np.linalg.norm(model.coef_) < 10.0
     assert np.linalg.norm(PrivateMean(**SEEDED).fit(rows).mean_) < 10.0

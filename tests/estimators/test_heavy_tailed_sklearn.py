@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from excused_checks import SEEDED
-from private_cases import cloned
+from private_cases import build, cloned
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators.options import EstimatorOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 
@@ -21,7 +22,7 @@ GIVEN = {"moment": 5.0, "smoothness": 10.0}
 @parametrize_with_checks(
     [
         HeavyTailedLinearRegression(**SEEDED),
-        HeavyTailedLogisticRegression(**GIVEN, radius=5.0, solver="accelerated", **SEEDED),
+        HeavyTailedLogisticRegression(**GIVEN, radius=5.0, options=EstimatorOptions(mechanism="accelerated"), **SEEDED),
         PrivateMean(**SEEDED),
     ]
 )
@@ -37,20 +38,20 @@ def test_it_is_an_estimator(estimator: Any, check: Callable[[Any], None]) -> Non
         {"epsilon": float("nan")},
         {"delta": 1.0},
         {"neighbours": "add_or_remove"},
-        {"solver": "newton"},
-        {"solver": None},
+        {"mechanism": "newton"},
+        {"mechanism": None},
         {"parameters": "best"},
         {"moment": 0.0},
         {"moment": float("inf")},
         {"moment": "public"},
         {"moment": True},
         {"order": 1.5},
-        {"passes": 2.0, "solver": "multi_pass"},
+        {"passes": 2.0, "mechanism": "multi_pass"},
         {"seed_noise": 1},
     ],
 )
 def test_a_wrong_parameter_is_refused_in_fit(kind: Any, wrong: dict[str, Any]) -> None:
-    model = kind(**{"moment": 2.0, **wrong})
+    model = build(kind, **{"moment": 2.0, **wrong})
     assert cloned(model).get_params()["epsilon"] is model.epsilon
     with pytest.raises(InputError):
         model.fit(np.ones((20, 2)), np.arange(20) % 2)
@@ -73,12 +74,14 @@ def test_a_wrong_parameter_is_refused_in_fit(kind: Any, wrong: dict[str, Any]) -
 )
 def test_a_wrong_parameter_of_a_model_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        HeavyTailedLinearRegression(**{"moment": 2.0, "smoothness": 1.0, **wrong}).fit(np.ones((20, 2)), np.arange(20.0))
+        build(HeavyTailedLinearRegression, **{"moment": 2.0, "smoothness": 1.0, **wrong}).fit(np.ones((20, 2)), np.arange(20.0))
 
 
 def test_too_few_records_for_private_constants_are_refused_with_a_way_out() -> None:
     with pytest.raises(InputError, match="state the moment"):
-        HeavyTailedLinearRegression(solver="accelerated", parameters="theory", radius=1.0).fit(np.ones((20, 2)), np.arange(20.0))
+        HeavyTailedLinearRegression(options=EstimatorOptions(mechanism="accelerated", parameters="theory"), radius=1.0).fit(
+            np.ones((20, 2)), np.arange(20.0)
+        )
 
 
 def test_more_than_two_classes_and_a_centre_of_another_length_are_refused() -> None:

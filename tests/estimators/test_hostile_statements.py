@@ -12,6 +12,7 @@ from how_many import by_night
 
 import lethe
 from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.totals.composed import Total
 from lethe.certificates.statement import Statement
 
 ODD: list[Any] = [None, -1, "x", [], 1e308, 10**400, 5e-324, float("inf")]
@@ -62,13 +63,13 @@ def test_a_statement_with_a_nonsense_entry_is_refused_or_no_smaller(name: str) -
 
 @pytest.mark.slow
 def test_a_total_with_a_nonsense_entry_is_refused_or_no_smaller() -> None:
-    parts = [fitted("classifier by output_perturbation").certificate_, lethe.GDP(0.3), (lethe.ZCDP(0.01), 2)]
-    total = lethe.total(parts, DELTA, neighbours="replace_one")
+    parts = [fitted("classifier by output_perturbation").certificate_, lethe.guarantees.GDP(0.3), (lethe.guarantees.ZCDP(0.01), 2)]
+    total = lethe.total(parts, DELTA, neighbours="zero_out")
     content, refused = total.to_dict(), 0
     for number, at in enumerate(places(content)):
         for odd in odd_at(number):
             try:
-                read = lethe.Total.from_dict(with_odd(content, at, odd))
+                read = Total.from_dict(with_odd(content, at, odd))
             except lethe.LetheError:
                 refused += 1
             else:

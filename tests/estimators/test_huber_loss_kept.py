@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from private_cases import build
 
 import lethe.estimators.choice.perturbed as perturbed
 from lethe.errors import InputError
 from lethe.estimators import HuberRegressor
 from lethe.estimators.choice.cuts import cut_losses
 from lethe.estimators.inputs.facts import PublicFacts
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import LeastSquares, Logistic
 
 # Parameters, and the residual bound that they ask for: "auto" is half of the half width of the targets.
@@ -50,7 +52,8 @@ SLOW = ("auto", "objective_perturbation", "cyclic")  # to plan
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])
 def test_the_loss_trained_on_is_the_one_asked_for(parameters: dict[str, Any], asked: float, mechanism: str, bounds: list[float]) -> None:
     for epsilon, records in ((0.05, 300), (0.05, 4000), (0.5, 300), (0.5, 4000), (8.0, 1000)):
-        model = HuberRegressor(epsilon=epsilon, feature_norm=1.8, mechanism=mechanism, **parameters).fit(*line(records))
+        public: dict[str, Any] = {"epsilon": epsilon, "feature_norm": 1.8, **parameters}
+        model = build(HuberRegressor, mechanism=mechanism, **public).fit(*line(records))
         if model.run_ is not None:
             assert isinstance(model.run_.loss, LeastSquares)
             bounds.append(model.run_.loss.residual_bound)
@@ -64,8 +67,8 @@ def test_the_loss_trained_on_is_the_one_asked_for(parameters: dict[str, Any], as
 @pytest.mark.parametrize(("parameters", "asked"), ASKED, ids=[str(one) for one, _ in ASKED])
 def test_squares_are_refused_with_the_reason(parameters: dict[str, Any], asked: float) -> None:
     with pytest.raises(InputError, match=r"adassp cannot train this: .*it fits squares, and a loss that is linear far out was asked for"):
-        HuberRegressor(feature_norm=1.8, mechanism="adassp", **parameters).fit(*line(300))
-    model = HuberRegressor(feature_norm=1.8, **parameters).fit(*line(300))
+        build(HuberRegressor, feature_norm=1.8, options=EstimatorOptions(mechanism="adassp"), **parameters).fit(*line(300))
+    model = build(HuberRegressor, feature_norm=1.8, **parameters).fit(*line(300))
     assert "it fits squares, and a loss" in model.privacy_report_
 
 

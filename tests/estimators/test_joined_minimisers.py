@@ -13,7 +13,8 @@ from scipy.special import log_ndtr
 from lethe.calculus.any_guarantee.composition import joined as joined_guarantees
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.certificates.findings import holds
-from lethe.mechanisms.base import Statement, joint
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 

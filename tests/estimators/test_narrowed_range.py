@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from constant_noise import Constant
+from private_cases import build
 
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.recheck import recheck_statement
@@ -16,7 +17,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange
 from lethe.estimators.models import narrowed_range as narrowing
 from lethe.estimators.models.narrowed_range import NARROWING_SHARE, PlannedNarrowing, narrowed_range, planned_narrowing
@@ -24,7 +25,7 @@ from lethe.estimators.models.narrowed_range import NARROWING_SHARE, PlannedNarro
 DELTA = 1e-5
 WIDE = (-20.0, 60.0)
 SEEDED: dict[str, Any] = {"random_state": 0, "seed_noise": True}
-BUDGET = Budget(epsilon=2.0, delta=DELTA)
+BUDGET = PrivacyBudget(epsilon=2.0, delta=DELTA)
 
 
 def records(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +36,18 @@ def records(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(kind: Any = LinearRegression, **changes: Any) -> Any:
-    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.5, "target_bound": WIDE, "whiten": False, **changes})
+    return build(
+        kind,
+        **{
+            "epsilon": 2.0,
+            "delta": DELTA,
+            "feature_norm": 1.5,
+            "target_bound": WIDE,
+            "whiten": False,
+            "neighbours": "replace_one",
+            **changes,
+        },
+    )
 
 
 def planned(count: int, given: TargetRange, neighbours: Any = "replace_one") -> PlannedNarrowing:
@@ -101,7 +113,7 @@ def test_beside_what_is_released_no_target_has_a_say(monkeypatch: pytest.MonkeyP
 
 
 def test_a_range_stays_one_whatever_epsilon_is() -> None:
-    given, budget = TargetRange(centre=5.0, half=5.0), Budget(epsilon=1e300, delta=DELTA)
+    given, budget = TargetRange(centre=5.0, half=5.0), PrivacyBudget(epsilon=1e300, delta=DELTA)
     plan = planned_narrowing(True, given, 100, budget, may_choose=False, against=None, neighbours="replace_one")
     assert plan is not None
     found = narrowed_range(np.full(100, 5.0), plan, budget, centred=True, neighbours="replace_one", generator=Constant(0.0))

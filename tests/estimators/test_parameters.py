@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from dataclasses import field
 from typing import Any
 
 import pytest
-from sklearn import decomposition, linear_model, model_selection, preprocessing, svm
+from sklearn import decomposition, linear_model, model_selection, pipeline, preprocessing, svm
 from sklearn.base import BaseEstimator, clone
 
 import lethe.estimators
-from lethe.errors import UnknownArgumentError
+from lethe.errors import InputError, UnknownArgumentError
 from lethe.estimators.absent_parameters import ABSENT
+from lethe.estimators.options import EstimatorOptions, options_of
 from lethe.estimators.parameters import Parameterised
+from lethe.estimators.search.tries import law_of_tries
 
 THEIRS = {
     lethe.estimators.LogisticRegression: linear_model.LogisticRegression,
@@ -29,6 +32,7 @@ THEIRS = {
     lethe.estimators.PrivatePCA: decomposition.PCA,
     lethe.estimators.PrivateSearch: model_selection.GridSearchCV,
 }
+MAX_ITER = {"max_iter": "write options=EstimatorOptions(passes=...)"}
 CLASSES = [each for name in lethe.estimators.__all__ if isinstance(each := getattr(lethe.estimators, name), type)]
 
 
@@ -100,9 +104,10 @@ def test_every_parameter_of_scikit_learn_s_class_is_taken_or_answered_with_what_
             with pytest.raises(UnknownArgumentError) as raised:
                 estimator(**{word: 1})
             meant = re.search(r"did you mean '(\w+)'", str(raised.value))
-            assert (meant is None) == (word in ABSENT), word
-            assert meant is None or (word, meant[1]) in {("penalty", "C"), ("max_iter", "passes"), ("param_grid", "candidates")}
-            assert meant is not None or raised.value.remedy == ABSENT[word]
+            answered = ABSENT if word != "max_iter" else MAX_ITER
+            assert (meant is None) == (word in answered), word
+            assert meant is None or (word, meant[1]) in {("penalty", "C"), ("param_grid", "candidates")}
+            assert meant is not None or str(raised.value.remedy).startswith(answered[word])
 
 
 def test_a_suggestion_is_right_or_absent() -> None:
@@ -121,3 +126,122 @@ def test_a_suggestion_is_right_or_absent() -> None:
         assert "did you mean" not in str(raised.value)
     with pytest.raises(UnknownArgumentError, match=r"sample_weight=\.\.\."):
         model.set_params(class_weight="balanced")
+
+
+# Option, a value of it, and what was its name where that was another.
+OPTIONS: dict[str, Any] = {
+    "allow_large_delta": True,
+    "mechanism": "cyclic",
+    "batches": "full",
+    "passes": 20,
+    "schedule": "joint",
+    "release": "all",
+    "whiten": False,
+    "narrow_range": False,
+    "max_weight": 2.0,
+    "rows_per_user": 3,
+    "parameters": "theory",
+    "order": 4.0,
+    "strong_convexity": 0.1,
+    "shares": {"model": 1.0},
+}
+ESTIMATORS = [each for each in CLASSES if issubclass(each, Parameterised) and not inspect.isabstract(each)]
+WHERE = [(each, name) for each in ESTIMATORS for name in sorted(each.takes_options)]
+
+
+def some(kind: Any, **parameters: Any) -> Any:
+    return kind(*([lethe.estimators.Ridge(), {}] if kind is lethe.estimators.PrivateSearch else []), **parameters)
+
+
+def test_an_estimator_has_at_most_twelve_parameters_and_its_options_fourteen() -> None:
+    assert all(len(inspect.signature(each).parameters) <= 12 for each in CLASSES if each is not EstimatorOptions)
+    assert {*OPTIONS} == {*inspect.signature(EstimatorOptions).parameters} == {name for _, name in WHERE}
+    assert len(OPTIONS) <= 14
+
+
+@pytest.mark.parametrize(("kind", "name"), WHERE)
+def test_an_option_among_the_parameters_is_answered_with_where_it_is(kind: Any, name: str) -> None:
+    with pytest.raises(UnknownArgumentError) as raised:
+        some(kind, **{name: OPTIONS[name]})
+    assert str(raised.value).count("\n") <= 2
+    with pytest.raises(UnknownArgumentError, match=re.escape(str(raised.value.remedy))):
+        some(kind).set_params(**{name: OPTIONS[name]})
+    written = str(raised.value.remedy).removeprefix("write ").replace("...", repr(OPTIONS[name]))
+    model = eval(f"some(kind, {written})", {"some": some, "kind": kind, "EstimatorOptions": EstimatorOptions})
+    assert model.options == EstimatorOptions(**{name: OPTIONS[name]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "option", "value"),
+    [
+        (lethe.estimators.HeavyTailedLinearRegression, "solver", "mechanism", "multi_pass"),
+        (lethe.estimators.PrivateMean, "solver", "mechanism", "multi_pass"),
+        (lethe.estimators.LogisticRegression, "epochs", "passes", 20),
+        (lethe.estimators.Ridge, "max_iter", "passes", 20),
+    ],
+)
+def test_another_word_for_an_option_is_answered_with_the_option(kind: Any, word: str, option: str, value: Any) -> None:
+    with pytest.raises(UnknownArgumentError) as raised:
+        kind(**{word: value})
+    assert str(raised.value.remedy).startswith(f"write options=EstimatorOptions({option}=...)")
+
+
+def test_the_shape_of_the_law_of_tries_stands_beside_their_mean() -> None:
+    with pytest.raises(UnknownArgumentError) as raised:
+        some(lethe.estimators.PrivateSearch, eta=0.5)
+    assert raised.value.remedy == "write tries=(10.0, ...): the mean of the number of tries, and eta of its law"
+    assert law_of_tries((10.0, 0.5)).eta == 0.5
+    assert law_of_tries((10.0, 0.5)).mean == pytest.approx(law_of_tries(10.0).mean)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda each: each.__name__)
+def test_options_are_set_cloned_pickled_and_shown(kind: Any) -> None:
+    name = max(kind.takes_options)
+    model = some(kind).set_params(**{f"options__{name}": OPTIONS[name]})
+    shared = model.options
+    assert shared == EstimatorOptions(**{name: OPTIONS[name]})
+    assert model.get_params()[f"options__{name}"] == OPTIONS[name]
+    assert f"options=EstimatorOptions({name}={OPTIONS[name]!r})" in " ".join(repr(model).split())
+    for other in (clone(model), pickle.loads(pickle.dumps(model))):
+        assert other.options == shared
+    model.set_params(options__allow_large_delta=True)
+    assert not shared.allow_large_delta or name == "allow_large_delta"  # it does not change
+    assert getattr(model.options, name) == OPTIONS[name]
+
+
+def test_a_grid_reaches_the_options() -> None:
+    search = model_selection.GridSearchCV(lethe.estimators.Ridge(), {"options__passes": [3]})
+    assert clone(search.estimator).set_params(options__passes=3).options == EstimatorOptions(passes=3)
+    steps = pipeline.make_pipeline(lethe.estimators.Ridge()).set_params(ridge__options__passes=3)
+    assert steps[-1].options == EstimatorOptions(passes=3)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_of_another_estimator_is_refused(kind: Any, name: str) -> None:
+    model = some(kind, options=EstimatorOptions(**{name: OPTIONS[name]}))
+    if name in kind.takes_options:
+        assert options_of(model) is model.options
+    else:
+        with pytest.raises(InputError, match=f"options.{name}: {kind.__name__} has no such option"):
+            options_of(model)
+
+
+@pytest.mark.parametrize("options", [{"passes": 3}, "sgd", 3])
+def test_options_are_an_object(options: Any) -> None:
+    with pytest.raises(InputError, match="it needs EstimatorOptions"):
+        lethe.estimators.Ridge(options=options, feature_norm=1.0, target_bound=1.0).fit([[0.0], [1.0]], [0.0, 1.0])
+    with pytest.raises(InputError, match="it needs EstimatorOptions"):
+        lethe.estimators.PrivatePCA(options=options).fit([[0.0], [1.0]])
+
+
+def test_an_unknown_option_is_refused() -> None:
+    for ask in (lambda: EstimatorOptions(pases=3), lambda: lethe.estimators.Ridge().set_params(options__pases=3)):  # pyright: ignore[reportCallIssue]
+        with pytest.raises(UnknownArgumentError, match="did you mean 'passes'"):
+            ask()
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda each: each.__name__)
+def test_the_relation_that_is_not_named_is_the_one_that_is_proved(kind: Any) -> None:
+    heavy = {"HeavyTailedLinearRegression", "HeavyTailedLogisticRegression", "PrivateMean"}
+    assert some(kind).neighbours == ("replace_one" if kind.__name__ in heavy else "zero_out")

@@ -23,14 +23,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler
 
 from lethe.errors import InputError
-from lethe.estimators import (
-    LogisticRegression,
-    PrivateSearch,
-    PrivateStandardScaler,
-    PublicScaler,
-    privacy_of,
-    privacy_report_of,
-)
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, PublicScaler, privacy_of, privacy_report_of
+from lethe.estimators.options import EstimatorOptions
 
 # What they warn of is refused below.
 pytestmark = [
@@ -41,7 +35,9 @@ pytestmark = [
 
 @pytest.mark.slow
 def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
-    first: Any = make_pipeline(Normalizer(), LogisticRegression(feature_norm=1.0, mechanism="cyclic", epsilon=0.5)).fit(X, y)
+    first: Any = make_pipeline(
+        Normalizer(), LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="cyclic"), epsilon=0.5)
+    ).fit(X, y)
     alone = stated(first)
     assert alone == first[-1].statement_
     assert mu_of([first, first]) == pytest.approx(math.sqrt(2.0) * mu_of(first))
@@ -49,7 +45,7 @@ def test_a_pipeline_counts_every_private_step_and_refuses_others() -> None:
         privacy_of(trained(StandardScaler()))
     with pytest.raises(InputError, match="statement_"):
         privacy_of(make_pipeline(Normalizer()))
-    other = fitted(mechanism="cyclic", neighbours="zero_out")
+    other = fitted(mechanism="cyclic", neighbours="replace_one")
     with pytest.raises(InputError, match="relation"):
         privacy_of([first, other])
     nothing: Any = Pipeline([("none", None), ("same", "passthrough"), ("model", clone(MODEL))]).fit(X, y)

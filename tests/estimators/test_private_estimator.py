@@ -7,15 +7,20 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 
 import lethe.estimators
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.mechanisms.base import Statement
 
-PUBLIC = [kind for name in lethe.estimators.__all__ if inspect.isclass(kind := getattr(lethe.estimators, name))]
+PUBLIC = [
+    kind
+    for name in lethe.estimators.__all__
+    if inspect.isclass(kind := getattr(lethe.estimators, name)) and issubclass(kind, BaseEstimator)
+]
 
 
 def described(kind: type) -> set[str]:

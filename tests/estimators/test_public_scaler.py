@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
 from lethe.estimators import LogisticRegression, PrivateSearch, PublicScaler
+from lethe.estimators.options import EstimatorOptions
 
 TABLE = np.array([[0.0, 10.0, -4.0], [50.0, 20.0, 4.0], [100.0, 40.0, 9.0], [200.0, 0.0, np.nan]])
 
@@ -110,7 +111,7 @@ def test_what_are_no_ranges_are_refused(low: Any, high: Any, clip: Any, message:
 def test_it_costs_nothing_alone_and_in_a_search() -> None:
     X, y = two_blobs()
     X = 50.0 + 10.0 * X
-    model = LogisticRegression(feature_norm=1.0, mechanism="pass_ends", passes=2, epsilon=4.0)
+    model = LogisticRegression(feature_norm=1.0, options=EstimatorOptions(mechanism="pass_ends", passes=2), epsilon=4.0)
     whole: Any = make_pipeline(PublicScaler(0.0, 120.0), model).fit(X, y)
     assert stated(whole) == whole[-1].statement_
     assert whole.score(X, y) > 0.85

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from how_many import by_night
+from private_cases import build
 from scipy import sparse
 
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge
 from lethe.estimators.inputs.readable import LARGEST_ENTRY, readable
 from lethe.estimators.inputs.records import Records
+from lethe.estimators.options import EstimatorOptions
 from lethe.run.losses import Logistic
 
 HUGE = [[1.7e308, -1.7e308], [1.7e308, 1.7e308], [1e160, -1e155], [1e308, 0.0]]
@@ -82,12 +84,14 @@ def test_columns_stored_twice_are_added_up_first(last: list[tuple[int, float]], 
 def test_a_fit_does_not_tell_that_a_record_is_huge(mechanism: str, last: list[float]) -> None:
     rows = table_with(last)
     labels = (rows[:, 0] > 0).astype(int)
-    model = LogisticRegression(**SEEDED, mechanism=mechanism, feature_norm=1.0, classes=[0, 1], C=1e3).fit(rows, labels)
+    model = LogisticRegression(**SEEDED, options=EstimatorOptions(mechanism=mechanism), feature_norm=1.0, classes=[0, 1], C=1e3).fit(
+        rows, labels
+    )
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.decision_function(rows)).all()
     np.testing.assert_allclose(
         model.coef_,
-        LogisticRegression(**SEEDED, mechanism=mechanism, feature_norm=1.0, classes=[0, 1], C=1e3)
+        LogisticRegression(**SEEDED, options=EstimatorOptions(mechanism=mechanism), feature_norm=1.0, classes=[0, 1], C=1e3)
         .fit(np.where(np.abs(rows) > 2.0, np.sign(rows) * 1e100 * np.abs(last / np.max(np.abs(last))), rows), labels)
         .coef_,
         rtol=1e-9,
@@ -102,7 +106,7 @@ def test_regressions_and_scalers_take_it_too(make: Any) -> None:
     rows = table_with(HUGE[0])
     values = np.clip(rows[:, 0], -1.0, 1.0)
     options = {**SEEDED, "mechanism": "auto" if by_night() else "adassp"}
-    for model in (LinearRegression(**options, target_bound=1.0), Ridge(**options, feature_norm="auto")):
+    for model in (build(LinearRegression, **options, target_bound=1.0), build(Ridge, **options, feature_norm="auto")):
         assert np.isfinite(model.fit(make(rows), values).predict(make(rows))).all()
     scaler = PrivateStandardScaler(**SEEDED, bounds=(-1.0, 1.0))
     assert np.isfinite(scaler.fit(rows).transform(rows)).all()
@@ -112,9 +116,9 @@ def test_regressions_and_scalers_take_it_too(make: Any) -> None:
 def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
     rows = table_with(HUGE[0])
     values = np.clip(rows[:, 0], -1.0, 1.0)
-    base = LinearRegression(target_bound=1.0, feature_norm=1.0, mechanism="pass_ends", passes=1)
+    base = LinearRegression(target_bound=1.0, feature_norm=1.0, options=EstimatorOptions(mechanism="pass_ends", passes=1))
     for seed in range(12 if by_night() else 3):
-        search = PrivateSearch(base, {"passes": [1]}, tries=1.5, score_bound=1.0, random_state=seed, seed_noise=True, delta=1e-5)
+        search = PrivateSearch(base, {"options__passes": [1]}, tries=1.5, score_bound=1.0, random_state=seed, seed_noise=True, delta=1e-5)
         assert np.isfinite(search.fit(rows, values).best_score_)
 
 
@@ -122,7 +126,7 @@ def test_a_search_does_not_tell_that_a_scored_record_is_huge() -> None:
 def test_tries_do_not_show_in_numpy_s_global_generator() -> None:
     rows = table_with([0.0, 0.0])
     labels = (rows[:, 0] > 0).astype(int)
-    model = LogisticRegression(feature_norm=2.0, classes=[0, 1], mechanism="output_perturbation")
+    model = LogisticRegression(feature_norm=2.0, classes=[0, 1], options=EstimatorOptions(mechanism="output_perturbation"))
     before, left = np.random.get_state(), set()  # noqa: NPY002  # what scikit-learn draws from by default
     try:
         for _ in range(8 if by_night() else 3):

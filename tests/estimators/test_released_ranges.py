@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from excused_checks import SEEDED
+from private_cases import build
 from sklearn.datasets import load_diabetes
 from sklearn.pipeline import make_pipeline
 
@@ -20,10 +21,11 @@ from lethe.estimators import (
     PrivateStandardScaler,
     Ridge,
 )
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.norms import private_norm, released_norm
 from lethe.estimators.inputs.range_warnings import RangeEndWarning, UndetectedRangeWarning
 from lethe.estimators.inputs.ranges import Ranges, private_ranges
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST
 
 LARGE = 1.7e308
@@ -142,7 +144,7 @@ def test_a_released_norm_is_never_much_too_large() -> None:
         for seed in range(20):
             norms = np.linalg.norm(np.random.default_rng(seed).standard_normal((records, 4)), axis=1)
             for epsilon in (0.3, 1.0, 3.0):
-                budget = Budget(epsilon=epsilon, delta=1e-5)
+                budget = PrivacyBudget(epsilon=epsilon, delta=1e-5)
                 found, _ = private_norm(norms, budget, neighbours="replace_one", generator=np.random.default_rng(seed))
                 assert found <= 8.0
 
@@ -180,7 +182,7 @@ def test_a_search_shows_what_the_chosen_try_said_and_nothing_of_the_others() -> 
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (8000, 2))
     search = PrivateSearch(
-        LinearRegression(feature_norm=1.5, mechanism="adassp"),
+        LinearRegression(feature_norm=1.5, options=EstimatorOptions(mechanism="adassp")),
         {"fit_intercept": [True, False]},
         epsilon=3.0,
         delta=1e-5,
@@ -210,7 +212,9 @@ def test_one_enormous_record_is_one_at_the_end(sign: float) -> None:
     X = rng.uniform(-1.0, 1.0, (400, 2))
     y = X @ [1.0, -1.0]
     for make, mechanism in ((LinearRegression, "adassp"), (HuberRegressor, "output_perturbation")):
-        models = [make(epsilon=3.0, mechanism=mechanism, **SEEDED).fit(X, with_one(y, value)) for value in (sign * LARGE, sign * 1e13)]
+        models = [
+            build(make, epsilon=3.0, mechanism=mechanism, **SEEDED).fit(X, with_one(y, value)) for value in (sign * LARGE, sign * 1e13)
+        ]
         assert models[0].target_range_ == models[1].target_range_
         np.testing.assert_allclose(
             models[0].coef_, models[1].coef_, rtol=1e-5
@@ -218,6 +222,6 @@ def test_one_enormous_record_is_one_at_the_end(sign: float) -> None:
         norms = [models[0].fit(with_one(X, value), y).feature_norm_ for value in (sign * LARGE, sign * 1e13)]
         assert norms[0] == norms[1]
     for make, parameters in ((PrivateStandardScaler, {}), (PrivateQuantileClipper, {}), (PrivateQuantileClipper, {"norm_quantile": 0.7})):
-        transformer = make(**parameters, **SEEDED)
+        transformer = build(make, **parameters, **SEEDED)
         far, end = (transformer.fit(with_one(X, value)).transform(X) for value in (sign * LARGE, sign * 1e13))
         np.testing.assert_array_equal(far, end)

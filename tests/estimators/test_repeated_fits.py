@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from joblib import parallel_config
-from private_cases import two_blobs, warnings_of
+from private_cases import build, two_blobs, warnings_of
 from sklearn.base import RegressorMixin, clone
 from sklearn.ensemble import BaggingClassifier
 from sklearn.experimental import enable_halving_search_cv, enable_iterative_imputer  # noqa: F401
@@ -34,8 +34,8 @@ from lethe.estimators.private_estimator import PrivateEstimator
 
 X, Y = two_blobs(records=240)
 SHARED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "feature_norm": 4.0, "mechanism": "cyclic", "passes": 2}
-MODEL: Any = LogisticRegression(**SHARED, classes=[0, 1])
-REGRESSION: Any = LinearRegression(**SHARED, target_bound=2.0)
+MODEL: Any = build(LogisticRegression, **SHARED, classes=[0, 1])
+REGRESSION: Any = build(LinearRegression, **SHARED, target_bound=2.0)
 SCALER = PrivateStandardScaler(delta=1e-4, bounds=(-9.0, 9.0))
 
 
@@ -72,7 +72,7 @@ def _fit(name: str) -> None:
     if issubclass(kind, RegressorMixin) or name == "IterativeImputer":
         model, targets = clone(REGRESSION), X.sum(axis=1)
     # Boosting stops where a model is no better than chance, and its weights, which sum to 1, are far below max_weight.
-    model.set_params(epsilon=1e4, random_state=0, seed_noise=True, max_weight=0.1 if name.startswith("Ada") else 20.0)
+    model.set_params(epsilon=1e4, random_state=0, seed_noise=True, options__max_weight=0.1 if name.startswith("Ada") else 20.0)
     settings = {
         **dict.fromkeys(("estimator", "regressor", "init"), model),
         "estimators": [("a", model), ("b", clone(model))],
@@ -149,7 +149,7 @@ def test_a_private_search_within_folds_is_told_with_its_own_epsilon() -> None:
 
 def test_threads_that_fit_are_warned_of_though_they_do_not_know_for_whom() -> None:
     model: Any = clone(MODEL)
-    model.set_params(max_weight=20.0)
+    model.set_params(options__max_weight=20.0)
     with parallel_config("threading", n_jobs=2):
         messages = warnings_of(lambda: BaggingClassifier(model, n_estimators=2).fit(X, Y), RepeatedFitWarning)
     assert "fitted by a parallel loop of scikit-learn" in messages[0]

@@ -14,9 +14,11 @@ from scipy.special import expit, softmax
 
 from lethe.accounting.certify import certify
 from lethe.calculus.correlated.matrices import as_matrix
-from lethe.estimators import MECHANISMS, LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators import LinearRegression, LogisticRegression, SoftmaxRegression
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
-from lethe.run.regularisers import Ridge
+from lethe.run.regularisers import L2
 from lethe.run.run import Run
 
 RECORDS, CONSTANT, NORM, BOUND, SEED = 203, 0.3, 2.0, 3.0, 11
@@ -84,7 +86,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, averaged: int, *, nois
             own = drawn[-1] if run.noise is None else np.tensordot(mixed[step, : step + 1], np.array(drawn), 1)
             iterate = iterate + noise * stds[step] * own
         for part in run.regularisers:
-            assert isinstance(part, Ridge)
+            assert isinstance(part, L2)
             iterate = iterate / (1.0 + run.step_sizes[step] * part.strength)
         iterates.append(iterate)
     return np.mean(iterates[-averaged:], axis=0)
@@ -95,7 +97,7 @@ def replayed(run: Run, targets: np.ndarray, outputs: int, averaged: int, *, nois
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize(("name", "release"), [*((name, "last") for name in RUNS), *((name, "all") for name in EVERY)])
 def test_a_run_adds_the_noise_that_its_certificate_is_about(name: str, release: str, kind: str) -> None:
-    asked: dict[str, Any] = {"mechanism": name, "release": release, "passes": 3, "epsilon": 2.0}
+    asked: dict[str, Any] = {"options": EstimatorOptions(mechanism=name, release=release, passes=3), "epsilon": 2.0}
     model: Any = MODELS[kind].set_params(feature_norm=NORM, random_state=SEED, seed_noise=True, **asked)
     model.fit(ROWS, TARGETS[kind])
     run, outputs = model.run_, 3 if kind == "three classes" else 1

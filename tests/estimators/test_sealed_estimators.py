@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import build, two_blobs
 from sklearn.base import clone
 
 import lethe
 from lethe.certificates.statement import Statement
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 from lethe.mechanisms.base import joint
 
 X, y = two_blobs(200)
@@ -28,7 +29,7 @@ def _own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def classifier(**changes: Any) -> Any:
-    return LogisticRegression(**{**QUICK, **changes}).fit(X, y)
+    return build(LogisticRegression, **{**QUICK, **changes}).fit(X, y)
 
 
 def weights_of(model: Any) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def test_it_is_signed_when_it_is_first_asked_for_and_once(tmp_path: Path) -> Non
 
 
 def test_a_regression_is_sealed_with_its_range_and_its_intercept() -> None:
-    model = LinearRegression(mechanism="adassp", epsilon=4.0, delta=DELTA).fit(X, X[:, 0])
+    model = LinearRegression(options=EstimatorOptions(mechanism="adassp"), epsilon=4.0, delta=DELTA).fit(X, X[:, 0])
     assert np.ndim(model.intercept_) == 0
     assert belongs(model.certificate_, weights_of(model))
     assert not belongs(model.certificate_, {**weights_of(model), "intercept_": np.nextafter(model.intercept_, np.inf)})
@@ -69,7 +70,7 @@ def test_what_is_done_to_a_fitted_one_does_not_move_its_seal(asked_before: bool)
         assert model.certificate_.seal is not None
     model.coef_ = model.coef_ * 2.0
     model.epsilon_ = model.delta_ = 1e-9
-    typed = replace(stated, guarantee=lethe.GDP(1e-9), findings=())
+    typed = replace(stated, guarantee=lethe.guarantees.GDP(1e-9), findings=())
     model.statement_ = typed
     assert belongs(model.certificate_, released)
     assert not belongs(model.certificate_, weights_of(model))
@@ -108,7 +109,7 @@ def test_a_seeded_one_is_sealed_as_no_release() -> None:
 
 def test_an_altered_one_in_memory_is_not_sealed_and_neither_is_a_part() -> None:
     sealed = classifier().certificate_
-    for change in ({"name": "another"}, {"guarantee": lethe.GDP(0.1)}, {"release_id": ""}, {"records": 10**9}, {"findings": ()}):
+    for change in ({"name": "another"}, {"guarantee": lethe.guarantees.GDP(0.1)}, {"release_id": ""}, {"records": 10**9}, {"findings": ()}):
         altered = replace(sealed, **change)
         assert altered.seal.flaw == "over another statement than this one"
         assert "NOT SEALED" in altered.explain()

@@ -11,7 +11,8 @@ from scipy import stats
 
 from lethe.calculus.guarantees import GDP
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateSearch
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.tries import law_of_tries, one_try
 
@@ -55,7 +56,9 @@ class _Watched(np.random.Generator):
 
 def search(labelled: bool, tries: float, **parameters: Any) -> PrivateSearch:
     model: Any = _AlwaysFirst if labelled else _AlwaysZero
-    public = {"feature_norm": 2.0, "mechanism": "output_perturbation"} | ({} if labelled else {"target_bound": 3.0})
+    public: dict[str, Any] = {"feature_norm": 2.0, "options": EstimatorOptions(mechanism="output_perturbation")} | (
+        {} if labelled else {"target_bound": 3.0}
+    )
     options = {"tries": tries, "delta": 1e-6, "held_out": ASIDE / RECORDS, "score_bound": None if labelled else BOUND} | parameters
     found = PrivateSearch(model(**public), {"fit_intercept": [True, False]}, **options)
     return found.fit(ROWS, LABELS if labelled else NUMBERS)
@@ -84,7 +87,7 @@ def test_the_score_has_the_stated_noise(seed: int, tries: float, labelled: bool,
     assert set(SCORED) == {ASIDE}
     true = score_before_noise(labelled, randomness(seed, True, RECORDS).order[:ASIDE])
     assert found.best_score_ == pytest.approx(true + found.score_noise_std_ * max(normals), rel=1e-12)
-    one = one_try(Budget(epsilon=1.0, delta=1e-6), law_of_tries(tries, 1.0), gaussian=True)
+    one = one_try(PrivacyBudget(epsilon=1.0, delta=1e-6), law_of_tries(tries), gaussian=True)
     assert isinstance(one.guarantee, GDP)
     assert found.score_noise_std_ * one.guarantee.mu == pytest.approx(1.0 / ASIDE, rel=1e-6)
 

@@ -18,18 +18,13 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, Po
 
 import lethe.estimators.search.private_search as selection
 from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators import (
-    LogisticRegression,
-    PrivateStandardScaler,
-    Ridge,
-    privacy_of,
-    split_budget,
-)
+from lethe.estimators import LogisticRegression, PrivateStandardScaler, Ridge, privacy_of, split_budget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.search import sides
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, law_of_tries
-from lethe.mechanisms.base import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
 
 
@@ -47,10 +42,10 @@ def test_what_each_step_costs_is_as_calculated_by_hand(monkeypatch: pytest.Monke
     assert not overspent(one, fitted)
     # A total from the statements of the steps, by the theorem on the best of K tries.
     assert found.statement_.planned.epsilon(DELTA) >= max(
-        selection_guarantee(privacy_of(pipeline).planned, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA) for pipeline in fitted
+        selection_guarantee(privacy_of(pipeline).planned, law_of_tries(3.0), delta=DELTA).epsilon(DELTA) for pipeline in fitted
     )
     assert found.statement_.planned.epsilon(DELTA) == pytest.approx(
-        selection_guarantee(one.guarantee, law_of_tries(3.0, 1.0), delta=DELTA).epsilon(DELTA), rel=1e-12
+        selection_guarantee(one.guarantee, law_of_tries(3.0), delta=DELTA).epsilon(DELTA), rel=1e-12
     )
     assert 0.999 < found.statement_.planned.epsilon(DELTA) <= 1.0
     # The score has what a whole fit has.
@@ -112,7 +107,7 @@ def test_the_parts_add_up_to_the_whole_and_not_to_much_less(gaussian: bool, shar
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 def test_where_a_step_is_not_gaussian_epsilons_and_deltas_add_up(neighbours: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = {"logisticregression__mechanism": ["objective_perturbation", "output_perturbation"]}
+    grid = {"logisticregression__options__mechanism": ["objective_perturbation", "output_perturbation"]}
     found, fitted = watched(monkeypatch, candidates=grid, neighbours=neighbours)
     one = a_try(gaussian=False)
     assert isinstance(one.guarantee, ApproxDP)
@@ -189,7 +184,9 @@ def test_a_good_pipeline_is_found() -> None:
     X, y = two_blobs(4_000)
     X[:, 2] = 1e5 * np.random.default_rng(1).standard_normal(4_000)
     grid = [{"logisticregression__C": [1e-6, 1.0]}, {"privatestandardscaler": ["passthrough"], "logisticregression__C": [1.0]}]
-    model = make_pipeline(PrivateStandardScaler(), LogisticRegression(feature_norm=2.0, mechanism="pass_ends", passes=5))
+    model = make_pipeline(
+        PrivateStandardScaler(), LogisticRegression(feature_norm=2.0, options=EstimatorOptions(mechanism="pass_ends", passes=5))
+    )
     found = search(model, grid, epsilon=8.0, tries=12.0, **SEEDED).fit(X, y)
     assert found.best_params_ == {"logisticregression__C": 1.0}
     assert found.score(X, y) > 0.9
@@ -217,7 +214,7 @@ def test_pipelines_in_pipelines_steps_that_learn_nothing_and_regressions() -> No
     y = X @ np.array([1.0, -0.5])
     inner = Pipeline([("log", FunctionTransformer(np.log)), ("nothing", None), ("scale", PrivateStandardScaler(bounds=(0.0, 1.0)))])
     whole = Pipeline([("inner", inner), ("products", PolynomialFeatures(2)), ("model", Ridge(feature_norm=3.0, target_bound=3.0))])
-    grid = {"inner__scale__bounds": [(0.0, 1.0), (-1.0, 1.0)], "model__mechanism": ["adassp"], "products__degree": [1, 2]}
+    grid = {"inner__scale__bounds": [(0.0, 1.0), (-1.0, 1.0)], "model__options__mechanism": ["adassp"], "products__degree": [1, 2]}
     found = search(whole, grid, score_bound=1.0, epsilon=8.0, shares={"inner__scale": 0.5, "model": 0.5}, **SEEDED).fit(X, y)
     assert found.score(X, y) > 0.8
     assert is_regressor(found)

@@ -15,10 +15,11 @@ from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import FRESH_NOISE
+from lethe.certificates.statement import Statement
 from lethe.estimators import LinearRegression, PrivateStandardScaler, privacy_of, privacy_report_of
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.mechanisms.base import Statement
 
 QUICK = (
     "classifier by cyclic",
@@ -71,7 +72,9 @@ def test_random_state_alone_is_public_and_seeds_nothing(name: str) -> None:
 def test_one_seeded_step_voids_a_pipeline() -> None:
     rows = np.random.default_rng(0).standard_normal((400, 3))
     seeded = PrivateStandardScaler(seed_noise=True, random_state=0)
-    model = make_pipeline(seeded, LinearRegression(mechanism="cyclic", feature_norm=2.0, target_bound=3.0)).fit(rows, rows[:, 0])
+    model = make_pipeline(seeded, LinearRegression(options=EstimatorOptions(mechanism="cyclic"), feature_norm=2.0, target_bound=3.0)).fit(
+        rows, rows[:, 0]
+    )
     whole = privacy_of(model)
     assert whole.epsilon(1e-5) == math.inf
     assert whole.planned.epsilon(1e-5) < 2.0
@@ -99,5 +102,5 @@ def test_every_release_of_a_seeded_fit_says_so_itself(name: str, monkeypatch: py
 def test_an_estimator_of_ones_own_with_seeded_noise_has_no_guarantee_whatever_its_parts_say() -> None:
     model = PrivateEstimator(seed_noise=True, random_state=0)
     part = Statement(name="x", guarantee=GDP(0.1), neighbours="replace_one", findings=(), citations=())
-    model._state([part], Budget(epsilon=1.0, delta=1e-5), 100, why=[], public=[])
+    model._state([part], PrivacyBudget(epsilon=1.0, delta=1e-5), 100, why=[], public=[])
     assert (model.epsilon_, model.statement_.seeded, model.certificate_) == (math.inf, True, model.statement_)

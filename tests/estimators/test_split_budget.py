@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_cases import two_blobs
+from private_cases import build, two_blobs
 from sklearn.pipeline import make_pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.estimators import (
-    MECHANISMS,
     LinearRegression,
     LogisticRegression,
     PrivateMean,
@@ -22,6 +21,8 @@ from lethe.estimators import (
     privacy_of,
     split_budget,
 )
+from lethe.estimators.choice.choose import NAMES as MECHANISMS
+from lethe.estimators.options import EstimatorOptions
 
 DELTA = 1e-5
 X, Y = two_blobs(records=2000, columns=4)
@@ -29,8 +30,10 @@ X, Y = two_blobs(records=2000, columns=4)
 
 def model(mechanism: str, **parameters: Any) -> Any:
     if mechanism == "adassp":
-        return LinearRegression(mechanism=mechanism, **{"feature_norm": 2.0, "target_bound": 2.0, **parameters})
-    return LogisticRegression(mechanism=mechanism, classes=[0, 1], **{"feature_norm": 2.0, **parameters})
+        return build(
+            LinearRegression, options=EstimatorOptions(mechanism=mechanism), **{"feature_norm": 2.0, "target_bound": 2.0, **parameters}
+        )
+    return build(LogisticRegression, options=EstimatorOptions(mechanism=mechanism), classes=[0, 1], **{"feature_norm": 2.0, **parameters})
 
 
 # For a fifth of epsilon = 1 a range ends at the end of the public one by chance, one fit in some ten thousand, and fit says so.
@@ -58,7 +61,7 @@ def test_released_bounds_are_within_the_share_too(released: str) -> None:
 @pytest.mark.slow
 def test_three_that_are_no_gaussians() -> None:
     steps = [model("objective_perturbation"), model("poisson"), PrivateSearch(model("auto"), {"C": [1.0]})]
-    fitted = [step.fit(X, Y) for step in split_budget([*steps, PrivateMean()], 3.0, DELTA, shares=[0.25] * 4)]
+    fitted = [step.fit(X, Y) for step in split_budget([*steps, PrivateMean(neighbours="zero_out")], 3.0, DELTA, shares=[0.25] * 4)]
     assert privacy_of(fitted).epsilon(DELTA) <= 3.0
 
 

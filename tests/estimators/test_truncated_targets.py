@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, PrivateRegressor, Ridge
+from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge
+from lethe.estimators.models.regressors import PrivateRegressor
+from lethe.estimators.options import EstimatorOptions
 
 LOW, HIGH = -1.0, 5.0
 RNG = np.random.default_rng(8)
@@ -15,11 +17,14 @@ ROWS = RNG.standard_normal((300, 2)) + 1.0
 TARGETS = 2.0 * ROWS[:, 0] + 1.0 + 4.0 * RNG.standard_normal(300)
 SEEDED = {"random_state": 2, "seed_noise": True, "feature_norm": 3.0, "epsilon": 20.0, "target_bound": (LOW, HIGH)}
 MODELS = (
-    *(LinearRegression(mechanism=name, **SEEDED) for name in ("output_perturbation", "adassp", "cyclic", "poisson")),
-    LinearRegression(mechanism="objective_perturbation", neighbours="zero_out", **SEEDED),
-    Ridge(mechanism="shuffled_once", **SEEDED),
-    Lasso(alpha=1e-6, mechanism="pass_ends", **SEEDED),
-    ElasticNet(alpha=1e-6, mechanism="full_batch", **SEEDED),
+    *(
+        LinearRegression(options=EstimatorOptions(mechanism=name), **SEEDED)
+        for name in ("output_perturbation", "adassp", "cyclic", "poisson")
+    ),
+    LinearRegression(options=EstimatorOptions(mechanism="objective_perturbation"), neighbours="zero_out", **SEEDED),
+    Ridge(options=EstimatorOptions(mechanism="shuffled_once"), **SEEDED),
+    Lasso(alpha=1e-6, options=EstimatorOptions(mechanism="pass_ends"), **SEEDED),
+    ElasticNet(alpha=1e-6, options=EstimatorOptions(mechanism="full_batch"), **SEEDED),
 )
 
 
@@ -32,8 +37,11 @@ def weights(model: PrivateRegressor, targets: np.ndarray) -> list[float]:
 @pytest.mark.parametrize(
     "model",
     # By day one run and one minimiser.
-    [model if model.mechanism in ("cyclic", "output_perturbation") else pytest.param(model, marks=pytest.mark.nightly) for model in MODELS],
-    ids=[f"{type(model).__name__} by {model.mechanism}" for model in MODELS],
+    [
+        model if model.options.mechanism in ("cyclic", "output_perturbation") else pytest.param(model, marks=pytest.mark.nightly)
+        for model in MODELS
+    ],
+    ids=[f"{type(model).__name__} by {model.options.mechanism}" for model in MODELS],
 )
 def test_targets_are_truncated_at_the_ends_of_their_range(model: PrivateRegressor) -> None:
     assert np.mean((TARGETS < LOW) | (TARGETS > HIGH)) > 0.3
@@ -57,8 +65,12 @@ def test_predictions_lie_in_the_range_where_there_is_one() -> None:
         fitted = model.fit(ROWS, TARGETS)
         return fitted.predict(rows), rows @ fitted.coef_ + fitted.intercept_
 
-    kept = {"mechanism": "output_perturbation", **SEEDED}
-    for model in (LinearRegression(**kept), HuberRegressor(**kept), HuberRegressor(**kept | {"epsilon": 1e6, "target_bound": (-1.0, 1.5)})):
+    kept: dict[str, Any] = {"options": EstimatorOptions(mechanism="output_perturbation"), **SEEDED}
+    for model in (
+        LinearRegression(**kept),
+        HuberRegressor(**kept),
+        HuberRegressor(**kept | {"epsilon": 1e6, "target_bound": (-1.0, 1.5)}),
+    ):
         found, linear = predicted(model)
         np.testing.assert_allclose(found, np.clip(linear, *model.target_range_), rtol=1e-12)
     assert found.max() == 1.5 < linear.max()

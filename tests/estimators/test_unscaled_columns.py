@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from private_cases import build
 
 from lethe.estimators import LogisticRegression
 from lethe.estimators.inputs.scale import UnscaledColumnsWarning
@@ -14,7 +15,7 @@ LABELS = np.where(ROWS[:, 1] > 0.5, "yes", "no")
 
 
 def _fit(rows: np.ndarray, **changes: object) -> None:
-    LogisticRegression(**{"epsilon": 3.0, "classes": ["no", "yes"], **changes}).fit(rows, LABELS[: len(rows)])  # pyright: ignore[reportArgumentType]
+    build(LogisticRegression, **{"epsilon": 3.0, "classes": ["no", "yes"], **changes}).fit(rows, LABELS[: len(rows)])  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.slow

@@ -16,9 +16,12 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 import lethe
 from lethe.errors import UncoveredStepWarning
 from lethe.estimators import LinearRegression, LogisticRegression, PrivateStandardScaler, PublicScaler, privacy_of
+from lethe.estimators.options import EstimatorOptions
 
 X, Y = two_blobs(records=240)
-MODEL: Any = LogisticRegression(epsilon=1.0, delta=1e-4, feature_norm=4.0, mechanism="cyclic", passes=2, classes=[0, 1])
+MODEL: Any = LogisticRegression(
+    epsilon=1.0, delta=1e-4, feature_norm=4.0, options=EstimatorOptions(mechanism="cyclic", passes=2), classes=[0, 1]
+)
 
 
 def test_ordinary_use_is_not_warned_of() -> None:
@@ -65,7 +68,9 @@ def test_a_private_step_between_sees_what_came_before_it_alone() -> None:
 
 
 def test_what_transformed_the_targets_is_a_step_before() -> None:
-    model = LinearRegression(epsilon=1.0, delta=1e-4, feature_norm=4.0, target_bound=2.0, mechanism="cyclic", passes=2)
+    model = LinearRegression(
+        epsilon=1.0, delta=1e-4, feature_norm=4.0, target_bound=2.0, options=EstimatorOptions(mechanism="cyclic", passes=2)
+    )
     whole: Any = TransformedTargetRegressor(clone(model), transformer=StandardScaler())
     (said,) = warnings_of(lambda: whole.fit(X, X.sum(axis=1)), UncoveredStepWarning)
     assert "step 'transformer' (StandardScaler) learned" in said

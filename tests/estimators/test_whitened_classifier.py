@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from private_cases import build
 from scipy import sparse
 
 import lethe
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError, LetheError
 from lethe.estimators import LinearSVC, LogisticRegression, SoftmaxRegression
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.choice.mechanism import Penalties
 from lethe.estimators.inputs.facts import PublicFacts
@@ -19,7 +20,7 @@ from lethe.estimators.inputs.records import Records
 from lethe.estimators.models.whitened_rows import COVARIANCE_SHARE, WhitenedRows, planned_whitening, whitened_rows
 from lethe.estimators.randomness import randomness
 from lethe.run.losses import Logistic
-from lethe.run.regularisers import Ridge
+from lethe.run.regularisers import L2
 
 DELTA = 1e-5
 
@@ -34,7 +35,7 @@ def narrow(records: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 def model(**changes: Any) -> LogisticRegression:
     given: dict[str, Any] = {"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "classes": [0, 1], "random_state": 0, "seed_noise": True}
-    return LogisticRegression(**given | changes)
+    return build(LogisticRegression, **given | changes)
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -46,7 +47,7 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
     assert "whitened" in fitted.privacy_report_
     assert 2.0 * 0.98 <= fitted.epsilon_ <= 2.0
     if mechanism == "pass_ends":  # both are Gaussian: squares add up, so that the run has what the moments leave
-        moments, run = Budget(epsilon=2.0, delta=DELTA).share(COVARIANCE_SHARE).mu, lethe.certify(fitted.run_, DELTA).guarantee
+        moments, run = PrivacyBudget(epsilon=2.0, delta=DELTA).share(COVARIANCE_SHARE).mu, lethe.certify(fitted.run_, DELTA).guarantee
         assert isinstance(run, GDP)
         assert isinstance(fitted.statement_.guarantee, GDP)
         assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, run.mu), rel=1e-9)
@@ -54,7 +55,7 @@ def test_the_moments_are_part_of_what_is_stated(mechanism: str, neighbours: Any)
 
 @pytest.mark.parametrize(("neighbours", "moved"), [("replace_one", 2.5 / np.sqrt(2.0)), ("zero_out", np.sqrt(1.5))])
 def test_the_moments_have_the_noise_that_their_share_asks_for(neighbours: Any, moved: float) -> None:
-    budget = Budget(epsilon=1.0, delta=DELTA)
+    budget = PrivacyBudget(epsilon=1.0, delta=DELTA)
     settings: dict[str, Any] = {"feature_norm": 3.0, "budget": budget, "neighbours": neighbours}
     planned = planned_whitening(2000, 4, budget, neighbours=neighbours)
     assert planned is not None
@@ -75,19 +76,19 @@ def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     assert run is not None
     assert made is not None
     assert made.norm > 1.5
-    assert isinstance(run.regulariser, Ridge)
+    assert isinstance(run.regulariser, L2)
     assert run.regulariser.strength == pytest.approx(1.0 / (0.01 * 4000) / made.norm**2)
     charged = lethe.certify(run.replace(regulariser=None), DELTA).guarantee
     assert isinstance(charged, GDP)
     assert isinstance(fitted.statement_.guarantee, GDP)
-    moments = Budget(epsilon=8.0, delta=DELTA).share(COVARIANCE_SHARE).mu
+    moments = PrivacyBudget(epsilon=8.0, delta=DELTA).share(COVARIANCE_SHARE).mu
     assert fitted.statement_.guarantee.mu == pytest.approx(np.hypot(moments, charged.mu), rel=1e-9)
 
 
 def test_a_plan_that_counts_on_more_ridge_than_there_is_is_refused() -> None:
     rows, labels = narrow(200)
     facts = PublicFacts(records=200, columns=6, loss=Logistic(feature_norm=1.0), ridge=0.1)
-    plan = choose("pass_ends", facts, Budget(epsilon=1.0, delta=DELTA)).plan
+    plan = choose("pass_ends", facts, PrivacyBudget(epsilon=1.0, delta=DELTA)).plan
     records = Records(rows, labels.astype(float), loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
     with pytest.raises(LetheError, match="the noise counts on"):
         plan.train(records, randomness(0, True, 200).draws, Penalties(ridge=0.05, l1=0.0))
@@ -119,7 +120,7 @@ def test_each_row_is_made_by_itself_and_projected_before(dtype: Any) -> None:
     table[0] *= 1e6
     table[1] = 0.0
     before = table.copy()
-    settings: dict[str, Any] = {"feature_norm": 0.8, "budget": Budget(epsilon=5.0, delta=DELTA), "neighbours": "replace_one"}
+    settings: dict[str, Any] = {"feature_norm": 0.8, "budget": PrivacyBudget(epsilon=5.0, delta=DELTA), "neighbours": "replace_one"}
     planned = planned_whitening(300, 6, settings["budget"], neighbours="replace_one")
     assert planned is not None
     rows, made, _ = whitened_rows(table, replace(planned, covariance=True), **settings, generator=np.random.default_rng(0))
@@ -177,7 +178,15 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
 @pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression, LinearSVC])
 def test_classes_that_differ_little_about_a_far_mean_are_told_apart(kind: Any) -> None:
     rows, labels = narrow(6000)
-    given: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "feature_norm": 1.0, "classes": [0, 1], "random_state": 0, "seed_noise": True}
-    without, whitened = (kind(whiten=choice, **given).fit(rows, labels).score(rows, labels) for choice in (False, True))
+    given: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "feature_norm": 1.0,
+        "classes": [0, 1],
+        "random_state": 0,
+        "seed_noise": True,
+        "neighbours": "replace_one",
+    }
+    without, whitened = (build(kind, whiten=choice, **given).fit(rows, labels).score(rows, labels) for choice in (False, True))
     assert whitened > 0.85
     assert whitened > without + 0.01

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from private_cases import build
 from scipy import sparse
 
 from lethe.accounting.certify import certify
@@ -16,7 +17,7 @@ from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators import ElasticNet, HuberRegressor, Lasso, LinearRegression, LogisticRegression, Ridge
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models import whitened_rows as whitening
 from lethe.estimators.models.whitened_rows import REGRESSION_SHARE, WhitenedRows, planned_whitening
 from lethe.run import regularisers
@@ -34,7 +35,9 @@ def narrow(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(kind: Any = LinearRegression, **changes: Any) -> Any:
-    return kind(**{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), **changes})
+    return build(
+        kind, **{"epsilon": 2.0, "delta": DELTA, "feature_norm": 1.0, "target_bound": (8.0, 12.0), "neighbours": "replace_one", **changes}
+    )
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -58,12 +61,12 @@ def test_the_noise_counts_on_no_ridge_that_whitened_rows_may_not_have() -> None:
     fitted = model(Ridge, alpha=100.0, mechanism="pass_ends", whiten=True, target_bound=1.0).fit(rows, rows[:, 0])
     run, made = fitted.run_, fitted.whitened_
     assert run is not None
-    assert isinstance(run.regulariser, regularisers.Ridge)
+    assert isinstance(run.regulariser, regularisers.L2)
     assert run.regulariser.strength == pytest.approx(100.0 / 4000 / made.norm**2)
     charged = certify(run.replace(regulariser=None), DELTA).guarantee
     assert isinstance(charged, GDP)
     assert isinstance(fitted.statement_.guarantee, GDP)
-    moments = Budget(epsilon=2.0, delta=DELTA).share(REGRESSION_SHARE).mu
+    moments = PrivacyBudget(epsilon=2.0, delta=DELTA).share(REGRESSION_SHARE).mu
     assert fitted.statement_.guarantee.mu == pytest.approx(math.hypot(moments, charged.mu), rel=1e-9)
 
 
@@ -95,7 +98,7 @@ def test_predictions_are_those_of_rows_whitened_by_hand(monkeypatch: pytest.Monk
 
 
 def moments(records: int) -> whitening.PlannedWhitening:
-    planned = planned_whitening(records, 4, Budget(epsilon=2.0, delta=DELTA), neighbours="replace_one", regression=True)
+    planned = planned_whitening(records, 4, PrivacyBudget(epsilon=2.0, delta=DELTA), neighbours="replace_one", regression=True)
     assert planned is not None
     assert planned.covariance
     return planned
@@ -103,7 +106,7 @@ def moments(records: int) -> whitening.PlannedWhitening:
 
 def test_a_regression_spends_less_on_moments_and_releases_no_mean_alone() -> None:
     def decided(records: int, regression: bool) -> bool | None:
-        planned = planned_whitening(records, 20, Budget(epsilon=1.0, delta=DELTA), neighbours="replace_one", regression=regression)
+        planned = planned_whitening(records, 20, PrivacyBudget(epsilon=1.0, delta=DELTA), neighbours="replace_one", regression=regression)
         return None if planned is None else planned.covariance
 
     assert [decided(records, False) for records in (300, 1000, 1500, 2000)] == [None, False, True, True]
@@ -119,7 +122,7 @@ def test_which_rows_are_whitened() -> None:
     weighted = model(**quick).fit(rows, values, sample_weight=np.linspace(0.0, 1.0, 600)).whitened_
     np.testing.assert_array_equal(weighted.mean, one.mean)  # what is released of rows is the same whatever their weights
     labels = (values > 10.0).astype(int)
-    classes = LogisticRegression(epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
+    classes = build(LogisticRegression, epsilon=2.0, delta=DELTA, feature_norm=1.0, classes=[0, 1], **quick).fit(rows, labels).whitened_
     assert classes is not None
     assert one.norm == pytest.approx(REACH * classes.norm, rel=0.05)
     assert model(HuberRegressor, **quick).fit(rows, values).whitened_ is not None
@@ -159,5 +162,5 @@ def test_no_ridge_is_taken_that_epsilon_barely_allows() -> None:
     rows /= np.quantile(np.linalg.norm(rows, axis=1), 0.95)
     bound = float(np.quantile(np.abs(targets), 0.99))
     model = LinearRegression(epsilon=0.345, delta=1e-5, feature_norm=1.0, target_bound=bound, random_state=0, seed_noise=True)
-    model.set_params(allow_large_delta=True).fit(rows[:records], targets[:records])
+    model.set_params(options__allow_large_delta=True).fit(rows[:records], targets[:records])
     assert model.score(rows[records:], targets[records:]) > 0.57

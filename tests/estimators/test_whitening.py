@@ -16,14 +16,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
 from lethe.estimators import PrivateSearch, SoftmaxRegression, privacy_of, privacy_report_of, split_budget
-from lethe.features import (
-    PrivateWhitening,
-    PublicWhitening,
-    RandomConvolutionFeatures,
-    RecordNormalizer,
-    ScatteringFeatures,
-    synthetic_images,
-)
+from lethe.estimators.features.synthetic_images import synthetic_images
+from lethe.estimators.options import EstimatorOptions
+from lethe.features import PrivateWhitening, PublicWhitening, RandomConvolutionFeatures, RecordNormalizer, ScatteringFeatures
 
 MIXED = np.array([[2.0, 0.0, 0.0], [1.0, 0.5, 0.0], [-0.3, 0.2, 0.1]])
 
@@ -87,7 +82,7 @@ def test_a_switch_is_true_or_false_and_no_text_is_taken_for_true(told: Any) -> N
 def test_what_noise_alone_could_have_made_is_not_whitened() -> None:
     """With so little privacy budget every direction is, and all are scaled by one number."""
     rows = RecordNormalizer().fit_transform(table(400))
-    one = PrivateWhitening(3, epsilon=0.001, feature_norm=1.0, delta=1e-5).fit(rows)
+    one = PrivateWhitening(3, epsilon=0.001, feature_norm=1.0, delta=1e-5, neighbours="replace_one").fit(rows)
     values = np.linalg.eigvalsh(one.whitening_)
     assert np.isfinite(one.transform(rows)).all()
     assert values.min() > 0.0
@@ -160,7 +155,7 @@ def _pipeline(epsilon: float, shares: list[float]) -> Any:
     paid, model = split_budget(
         [
             PrivateWhitening(81, feature_norm=1.0),
-            SoftmaxRegression(mechanism="pass_ends", feature_norm=1.0, classes=list(range(10)), passes=3),
+            SoftmaxRegression(options=EstimatorOptions(mechanism="pass_ends", passes=3), feature_norm=1.0, classes=list(range(10))),
         ],
         epsilon,
         1e-5,
@@ -193,7 +188,7 @@ def test_in_a_search_and_beside_other_branches_it_counts_too() -> None:
     pipeline: Any = Pipeline([("both", both), ("norm", RecordNormalizer()), ("white", PrivateWhitening(feature_norm=1.0, delta=1e-5))])
     pipeline.fit(images[:300] / 16.0)
     assert stated(pipeline) == pipeline[-1].statement_
-    model = SoftmaxRegression(mechanism="pass_ends", passes=1, feature_norm=1.0, classes=list(range(10)))
+    model = SoftmaxRegression(options=EstimatorOptions(mechanism="pass_ends", passes=1), feature_norm=1.0, classes=list(range(10)))
     whole = make_pipeline(RecordNormalizer(), PrivateWhitening(feature_norm=1.0), RecordNormalizer(), model)
     search = PrivateSearch(whole, {"softmaxregression__C": [1.0]}, tries=1.5, epsilon=3.0, delta=1e-5)
     search.fit(images[:300], labels[:300])

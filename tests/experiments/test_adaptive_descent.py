@@ -17,7 +17,8 @@ from lethe.calculus import conversions, renyi_conversions
 from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.document.subject import subject_of
-from lethe.run.losses import LinearLoss, Logistic, Softmax, Unknown, parse_loss
+from lethe.run.losses import Logistic, Softmax, Unknown, parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.callbacks.paying import in_force
 from lethe.train.core.generators import seeded_generators
 from lethe.train.linear.gradients import LinearModel
@@ -320,4 +321,4 @@ def test_it_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> No
     with pytest.raises(InputError, match="same release"):
         lethe.total([tmp_path / "statement.json", stated], delta=delta)
     total = lethe.total([tmp_path / "statement.json", fit(plan, seed=None).statement], delta=delta)
-    assert total.epsilon >= lethe.ZCDP(1.0).epsilon(delta), "two trainings cost twice the budget"
+    assert total.epsilon >= lethe.guarantees.ZCDP(1.0).epsilon(delta), "two trainings cost twice the budget"

@@ -11,14 +11,10 @@ from scipy.stats import binom
 
 from lethe.certificates.findings import first_failure
 from lethe.errors import InputError
-from lethe.heavy_tailed import (
-    Ball,
-    Box,
-    Moments,
-    Problem,
-    accelerated_optimised,
-    one_pass_optimised,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem
+from lethe.heavy_tailed.sets import BoxDomain
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_optimised
+from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 from lethe_experiments.lowy_razaviyayn import printed_fano_factor
@@ -28,7 +24,7 @@ def problem(dimension: int = 20, order: float = 2.0, **changes: object) -> Probl
     plain = Problem(
         gradient=lambda parameters, records: np.asarray(records),
         dimension=dimension,
-        domain=Ball(radius=1.0),
+        domain=BallDomain(radius=1.0),
         smoothness=1.0,
         moments=Moments(order=order, bound=3.0),
     )
@@ -146,11 +142,11 @@ def test_more_privacy_more_risk_and_less_second_moment_less() -> None:
 
 
 def test_each_hypothesis_that_fails_is_named_and_nothing_is_claimed() -> None:
-    boxed = problem(1, domain=Box(low=(-1.0,), high=(1.0,)))
+    boxed = problem(1, domain=BoxDomain(low=(-1.0,), high=(1.0,)))
     for found, name in (
         (convex_lower_bound(boxed, 100, 0.5), "domain"),
         (convex_lower_bound(problem(strong_convexity=0.5), 100, 0.5), "loss"),
-        (strongly_convex_lower_bound(problem(strong_convexity=1.0, domain=Ball(radius=5.0)), 100, 0.5), "radius"),
+        (strongly_convex_lower_bound(problem(strong_convexity=1.0, domain=BallDomain(radius=5.0)), 100, 0.5), "radius"),
         (
             strongly_convex_lower_bound(problem(strong_convexity=1.0, moments=Moments(order=2, bound=9.0, kind="central")), 100, 0.5),
             "moments",
@@ -178,7 +174,7 @@ def test_every_moment_that_is_stated_limits_the_class() -> None:
             return Problem(
                 gradient=lambda parameters, records: parameters,
                 dimension=3,
-                domain=Ball(radius=1.0),
+                domain=BallDomain(radius=1.0),
                 strong_convexity=strong,
                 moments=stated,
             )
@@ -192,7 +188,7 @@ def test_every_moment_that_is_stated_limits_the_class() -> None:
     first = Problem(
         gradient=lambda parameters, records: parameters,
         dimension=1,
-        domain=Ball(radius=1.0),
+        domain=BallDomain(radius=1.0),
         moments=Moments(order=2, bound=1.0, half=0.01),
     )
     assert convex_lower_bound(first, 1, math.inf).value <= 0.01
@@ -201,7 +197,9 @@ def test_every_moment_that_is_stated_limits_the_class() -> None:
 def test_a_larger_pl_constant_is_the_curvature_of_the_hard_loss() -> None:
     def problem(**constants: float) -> Problem:
         moments = Moments(order=2, bound=9.0, kind="uniform")
-        return Problem(gradient=lambda parameters, records: parameters, dimension=2, domain=Ball(radius=1.0), moments=moments, **constants)
+        return Problem(
+            gradient=lambda parameters, records: parameters, dimension=2, domain=BallDomain(radius=1.0), moments=moments, **constants
+        )
 
     both = strongly_convex_lower_bound(problem(strong_convexity=0.5, pl_constant=4.0), 50, 0.5)
     assert both.value == strongly_convex_lower_bound(problem(strong_convexity=4.0), 50, 0.5).value
@@ -216,7 +214,7 @@ def test_two_directions_give_the_closed_form_and_not_a_hundredth_more() -> None:
     """d = 1: the best of half the risk of a wrong sign times how often it is wrong, by a finer search."""
     n, rho, radius, mu, second, high = 40, 0.3, 1.5, 2.0, 7.0, 9.0
     moments = Moments(order=4, bound=high, kind="uniform", second=second)
-    problem = Problem(gradient=lambda parameters, records: parameters, dimension=1, domain=Ball(radius=radius), moments=moments)
+    problem = Problem(gradient=lambda parameters, records: parameters, dimension=1, domain=BallDomain(radius=radius), moments=moments)
     delta, p = np.geomspace(1e-4, 0.999, 200_000), np.geomspace(1e-4, 1.0, 200_000)
     coin_error = 0.5 * (1 - np.sqrt(0.5 * n * delta * np.log((1 + delta) / (1 - delta))))
     rare_error = 0.5 * (1 - np.sqrt(0.5 * rho * ((n * p) ** 2 + n * p * (1 - p))))

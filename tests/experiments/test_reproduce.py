@@ -80,7 +80,7 @@ def test_sampled_batches_and_ours(tables: dict[str, Reproduction]) -> None:
     assert sampled["recomputed_by"] == "sampled-gaussian"
     composed = next(row for row in rows if row["method"] == "composition")
     mu = 2 / 3 * math.sqrt(1 + 49 / 40)  # cyclic batches, convex losses
-    assert composed["last_iterate"] == pytest.approx(lethe.GDP(mu).epsilon(1e-5), rel=ROUNDED)
+    assert composed["last_iterate"] == pytest.approx(lethe.guarantees.GDP(mu).epsilon(1e-5), rel=ROUNDED)
     assert composed["shuffled_once"] < 0.81 * composed["last_iterate"]
 
 

@@ -154,7 +154,7 @@ def test_what_is_not_known_is_said(small: Reproduction) -> None:
     text = small.fine_print()
     for words in ("Not accounted for", "Could not be read", "zeroed out", "four times R", "not a release", "left panel", "doi:10.1145"):
         assert words in text
-    assert f"epsilon at that delta is {shown(lethe.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
+    assert f"epsilon at that delta is {shown(lethe.guarantees.GDP(math.sqrt(BUDGET)).epsilon(1e-8))}" in text
 
 
 @pytest.mark.slow

@@ -16,26 +16,18 @@ from printed_tables import printed
 from scipy import special
 
 import lethe
-from lethe.audit import Candidates, Guesses, Rates, draw_candidates, one_run_epsilon, printed_epsilon
+from lethe.audit import draw_candidates
+from lethe.audit.games.shadow_models import Candidates
+from lethe.audit.statistics.counts import Guesses, Rates
+from lethe.audit.statistics.membership import printed_epsilon
+from lethe.audit.statistics.one_run import one_run_epsilon
 from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
+from lethe_experiments.liang import plans
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
 from lethe_experiments.liang.pictures import pictures_from
-from lethe_experiments.liang.plans import (
-    CERTIFIABLE,
-    DELTA,
-    FULL_1,
-    FULL_2,
-    PUBLISHED,
-    QUICK_1,
-    QUICK_2,
-    SMOOTHNESS,
-    STEP_SIZE,
-    Plan,
-    Setting,
-    theory,
-)
+from lethe_experiments.liang.plans import CERTIFIABLE, DELTA, PUBLISHED, SMOOTHNESS, STEP_SIZE, Plan, Setting, theory
 from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
@@ -127,7 +119,7 @@ def test_repeats_are_an_option() -> None:
     assert (row["repeats"], row["canaries"], row["estimate_margin"]) == (1, 100, None)
 
 
-@pytest.mark.parametrize("plan", [QUICK_1, FULL_1, QUICK_2, FULL_2, SMALL])
+@pytest.mark.parametrize("plan", [plans.QUICK_1, plans.FULL_1, plans.QUICK_2, plans.FULL_2, SMALL])
 def test_the_run_is_the_paper_s_with_half_of_twice_as_many(plan: Plan) -> None:
     for setting in plan.settings:
         run = plan.run(setting, plan.epochs[-1])
@@ -143,17 +135,18 @@ def test_the_run_is_the_paper_s_with_half_of_twice_as_many(plan: Plan) -> None:
 
 
 def test_the_full_size_is_the_paper_s() -> None:
-    assert FULL_1.candidates == FULL_2.candidates == 20_000
-    assert FULL_1.batch_sizes == (100, 200, 300, 400, 600, 1000)
-    assert FULL_2.diameters == (20.0, 60.0, 100.0)
-    assert (FULL_1.shadows, FULL_1.repeats, FULL_1.network, PUBLISHED.clip_norm, PUBLISHED.noise_std) == (10, 10, "resnet18", 20.0, 0.002)
+    assert plans.FULL_1.candidates == plans.FULL_2.candidates == 20_000
+    assert plans.FULL_1.batch_sizes == (100, 200, 300, 400, 600, 1000)
+    assert plans.FULL_2.diameters == (20.0, 60.0, 100.0)
+    assert (plans.FULL_1.shadows, plans.FULL_1.repeats, plans.FULL_1.network) == (10, 10, "resnet18")
+    assert (PUBLISHED.clip_norm, PUBLISHED.noise_std) == (20.0, 0.002)
 
 
 def test_the_published_curve_is_equation_12() -> None:
     """Its rho, n and b as the paper counts them, through the paper's conversion, Lemma 2.4: the one used here is never above that."""
     for noise in (PUBLISHED, CERTIFIABLE):
         setting = Setting(batch_size=25, diameter=None, noise=noise)
-        run = QUICK_1.run(setting, 20)
+        run = plans.QUICK_1.run(setting, 20)
         said = theory(run)
         rho = 2 * noise.clip_norm**2 * run.total_steps / (250 * 25 * noise.noise_std**2)
         assert said.published_by == "(12)"
@@ -164,7 +157,7 @@ def test_the_published_curve_is_equation_12() -> None:
 @pytest.mark.slow
 def test_the_published_cap_is_equation_14_where_it_is_smaller() -> None:
     setting = Setting(batch_size=25, diameter=1e-6, noise=PUBLISHED)
-    run = QUICK_2.run(setting, 4000)
+    run = plans.QUICK_2.run(setting, 4000)
     said = theory(run)
     first = 2 * 20.0**2 / (250 * 25 * 0.002**2)
     second = (1 + 2 * STEP_SIZE * SMOOTHNESS) ** 2 * 1e-12 / (2 * (STEP_SIZE * 0.002) ** 2)

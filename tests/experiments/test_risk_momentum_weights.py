@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.run.schedules import optimal_schedule
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.momentum_weights import coherent_weights, debiased_weights, mom_weights, theorem_4_8_weights, turning_step
 
 BETAS = st.floats(0.0, 0.99)

@@ -10,7 +10,8 @@ from doors import fit_linear
 
 import lethe
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
+from lethe.run.losses import LeastSquares, Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.budgeted_noise import Observed
 from lethe_experiments.adaptive import ValidationDecay
 
@@ -73,7 +74,7 @@ def test_it_measures_the_accuracy_that_the_trained_model_has(kind: type[LinearLo
     )
     run = lethe.Run(
         records=23,
-        batches=lethe.Cyclic(size=5),
+        batches=lethe.batches.Cyclic(5),
         passes=6,
         step_size=4.0,
         clip_norm=0.6,

@@ -13,7 +13,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lethe.errors import InputError
-from lethe.features import RandomConvolutionFeatures, RandomConvolutions2d, RandomFourierFeatures, RecordNormalizer
+from lethe.estimators.features.random_convolutions2d import RandomConvolutions2d
+from lethe.features import RandomConvolutionFeatures, RandomFourierFeatures, RecordNormalizer
 
 
 @pytest.mark.sampled(5)

@@ -13,7 +13,9 @@ from slow_scattering import slow_scattering
 
 from lethe.errors import InputError
 from lethe.estimators.features.morlet import gain, littlewood_paley, low_pass, wavelet
-from lethe.features import Scattering2d, ScatteringFeatures, synthetic_images
+from lethe.estimators.features.scattering2d import Scattering2d
+from lethe.estimators.features.synthetic_images import synthetic_images
+from lethe.features import ScatteringFeatures
 
 
 def double(shape: tuple[int, int], **parameters: Any) -> Scattering2d:

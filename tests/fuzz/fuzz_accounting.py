@@ -113,7 +113,7 @@ def exact_delta(run: lethe.Run, law: Law, epsilon: float) -> float:
     replaced = run.neighbours == "replace_one"
     other, other_weights = (-shifts, weights) if replaced else (np.zeros(1), np.ones(1))
     if shifts.size == 1:
-        return float(lethe.GDP(float(shifts[0] - other[0])).delta(epsilon)) * (1 - 1e-9)
+        return float(lethe.guarantees.GDP(float(shifts[0] - other[0])).delta(epsilon)) * (1 - 1e-9)
     grid = _grid(np.concatenate((shifts, other)))
     one, two = _log_density(grid, shifts, weights), _log_density(grid, other, other_weights)
     both = [np.exp(first) * -np.expm1(np.minimum(epsilon + second - first, 0.0)) for first, second in ((one, two), (two, one))]

@@ -30,8 +30,8 @@ from lethe.errors import LetheError
 from lethe.run.batches import Full
 from lethe.run.run import Run
 from lethe.train import fit
-from lethe.train.clip import METHODS, Clipper
-from lethe.train.clip.groups import as_groups, group_of
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, as_groups, group_of
 
 SLACK = 1e-5
 """What rounding may add to the bound, relative to it."""

@@ -11,7 +11,7 @@ from random_blocks import IMAGE, LAST, SEQUENCE
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clip import METHODS, Group
+from lethe.train.clip.groups import METHODS, Group
 
 VOCABULARY = 7
 Loss = Callable[[Tensor, Tensor], Tensor]

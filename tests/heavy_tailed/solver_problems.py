@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.heavy_tailed import Ball, MeanOracle, Moments, Problem
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.solution import Release, gaussian_release
@@ -26,7 +27,7 @@ def quadratic_gap(parameters: Array) -> float:
     return float(0.5 * (CURVATURES * (parameters - SLOPES / CURVATURES) ** 2).sum())
 
 
-QUADRATIC = Problem(gradient=quadratic_gradient, dimension=2, domain=Ball(radius=1.0), smoothness=10.0, strong_convexity=1.0)
+QUADRATIC = Problem(gradient=quadratic_gradient, dimension=2, domain=BallDomain(radius=1.0), smoothness=10.0, strong_convexity=1.0)
 
 FEATURE_SCALES = np.sqrt(np.linspace(0.1, 1.0, 10))
 TEACHER = np.full(10, 0.5 / np.sqrt(10))
@@ -45,7 +46,7 @@ def regression() -> Problem:
     spread = max(square * (square * fourth + squares.sum() - square) for square in squares)
     second = float(np.sqrt(1.5**2 * spread + squares.sum()))
     moments = Moments(order=2, bound=second)
-    domain = Ball(radius=1.0)
+    domain = BallDomain(radius=1.0)
     return Problem(gradient=regression_gradient, dimension=10, domain=domain, smoothness=1.0, strong_convexity=0.1, moments=moments)
 
 

@@ -11,26 +11,26 @@ from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_grad
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.heavy_tailed import (
-    Ball,
-    ClippedMean,
-    ExactMean,
-    Moments,
-    Problem,
-    WholeSpace,
-    accelerated,
+from lethe.heavy_tailed import BallDomain, Moments, Problem
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.sets import WholeSpace
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.accelerated_plans import (
+    accelerated_bound,
     accelerated_optimised,
     accelerated_practical,
     accelerated_theory,
+    best_step,
+    step_counts,
 )
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, best_step, step_counts
 from lethe.heavy_tailed.single_pass.settings import gradient_errors
 from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
 
 
 def stated(beta: float, order: float, bound: float, second: float, dimension: int, radius: float = 1.0) -> Problem:
     moments = Moments(order=order, bound=bound, second=second)
-    return Problem(gradient=quadratic_gradient, dimension=dimension, domain=Ball(radius=radius), smoothness=beta, moments=moments)
+    return Problem(gradient=quadratic_gradient, dimension=dimension, domain=BallDomain(radius=radius), smoothness=beta, moments=moments)
 
 
 CLASSIC = stated(1.0, 2, math.sqrt(20), math.sqrt(20), 20)

@@ -13,24 +13,16 @@ from scipy.stats import beta
 
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
-from lethe.heavy_tailed import (
-    Ball,
-    Box,
-    ClippedMean,
-    ExactMean,
-    Moments,
-    Problem,
-    WholeSpace,
-    localised,
-    localised_practical,
-    localised_theory,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound
-from lethe.heavy_tailed.localisation.solver import regularised_descent
+from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
 from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.sets import BoxDomain, WholeSpace
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 
@@ -48,8 +40,8 @@ def absolute_deviations(parameters: Array, records: Records) -> Array:
     return np.sign(features @ parameters - targets)[:, None] * features
 
 
-def stated(domain: Ball | Box | None = None, dimension: int = 10, strong_convexity: float | None = None) -> Problem:
-    chosen = Ball(radius=1.0) if domain is None else domain
+def stated(domain: BallDomain | BoxDomain | None = None, dimension: int = 10, strong_convexity: float | None = None) -> Problem:
+    chosen = BallDomain(radius=1.0) if domain is None else domain
     return Problem(gradient=distances, dimension=dimension, domain=chosen, moments=MOMENTS, strong_convexity=strong_convexity)
 
 
@@ -139,7 +131,7 @@ def test_the_inner_descent_stays_within_its_bound() -> None:
     rng = np.random.default_rng(9)
     features = rng.standard_t(4, size=(200, 3))
     targets = features @ rng.standard_normal(3) + rng.standard_t(3, size=200)
-    domain, strength, step, steps, clip, rho = Ball(radius=1.0), 2.0, 0.05, 400, 6.0, 2.0
+    domain, strength, step, steps, clip, rho = BallDomain(radius=1.0), 2.0, 0.05, 400, 6.0, 2.0
 
     def loss(w: Array) -> float:
         return float(np.abs(features @ w - targets).mean() + strength / 2 * w @ w)
@@ -203,8 +195,8 @@ def test_the_price_of_every_phase() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", [Ball(radius=1.0), WholeSpace(), Box(low=(-0.5, -0.2), high=(0.5, 0.4))])
-def test_every_step_stays_in_the_domain_and_in_the_ball(domain: Ball | Box) -> None:
+@pytest.mark.parametrize("domain", [BallDomain(radius=1.0), WholeSpace(), BoxDomain(low=(-0.5, -0.2), high=(0.5, 0.4))])
+def test_every_step_stays_in_the_domain_and_in_the_ball(domain: BallDomain | BoxDomain) -> None:
     seen: list[Array] = []
 
     def gradient(parameters: Array, records: Records) -> Array:
@@ -252,7 +244,7 @@ def test_least_absolute_deviations_with_the_practical_schedule() -> None:
     problem = Problem(
         gradient=absolute_deviations,
         dimension=3,
-        domain=Ball(radius=1.0),
+        domain=BallDomain(radius=1.0),
         moments=Moments(order=4, bound=moment, half=2.0, second=2.0, kind="uniform"),
     )
     test_features = rng.standard_t(9, size=(20_000, 3))

@@ -8,9 +8,11 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, quadratic_gradient, r
 
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
-from lethe.heavy_tailed import ClippedMean, ExactMean, multi_pass, practical_oracle
+from lethe.heavy_tailed import multi_pass, practical_oracle
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.problem import Records
-from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace
+from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace
 
 RECORDS = np.zeros(7)
 
@@ -124,9 +126,9 @@ def test_what_is_refused() -> None:
 @pytest.mark.parametrize(
     ("domain", "norm"),
     [
-        (Ball(radius=2.0), 2.0),
-        (Ball(radius=2.0, centre=(3.0, 4.0)), 7.0),
-        (Box(low=(-3.0, 0.0), high=(1.0, 4.0)), 5.0),
+        (BallDomain(radius=2.0), 2.0),
+        (BallDomain(radius=2.0, centre=(3.0, 4.0)), 7.0),
+        (BoxDomain(low=(-3.0, 0.0), high=(1.0, 4.0)), 5.0),
         (WholeSpace(), None),
     ],
 )

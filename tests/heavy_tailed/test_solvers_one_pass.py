@@ -21,23 +21,15 @@ from solver_problems import (
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.heavy_tailed import (
-    Ball,
-    ClippedMean,
-    ExactMean,
-    Moments,
-    Plan,
-    Problem,
-    ShuffledClippedMean,
-    one_pass,
-    one_pass_optimised,
-    one_pass_practical,
-    one_pass_theory,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.exact import ExactMean
 from lethe.heavy_tailed.problem import Records
-from lethe.heavy_tailed.single_pass.plans import one_pass_bound
-from lethe.heavy_tailed.single_pass.settings import gradient_errors
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
+from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
+from lethe.heavy_tailed.single_pass.settings import Plan, gradient_errors
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.single_pass.step_weights import step_weights
 
 
@@ -128,7 +120,7 @@ def test_records_are_in_one_batch_each() -> None:
 
 def _stated(kappa: float, second: float, dimension: int) -> Problem:
     moments = Moments(order=2, bound=second)
-    domain = Ball(radius=1.0)
+    domain = BallDomain(radius=1.0)
     return Problem(gradient=quadratic_gradient, dimension=dimension, domain=domain, smoothness=kappa, strong_convexity=1.0, moments=moments)
 
 

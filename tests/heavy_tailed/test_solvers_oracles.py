@@ -14,10 +14,11 @@ from lethe.calculus.conversions import gdp_epsilon
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.errors import InputError
-from lethe.heavy_tailed import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, Phase
-from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.oracles.coordinate import group_means
-from lethe.heavy_tailed.solution import Release, composed, gaussian_release
+from lethe.heavy_tailed.oracles.base import MeanOracle
+from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian, group_means
+from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 
 NOISELESS = math.inf

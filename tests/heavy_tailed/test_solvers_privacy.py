@@ -10,25 +10,18 @@ import numpy as np
 import pytest
 
 from lethe.calculus.guarantees import GDP
-from lethe.heavy_tailed import (
-    Ball,
-    ClippedMean,
-    CoordinateMedian,
-    MeanOracle,
-    Moments,
-    Problem,
-    Solution,
-    accelerated,
-    localised,
-    localised_practical,
-    multi_pass,
-    one_pass,
-    proximal,
-    regularised_descent,
-    strongly_convex,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.solution import Release
+from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
+from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
+from lethe.heavy_tailed.oracles.base import MeanOracle
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Release, Solution
 from lethe.run.regularisers import L1
 
 RHO = 0.35
@@ -36,7 +29,7 @@ COUNT = 23
 PROBLEM = Problem(
     gradient=lambda parameters, records: np.asarray(records, dtype=np.float64),
     dimension=3,
-    domain=Ball(radius=1.0),
+    domain=BallDomain(radius=1.0),
     smoothness=2.0,
     strong_convexity=0.5,
     pl_constant=0.5,

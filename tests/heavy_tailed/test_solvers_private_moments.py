@@ -11,8 +11,11 @@ from solver_problems import regression, regression_records
 
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
-from lethe.heavy_tailed import Moments, Problem, estimated_moments, multi_pass, one_pass, practical_oracle, private_moment, strongly_convex
+from lethe.heavy_tailed import Moments, Problem, multi_pass, practical_oracle
 from lethe.heavy_tailed.block_moments import block_moments, blocks_for, failure_probability, searched_median
+from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
+from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.solution import composed
 
 RHO = 0.5

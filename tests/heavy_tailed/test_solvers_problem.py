@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from solver_problems import QUADRATIC, quadratic_gradient
 
 from lethe.errors import InputError
-from lethe.heavy_tailed import Ball, Moments, Problem, multi_pass
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
-from lethe.heavy_tailed.oracles import ExactMean
 from lethe.heavy_tailed.oracles.clipped import clip_rows
+from lethe.heavy_tailed.oracles.exact import ExactMean
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_example_one() -> None:
         ({"dimension": True}, "dimension"),
         ({"dimension": 2.0}, "dimension"),
         ({"domain": 1.0}, "domain"),
-        ({"domain": Ball(radius=1.0, centre=(0.0, 0.0, 0.0))}, "centre"),
+        ({"domain": BallDomain(radius=1.0, centre=(0.0, 0.0, 0.0))}, "centre"),
         ({"smoothness": math.nan}, "smoothness"),
         ({"smoothness": -1.0}, "smoothness"),
         ({"strong_convexity": 0.0}, "strong_convexity"),

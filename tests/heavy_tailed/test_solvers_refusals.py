@@ -8,45 +8,38 @@ import numpy as np
 import pytest
 
 from lethe.errors import InputError, LetheError
-from lethe.heavy_tailed import (
-    Ball,
-    Box,
-    ClippedMean,
-    CoordinateMedian,
-    ExactMean,
-    Moments,
-    Problem,
-    ShuffledClippedMean,
-    ShuffledCoordinateMedian,
-    accelerated,
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass, practical_oracle
+from lethe.heavy_tailed.localisation.plans import localised_bound, localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
+from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
+from lethe.heavy_tailed.sets import BoxDomain
+from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.shuffle.scalar import (
+    ScalarProtocol,
+    analyse,
+    calibrated_protocol,
+    chosen_protocol,
+    local_messages,
+    shuffled,
+    simulated_ones,
+)
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.accelerated_plans import (
+    accelerated_bound,
     accelerated_optimised,
     accelerated_practical,
     accelerated_theory,
-    estimated_moments,
-    localised,
-    localised_practical,
-    localised_theory,
-    multi_pass,
-    one_pass,
-    one_pass_optimised,
-    one_pass_practical,
-    one_pass_theory,
-    practical_oracle,
-    private_moment,
-    proximal,
-    proximal_optimised,
-    proximal_practical,
-    proximal_theory,
-    regularised_descent,
-    sampled_localised,
-    strongly_convex,
+    step_counts,
 )
-from lethe.heavy_tailed.localisation.plans import localised_bound
-from lethe.heavy_tailed.shuffle import ScalarProtocol, analyse, calibrated_protocol, chosen_protocol, local_messages, shuffled
-from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
-from lethe.heavy_tailed.shuffle.scalar import simulated_ones
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_bound, step_counts
-from lethe.heavy_tailed.single_pass.plans import one_pass_bound
+from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
+from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lowy_razaviyayn import explicit_bound, groups_for
 
@@ -54,7 +47,7 @@ RECORDS = np.zeros((128, 2))
 PROBLEM = Problem(
     gradient=lambda parameters, records: parameters - np.asarray(records),
     dimension=2,
-    domain=Ball(radius=2.0),
+    domain=BallDomain(radius=2.0),
     smoothness=1.0,
     moments=Moments(order=4, bound=4.0, kind="uniform"),
 )
@@ -122,8 +115,8 @@ def test_what_is_no_batch(oracle: Any) -> None:
 RAGGED = [[1], [1, 2]]
 REFUSED: dict[str, Callable[[], object]] = {
     "moments, kind": lambda: Moments(order=2, bound=1.0, kind=np.array(["raw", "raw"])),  # pyright: ignore[reportArgumentType]
-    "ball, ragged": lambda: Ball(radius=1.0, centre=RAGGED),  # pyright: ignore[reportArgumentType]
-    "box, ragged": lambda: Box(low=RAGGED, high=(1.0, 1.0)),  # pyright: ignore[reportArgumentType]
+    "ball, ragged": lambda: BallDomain(radius=1.0, centre=RAGGED),  # pyright: ignore[reportArgumentType]
+    "box, ragged": lambda: BoxDomain(low=RAGGED, high=(1.0, 1.0)),  # pyright: ignore[reportArgumentType]
     "step size, ragged": lambda: multi_pass(PROBLEM, RECORDS, oracle=ORACLE, step_size=RAGGED),
     "step size, text": lambda: multi_pass(PROBLEM, RECORDS, oracle=ORACLE, step_size="a"),
     "sizes, ragged": lambda: private_moment(RAGGED, order=2, rho=0.5),

@@ -16,27 +16,19 @@ import pytest
 
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
-from lethe.heavy_tailed import (
-    Ball,
-    ClippedMean,
-    CoordinateMedian,
-    Moments,
-    Problem,
-    Solution,
-    WholeSpace,
-    accelerated,
-    localised,
-    localised_theory,
-    multi_pass,
-    one_pass,
-    proximal,
-    regularised_descent,
-    sampled_localised,
-    strongly_convex,
-)
+from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.localisation.plans import LocalPhase
-from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes
+from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
+from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.sets import WholeSpace
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 from lethe.run.regularisers import L1
 
 COUNT, RHO, SIZE = 23, 0.35, 1.5
@@ -47,7 +39,7 @@ ORACLES: tuple[Oracle, ...] = (ClippedMean(clip_norm=SIZE, rho=RHO), CoordinateM
 PROBLEM = Problem(
     gradient=lambda parameters, records: 2.0 * (parameters - np.asarray(records, dtype=np.float64)),
     dimension=3,
-    domain=Ball(radius=0.7),
+    domain=BallDomain(radius=0.7),
     smoothness=2.0,
     strong_convexity=0.5,
     moments=Moments(order=4, bound=2.0, kind="uniform"),
@@ -219,7 +211,7 @@ def test_phases_on_smaller_and_smaller_parts() -> None:
 @pytest.mark.slow
 def test_rounds_of_phases() -> None:
     """With a domain wide enough never to be met."""
-    problem, records = replace(PROBLEM, domain=Ball(radius=1e6)), rows(40)
+    problem, records = replace(PROBLEM, domain=BallDomain(radius=1e6)), rows(40)
     expected, first, rng = START, 0, np.random.default_rng(5)
     sizes = round_sizes(40)
     for size, distance in zip(sizes, round_distances(problem, sizes, RHO), strict=True):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lethe.heavy_tailed import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffle.scalar import ScalarProtocol, analyse, local_messages, simulated_ones
 
 EPSILON, DELTA, SIZE = 3.0, 1e-2, 1.5

@@ -9,11 +9,13 @@ from how_many import by_night
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.heavy_tailed import Ball, Moments, Problem, localised, localised_practical, localised_theory, private_moment, sampled_localised
+from lethe.heavy_tailed import BallDomain, Moments, Problem
 from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.localisation.plans import LocalPhase
-from lethe.heavy_tailed.localisation.sampled import nominal_batch
+from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised
 from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
+from lethe.heavy_tailed.localisation.solver import localised
+from lethe.heavy_tailed.private_moments import private_moment
 from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
 
@@ -27,7 +29,10 @@ def distances(parameters: Array, records: Records) -> Array:
 
 
 PROBLEM = Problem(
-    gradient=distances, dimension=2, domain=Ball(radius=2.0), moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0)
+    gradient=distances,
+    dimension=2,
+    domain=BallDomain(radius=2.0),
+    moments=Moments(order=4, bound=1.0, kind="uniform", half=1.0, second=1.0),
 )
 
 

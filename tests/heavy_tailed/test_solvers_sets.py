@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
-from lethe.heavy_tailed.sets import Ball, Box, ConvexSet, WholeSpace, dykstra, onto_two_balls
+from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace, dykstra, onto_two_balls
 
 
 def test_two_balls_at_the_worked_point() -> None:
-    first, second = Ball(radius=1.0), Ball(radius=0.7, centre=(0.8, 0.0, 0.0))
+    first, second = BallDomain(radius=1.0), BallDomain(radius=0.7, centre=(0.8, 0.0, 0.0))
     point = np.array([2.0, 1.5, 0.3])
     expected = [0.7943015, 0.5957261, 0.1191452]
     assert onto_two_balls(point, first, second) == pytest.approx(expected, abs=1e-7)
@@ -27,7 +27,7 @@ def test_two_balls_meet_the_definition(seed: int, dimension: int, radius: float,
     rng = np.random.default_rng(seed)
     centre = rng.standard_normal(dimension)
     centre *= rng.random() * 0.95 * (1.0 + radius) / np.linalg.norm(centre)  # so that they meet
-    first, second = Ball(radius=1.0), Ball(radius=radius, centre=tuple(centre))
+    first, second = BallDomain(radius=1.0), BallDomain(radius=radius, centre=tuple(centre))
     point = size * rng.standard_normal(dimension)
     found = onto_two_balls(point, first, second)
     assert np.linalg.norm(found) <= 1.0 + 1e-9
@@ -38,7 +38,8 @@ def test_two_balls_meet_the_definition(seed: int, dimension: int, radius: float,
 
 
 @pytest.mark.parametrize(
-    "convex", [WholeSpace(), Ball(radius=0.5), Ball(radius=1.5, centre=(1.0, -1.0)), Box(low=(-1.0, 0.0), high=(0.5, 2.0))]
+    "convex",
+    [WholeSpace(), BallDomain(radius=0.5), BallDomain(radius=1.5, centre=(1.0, -1.0)), BoxDomain(low=(-1.0, 0.0), high=(0.5, 2.0))],
 )
 def test_projections_are_projections(convex: ConvexSet) -> None:
     rng = np.random.default_rng(1)
@@ -52,19 +53,19 @@ def test_projections_are_projections(convex: ConvexSet) -> None:
 
 
 def test_dykstra_with_a_box() -> None:
-    found = dykstra(np.array([2.0, 2.0]), [Box(low=(-1.0, -1.0), high=(0.9, 0.2)), Ball(radius=0.8)])
+    found = dykstra(np.array([2.0, 2.0]), [BoxDomain(low=(-1.0, -1.0), high=(0.9, 0.2)), BallDomain(radius=0.8)])
     assert found == pytest.approx([math.sqrt(0.64 - 0.04), 0.2], abs=1e-9)
     with pytest.raises(LetheError, match="settle"):
-        dykstra(np.array([0.0]), [Ball(radius=1.0, centre=(-5.0,)), Ball(radius=1.0, centre=(5.0,))], most_rounds=200)
+        dykstra(np.array([0.0]), [BallDomain(radius=1.0, centre=(-5.0,)), BallDomain(radius=1.0, centre=(5.0,))], most_rounds=200)
 
 
 def test_bad_sets_are_refused() -> None:
     for radius in (0.0, -1.0, math.nan, math.inf, True, "1"):
         with pytest.raises(InputError, match="radius"):
-            Ball(radius=radius)  # pyright: ignore[reportArgumentType]
+            BallDomain(radius=radius)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="centre"):
-        Ball(radius=1.0, centre=(math.nan,))
+        BallDomain(radius=1.0, centre=(math.nan,))
     with pytest.raises(InputError, match="below its high"):
-        Box(low=(0.0, 1.0), high=(1.0, 1.0))
+        BoxDomain(low=(0.0, 1.0), high=(1.0, 1.0))
     with pytest.raises(InputError, match="do not meet"):
-        onto_two_balls(np.array([3.0]), Ball(radius=1.0), Ball(radius=1.0, centre=(9.0,)))
+        onto_two_balls(np.array([3.0]), BallDomain(radius=1.0), BallDomain(radius=1.0, centre=(9.0,)))

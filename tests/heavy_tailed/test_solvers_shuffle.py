@@ -14,9 +14,11 @@ from scipy import stats
 from solver_problems import QUADRATIC
 
 from lethe.errors import CalibrationError, InputError
-from lethe.heavy_tailed import ClippedMean, ShuffledClippedMean, ShuffledCoordinateMedian, multi_pass
+from lethe.heavy_tailed import multi_pass
 from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
+from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.shuffle.scalar import (
     ScalarProtocol,
     analyse,

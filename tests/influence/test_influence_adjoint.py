@@ -29,7 +29,7 @@ def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
 
 @pytest.mark.slow
 def test_small_batches_have_their_own_jacobians() -> None:
-    run = make_run(batches=lethe.Cyclic(size=6), passes=2, noise_at="pass_ends")
+    run = make_run(batches=lethe.batches.Cyclic(6), passes=2, noise_at="pass_ends")
     rows = make_data().records(run).features
     exact = least_squares_influence(rows, [slice(first, first + 6) for first in (0, 6, 12, 18)] * 2, run.step_sizes)
     estimate = adjoint_influence(run, make_data(), repeats=20, seed=3, directions=200)
@@ -111,7 +111,7 @@ def test_clipped_runs_are_estimated_too() -> None:
 
 
 def test_the_same_seed_gives_the_same_estimate() -> None:
-    run, data = make_run("softmax_regression", batches=lethe.Poisson(size=6)), SyntheticData(columns=3, classes=3, seed=0)
+    run, data = make_run("softmax_regression", batches=lethe.batches.Poisson(6)), SyntheticData(columns=3, classes=3, seed=0)
     first, again, other = (adjoint_influence(run, data, repeats=2, seed=seed, directions=2) for seed in (4, 4, 5))
     assert (first.weights == again.weights).all()
     assert (first.weights != other.weights).all()
@@ -127,7 +127,7 @@ def test_what_is_refused() -> None:
         adjoint_influence(make_run(regulariser=[{"kind": "ball", "radius": 1.0}]), make_data(), **good)
     with pytest.raises(InputError, match="no noise yet"):
         adjoint_influence(make_run(noise_multiplier=None), make_data(), **good)
-    run = make_run(batches=lethe.Cyclic(size=8), passes=2, noise_at="pass_ends", pass_weights=1.0)
+    run = make_run(batches=lethe.batches.Cyclic(8), passes=2, noise_at="pass_ends", pass_weights=1.0)
     with pytest.raises(InputError, match="pass_weights"):
         adjoint_influence(run, make_data(), **good)
 

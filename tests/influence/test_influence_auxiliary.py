@@ -18,7 +18,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("private", [np.ones((24, 3)), [[1.0, 2.0]], (np.ones((24, 3)), np.ones(24)), torch.ones(24, 3), None, "data.csv"])
 def test_plain_data_are_refused_with_the_reason(name: str, private: Any) -> None:
-    with pytest.raises(InputError, match="no certificate covers, so there is no estimator") as caught:
+    with pytest.raises(InputError, match="no certificate covers noise placed by private data") as caught:
         ESTIMATORS[name](make_run(), private)
     assert caught.value.remedy is not None
     assert "SyntheticData" in caught.value.remedy

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.influence import Estimate, choose_probes, fit_exponential
+from lethe.influence import fit_exponential
+from lethe.influence.estimate import Estimate
+from lethe.influence.probes import choose_probes
 from lethe.run.schedules.influence import Influence
 
 

@@ -8,7 +8,8 @@ from influence_problems import make_data, make_run, second_moment_influence
 
 import lethe
 from lethe.errors import InputError
-from lethe.influence import PublicCurvatures, PublicData, SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence import PublicData, SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence.quadratic import PublicCurvatures
 from lethe.run.run import Run
 
 
@@ -127,7 +128,7 @@ def test_what_is_refused() -> None:
         quadratic_influence(quadratic_run(), make_data())
     with pytest.raises(InputError, match="pass_weights"):
         quadratic_influence(
-            make_run(batches=lethe.Cyclic(size=8), passes=2, noise_at="pass_ends", pass_weights=1.0), SyntheticData(columns=2, seed=0)
+            make_run(batches=lethe.batches.Cyclic(8), passes=2, noise_at="pass_ends", pass_weights=1.0), SyntheticData(columns=2, seed=0)
         )
     for wrong in ([], [0.0], [-1.0, 2.0], [np.nan], [np.inf], [[1.0]], ["a"], True):
         with pytest.raises(InputError, match="eigenvalues"):

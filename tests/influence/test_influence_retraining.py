@@ -49,7 +49,7 @@ def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> N
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
 def test_small_batches_and_steps_without_noise(noise_at: str) -> None:
     """Cyclic batches: the products of their own Jacobians. Under pass_ends steps without noise are measured too."""
-    run = make_run(batches=lethe.Cyclic(size=6), passes=2, noise_at=noise_at, noise_multiplier=0.005)
+    run = make_run(batches=lethe.batches.Cyclic(6), passes=2, noise_at=noise_at, noise_multiplier=0.005)
     data = make_data()
     rows = data.records(run).features
     exact = least_squares_influence(rows, [slice(first, first + 6) for first in (0, 6, 12, 18)] * 2, run.step_sizes)
@@ -96,7 +96,7 @@ def test_the_same_seed_gives_the_same_estimate() -> None:
 
 def test_averaged_passes_can_be_retrained() -> None:
     """All weight on the last step of a pass is no averaging."""
-    plain = make_run(batches=lethe.Cyclic(size=6), passes=2, noise_at="pass_ends")
+    plain = make_run(batches=lethe.batches.Cyclic(6), passes=2, noise_at="pass_ends")
     averaged = plain.replace(pass_weights=[0.0, 0.0, 0.0, 1.0])
     expected = retraining_influence(plain, make_data(), repeats=2, seed=0, probes=[4, 8])
     assert retraining_influence(averaged, make_data(), repeats=2, seed=0, probes=[4, 8]).weights == pytest.approx(expected.weights)

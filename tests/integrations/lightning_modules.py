@@ -82,7 +82,7 @@ def users() -> list[str]:
 def run_of(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": RECORDS,
-        "batches": lethe.Poisson(size=5),
+        "batches": lethe.batches.Poisson(5),
         "steps": 10,
         "step_size": 0.01,
         "clip_norm": 0.4,

@@ -94,7 +94,7 @@ def run_of(**changes: Any) -> lethe.Run:
     """24 records in cyclic batches of 8, no noise, and a clip norm that nothing reaches."""
     fields: dict[str, Any] = {
         "records": RECORDS,
-        "batches": lethe.Cyclic(size=8),
+        "batches": lethe.batches.Cyclic(8),
         "steps": 3,
         "step_size": 0.1,
         "clip_norm": 1e6,

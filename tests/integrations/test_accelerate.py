@@ -31,7 +31,7 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.1)
     run = lethe.Run(
         records=40,
-        batches=lethe.Cyclic(size=8),
+        batches=lethe.batches.Cyclic(8),
         steps=5,
         step_size=1.0,
         clip_norm=1.0,
@@ -40,7 +40,7 @@ def trained(order: str, *, folder: Any = None, users: Any = None) -> tuple[Any, 
         neighbours="replace_one",
     )
     if users is not None:
-        run = run.replace(records=20, batches=lethe.Cyclic(size=4), unit="user")
+        run = run.replace(records=20, batches=lethe.batches.Cyclic(4), unit="user")
     kept = None if folder is None else Checkpoints(folder=folder)
     generators: dict[str, Any] = {} if folder else {"noise_generator": np.random.default_rng(0)}
     accelerator = accelerate.Accelerator(cpu=True)  # which initialises the process group
@@ -114,7 +114,7 @@ def test_what_accelerate_does_to_a_loop_is_answered_by_name() -> None:
         PrivacyEngine(model, optimizer, losses_of(model), loader, epsilon=3.0, delta=1e-3, epochs=1)
     run = lethe.Run(
         records=40,
-        batches=lethe.Cyclic(size=8),
+        batches=lethe.batches.Cyclic(8),
         steps=5,
         step_size=1.0,
         clip_norm=1.0,

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*logging interval"),
 ]
 BANDED: Any = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
-DESIGNS: Any = [(lethe.Cyclic(size=5), "correlated-noise"), (lethe.CyclicPoisson(size=5, groups=4), "correlated-sampled")]
+DESIGNS: Any = [(lethe.batches.Cyclic(5), "correlated-noise"), (lethe.batches.CyclicPoisson(5, groups=4), "correlated-sampled")]
 
 
 @pytest.mark.nightly(by_day="test_the_trainer_of_transformers_takes_the_noise_of_fit")
@@ -76,7 +76,12 @@ def test_the_trainer_of_transformers_draws_from_groups(tmp_path: Path) -> None:
     from small_models import DELTA, classifier, flat, private, run_of, sentences
 
     run = run_of(
-        batches=lethe.CyclicPoisson(size=4, groups=3), noise=BANDED, noise_multiplier=2.0, clip_norm=0.5, steps=6, loss={"kind": "unknown"}
+        batches=lethe.batches.CyclicPoisson(4, groups=3),
+        noise=BANDED,
+        noise_multiplier=2.0,
+        clip_norm=0.5,
+        steps=6,
+        loss={"kind": "unknown"},
     )
     model = classifier()
     start = flat(model)

@@ -24,7 +24,7 @@ from lethe.train import TrainOptions, fit
 
 RUN = lethe.Run(
     records=RECORDS,
-    batches=lethe.Poisson(size=6),
+    batches=lethe.batches.Poisson(6),
     steps=3,
     step_size=0.5,
     clip_norm=0.3,

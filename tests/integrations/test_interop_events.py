@@ -18,10 +18,10 @@ from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 @pytest.mark.parametrize("relation", [ADD, REPLACE, ZERO])
 def test_a_gaussian_costs_its_exact_epsilon_with_the_factor_two(relation: Any) -> None:
     factor = 2.0 if relation is REPLACE else 1.0
-    assert spent(relation, gaussian(2.0)) == pytest.approx(lethe.GDP(factor / 2.0).epsilon(1e-5), rel=1e-9)
+    assert spent(relation, gaussian(2.0)) == pytest.approx(lethe.guarantees.GDP(factor / 2.0).epsilon(1e-5), rel=1e-9)
     assert spent(relation, gaussian(2.0)) == pytest.approx(losses(relation).compose(gaussian(2.0)).get_epsilon(1e-5), rel=1e-4)
     assert spent(relation, gaussian(2.0), gaussian(1.5)) == pytest.approx(
-        lethe.GDP(factor * math.hypot(1 / 2, 1 / 1.5)).epsilon(1e-5), rel=1e-9
+        lethe.guarantees.GDP(factor * math.hypot(1 / 2, 1 / 1.5)).epsilon(1e-5), rel=1e-9
     )
 
 
@@ -43,7 +43,7 @@ def test_counts_and_lists_say_the_same() -> None:
     assert spent(ADD, dp_event.SelfComposedDpEvent(several[0], 3)) == listed == spent(ADD, *several)
     assert LetheAccountant(ADD).compose(several[0], 3).get_epsilon(1e-5) == listed
     nested = dp_event.SelfComposedDpEvent(dp_event.ComposedDpEvent([gaussian(3.0), dp_event.SelfComposedDpEvent(gaussian(4.0), 5)]), 2)
-    assert spent(ADD, nested) == pytest.approx(lethe.GDP(math.sqrt(2 / 9 + 10 / 16)).epsilon(1e-5), rel=1e-9)
+    assert spent(ADD, nested) == pytest.approx(lethe.guarantees.GDP(math.sqrt(2 / 9 + 10 / 16)).epsilon(1e-5), rel=1e-9)
 
 
 def test_counts_may_be_numpy_s() -> None:
@@ -53,7 +53,7 @@ def test_counts_may_be_numpy_s() -> None:
         dp_event.ComposedDpEvent([dp_event.SelfComposedDpEvent(gaussian(2.0), one)]),
     ):  # pyright: ignore[reportArgumentType]
         accountant = LetheAccountant(ADD).compose(event, np.int32(5))  # pyright: ignore[reportArgumentType]
-        assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
+        assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.guarantees.GDP(math.sqrt(15) / 2).epsilon(1e-5), rel=1e-9)
 
 
 @pytest.mark.sampled(2)
@@ -86,9 +86,11 @@ def test_counts_are_taken_up_to_a_thousand_million_million(event: Any) -> None:
 
 def test_zcdp_events_are_relation_free_and_their_offset_counts() -> None:
     for relation in (ADD, REPLACE, ZERO):
-        assert spent(relation, dp_event.ZCDpEvent(0.2), dp_event.ZCDpEvent(0.1)) == pytest.approx(lethe.ZCDP(0.3).epsilon(1e-5), rel=1e-9)
+        assert spent(relation, dp_event.ZCDpEvent(0.2), dp_event.ZCDpEvent(0.1)) == pytest.approx(
+            lethe.guarantees.ZCDP(0.3).epsilon(1e-5), rel=1e-9
+        )
     curve = guarantee_of(dp_event.ZCDpEvent(0.2, 0.5), "zero_out")
-    assert isinstance(curve, lethe.RDPCurve)
+    assert isinstance(curve, lethe.guarantees.RDPCurve)
     exact = 0.5 + 0.2 * np.array(curve.orders)  # as the event documents it
     assert np.all((exact <= curve.values) & (curve.values <= exact * (1 + 1e-14)))
     assert spent(ADD, dp_event.ZCDpEvent(0.2, 0.5)) == curve.epsilon(1e-5)

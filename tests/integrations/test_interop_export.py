@@ -27,32 +27,32 @@ def certificate_with(guarantee: Any, neighbours: str = "zero_out") -> lethe.Cert
 @pytest.mark.parametrize("neighbours", RELATIONS)
 @pytest.mark.parametrize("mu", [0.2, 0.5, 3.0])
 def test_gdp_exports_exactly_for_both_accountants(neighbours: str, mu: float) -> None:
-    exported = to_dp_event(certificate_with(lethe.GDP(mu), neighbours))
+    exported = to_dp_event(certificate_with(lethe.guarantees.GDP(mu), neighbours))
     assert exported.neighbours == neighbours
     for delta in DELTAS:
         by_losses = losses(exported.neighbouring_relation).compose(exported.event).get_epsilon(delta)
-        assert by_losses == pytest.approx(lethe.GDP(mu).epsilon(delta), rel=1e-4)  # its grid of 1e-4, its tail of 1e-15
+        assert by_losses == pytest.approx(lethe.guarantees.GDP(mu).epsilon(delta), rel=1e-4)  # its grid of 1e-4, its tail of 1e-15
         by_renyi = RdpAccountant(None, exported.neighbouring_relation).compose(exported.event).get_epsilon(delta)
-        assert by_losses < by_renyi <= lethe.ZCDP(mu * mu / 2).epsilon(delta) * 1.01  # its orders are a grid
+        assert by_losses < by_renyi <= lethe.guarantees.ZCDP(mu * mu / 2).epsilon(delta) * 1.01  # its orders are a grid
 
 
 @pytest.mark.parametrize("mu", [0.1, 0.3, 1 / 3, 7.0, 1e-200, 1e99])
 def test_exported_noise_never_claims_less_than_mu(mu: float) -> None:
     from fractions import Fraction
 
-    noise = to_dp_event(certificate_with(lethe.GDP(mu))).event.noise_multiplier
+    noise = to_dp_event(certificate_with(lethe.guarantees.GDP(mu))).event.noise_multiplier
     assert Fraction(noise) * Fraction(mu) <= 1
 
 
 @pytest.mark.parametrize(
     ("guarantee", "kind"),
     [
-        (lethe.GDP(0.0), dp_event.NoOpDpEvent),
-        (lethe.GDP(math.inf), dp_event.NonPrivateDpEvent),
+        (lethe.guarantees.GDP(0.0), dp_event.NoOpDpEvent),
+        (lethe.guarantees.GDP(math.inf), dp_event.NonPrivateDpEvent),
         (NotPrivate(), dp_event.NonPrivateDpEvent),
-        (lethe.ZCDP(math.inf), dp_event.NonPrivateDpEvent),
-        (WithSlack(lethe.GDP(1.0), 0.0), dp_event.GaussianDpEvent),
-        (Tightest((lethe.GDP(1.0), lethe.GDP(1.0))), dp_event.GaussianDpEvent),
+        (lethe.guarantees.ZCDP(math.inf), dp_event.NonPrivateDpEvent),
+        (WithSlack(lethe.guarantees.GDP(1.0), 0.0), dp_event.GaussianDpEvent),
+        (Tightest((lethe.guarantees.GDP(1.0), lethe.guarantees.GDP(1.0))), dp_event.GaussianDpEvent),
     ],
 )
 def test_the_ends_of_the_range_have_their_own_events(guarantee: Any, kind: type) -> None:
@@ -61,10 +61,10 @@ def test_the_ends_of_the_range_have_their_own_events(guarantee: Any, kind: type)
 
 @pytest.mark.parametrize("neighbours", RELATIONS)
 def test_zcdp_exports_to_the_renyi_accountant_and_the_other_refuses(neighbours: str) -> None:
-    exported = to_dp_event(certificate_with(lethe.ZCDP(0.3), neighbours))
+    exported = to_dp_event(certificate_with(lethe.guarantees.ZCDP(0.3), neighbours))
     assert exported.neighbouring_relation is RELATIONS[neighbours]
     accountant = RdpAccountant(None, exported.neighbouring_relation).compose(exported.event)
-    assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.ZCDP(0.3).epsilon(1e-5), rel=1e-3)  # its orders are a grid
+    assert accountant.get_epsilon(1e-5) == pytest.approx(lethe.guarantees.ZCDP(0.3).epsilon(1e-5), rel=1e-3)  # its orders are a grid
     assert not losses(exported.neighbouring_relation).supports(exported.event)
 
 
@@ -88,10 +88,10 @@ def test_poisson_batches_export_as_the_same_mechanism(neighbours: str) -> None:
     "guarantee",
     [
         MIXTURE,
-        WithSlack(lethe.GDP(1.0), 1e-9),
-        Tightest((lethe.GDP(1.0), lethe.ZCDP(0.1))),
-        lethe.RDPCurve((2.0, 3.0), (0.1, 0.2)),
-        lethe.ApproxDP(1.0, 1e-6),
+        WithSlack(lethe.guarantees.GDP(1.0), 1e-9),
+        Tightest((lethe.guarantees.GDP(1.0), lethe.guarantees.ZCDP(0.1))),
+        lethe.guarantees.RDPCurve((2.0, 3.0), (0.1, 0.2)),
+        lethe.guarantees.ApproxDP(1.0, 1e-6),
         BallsInBinsGaussian(mus=(1.0,), counts=(10,), relation="zero_out"),
         SampledGaussian(sampling_probability=0.1, noise=(1.0,), counts=(3,), relation="zero_out", design="without_replacement"),
         SampledGaussian(sampling_probability=0.1, noise=(1.0,), counts=(3,), relation="zero_out", design="poisson", gaussian_mu=0.1),
@@ -105,6 +105,6 @@ def test_what_no_event_says_is_refused(guarantee: Any) -> None:
 
 
 def test_only_certificates_are_exported() -> None:
-    bad: Any = lethe.GDP(1.0)
+    bad: Any = lethe.guarantees.GDP(1.0)
     with pytest.raises(lethe.InputError, match=r"needs a lethe\.Certificate"):
         to_dp_event(bad)

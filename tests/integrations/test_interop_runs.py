@@ -35,7 +35,7 @@ def test_two_gaussian_runs_compose_exactly() -> None:
     first, second = run_of(), run_of(noise_multiplier=6.0, passes=9)
     mus = [lethe.certify(run, 1e-5).guarantee.mu for run in (first, second)]  # pyright: ignore[reportAttributeAccessIssue]
     total = spent(REPLACE, LastIterateDpEvent(first, "a"), LastIterateDpEvent(second, "b"))
-    assert total == pytest.approx(lethe.GDP(math.hypot(*mus)).epsilon(1e-5), rel=1e-9)
+    assert total == pytest.approx(lethe.guarantees.GDP(math.hypot(*mus)).epsilon(1e-5), rel=1e-9)
 
 
 @pytest.mark.sampled(2)
@@ -44,10 +44,10 @@ def test_two_gaussian_runs_compose_exactly() -> None:
 def test_two_runs_in_secret_order_cost_the_mixture_of_pairs(design: str) -> None:
     run = run_of(design, passes=2)
     mixture = lethe.certify(run, 1e-5).guarantee
-    assert isinstance(mixture, lethe.GDPMixture)
+    assert isinstance(mixture, lethe.guarantees.GDPMixture)
     # Pairs of components, binned by nothing: the exact composition of the dominating pairs.
     mus = np.hypot.outer(mixture.mus, mixture.mus).ravel()
-    exact = lethe.GDPMixture(tuple(mus), tuple(np.outer(mixture.weights, mixture.weights).ravel() * (1 - 1e-12)))
+    exact = lethe.guarantees.GDPMixture(tuple(mus), tuple(np.outer(mixture.weights, mixture.weights).ravel() * (1 - 1e-12)))
     total = spent(REPLACE, LastIterateDpEvent(run, "a"), LastIterateDpEvent(run, "b"))
     assert exact.epsilon(1e-5) <= total <= exact.epsilon(1e-5) * (1 + 1e-3)
 
@@ -57,7 +57,7 @@ def test_a_label_is_one_execution_and_two_labels_are_two() -> None:
     event, mu = LastIterateDpEvent(run, "a"), lethe.certify(run, 1e-5).guarantee.mu  # pyright: ignore[reportAttributeAccessIssue]
 
     def executions(count: int) -> Any:
-        return pytest.approx(lethe.GDP(mu * math.sqrt(count)).epsilon(1e-5), rel=1e-9)
+        return pytest.approx(lethe.guarantees.GDP(mu * math.sqrt(count)).epsilon(1e-5), rel=1e-9)
 
     assert spent(REPLACE, event, event, event) == executions(1)
     assert spent(REPLACE, event, LastIterateDpEvent(run, "b")) == executions(2)

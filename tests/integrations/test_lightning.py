@@ -103,7 +103,7 @@ def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
     other, _, _ = trained(run=callback.run)
     steps = 3 * 4  # ceil(ceil(23 / 3) / 2) an epoch
     assert callback.run.total_steps == made.global_step == steps
-    assert callback.run.batches == lethe.Poisson(size=6)
+    assert callback.run.batches == lethe.batches.Poisson(6)
     assert made.accumulate_grad_batches == 2  # as it was
     certificate = callback.certificate_
     assert 2.9 < certificate.epsilon <= 3.0
@@ -177,8 +177,8 @@ class Plain(Classifier):
 
 
 def test_a_last_iterate_alone_is_refused() -> None:
-    run = run_of(batches=lethe.Cyclic(size=5), release="last", neighbours="zero_out")
-    with pytest.raises(HypothesisError, match="a loop of one's own, and release is last"):
+    run = run_of(batches=lethe.batches.Cyclic(5), release="last", neighbours="zero_out")
+    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
         fitted(Plain(), private(run=run))
 
 

@@ -69,7 +69,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     kept: Any = torch.load(tmp_path / "kept-1" / "last.ckpt", weights_only=True)
     assert kept["global_step"] == 10
     run = lethe.Run.from_document(of_users["run"])
-    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 6, lethe.Poisson(size=3), 4)
+    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 6, lethe.batches.Poisson(3), 4)
 
 
 @pytest.mark.nightly(by_day="test_two_processes_train_as_one")
@@ -87,7 +87,7 @@ def test_a_user_is_clipped_once() -> None:
     """One step with all users and no noise: the sum of the clipped gradients of their mean losses, by plain autograd."""
     whose, count = users(), len(set(users()))
     run = run_of(
-        records=count, unit="user", batches=lethe.Cyclic(size=count), steps=1, noise_multiplier=0.0, clip_norm=0.2, neighbours="zero_out"
+        records=count, unit="user", batches=lethe.batches.Cyclic(count), steps=1, noise_multiplier=0.0, clip_norm=0.2, neighbours="zero_out"
     )
     features, labels = data()
     rows = [{"features": x, "label": y, "person": person} for x, y, person in zip(features, labels, whose, strict=True)]

@@ -73,7 +73,7 @@ class Reading(Callback):
 
 def private(folder: Path, **changes: Any) -> PrivateTraining:
     # Batches that are no secret may be known, and without noise there is none: what goes on can be compared with what was not killed.
-    run = run_of(batches=lethe.Cyclic(size=5), neighbours="zero_out", noise_multiplier=0.0)
+    run = run_of(batches=lethe.batches.Cyclic(5), neighbours="zero_out", noise_multiplier=0.0)
     return PrivateTraining(**{"run": run, "delta": DELTA, "checkpoints": folder / "private", **changes})
 
 

@@ -18,7 +18,7 @@ import lethe
 from lethe.errors import InputError
 from lethe.integrations.lightning import PrivateTraining
 from lethe.train import fit
-from lethe.train.data import MapStyleSource
+from lethe.train.data.map_style import MapStyleSource
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,7 +51,7 @@ class Plain(Classifier):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-RUN = run_of(batches=lethe.Cyclic(size=5), steps=8, step_size=0.1, noise_multiplier=0.0, neighbours="zero_out")
+RUN = run_of(batches=lethe.batches.Cyclic(5), steps=8, step_size=0.1, noise_multiplier=0.0, neighbours="zero_out")
 
 
 @pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")

@@ -88,7 +88,7 @@ def by_hand(data: Any, clip_norm: float) -> torch.Tensor:
 def test_the_clipped_sum_is_that_of_conversations_alone(data: Any, changes: dict[str, Any], tmp_path: Path) -> None:
     """Conversations of different lengths, each normalised by the tokens that it predicts itself."""
     norm = 0.5
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1, clip_norm=norm)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, clip_norm=norm)
     expected = flat(model()) - 0.1 / RECORDS * by_hand(data, norm)
     trainer = private_sft(tmp_path, data, run=run, per_device_train_batch_size=5, lr_scheduler_type="constant", **SGD, **changes)
     trainer.train()
@@ -121,7 +121,7 @@ def test_rows_are_those_of_trl(data: Any, changes: dict[str, Any], told: dict[st
 def test_a_conversation_that_truncation_empties_stays_a_record(tmp_path: Path) -> None:
     """TRL drops it, and the number of records would tell of what they hold."""
     dropped = plain_sft(tmp_path, PAIRS, max_length=4)
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1, noise_multiplier=1.0, clip_norm=1.0)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, noise_multiplier=1.0, clip_norm=1.0)
     trainer = private_sft(tmp_path, PAIRS, run=run, max_length=4)
     assert len(dropped.train_dataset) < RECORDS == len(trainer.train_dataset) == trainer.run.records
     trainer.train()
@@ -150,7 +150,7 @@ def test_conversations_of_users(tmp_path: Path) -> None:
     trainer = private_sft(tmp_path, data, told={"users": "person"}, per_device_train_batch_size=2, max_steps=1)
     trainer.train()
     run = trainer.record().run
-    assert (run.unit, run.records, run.batches) == ("user", 4, lethe.Poisson(size=2))
+    assert (run.unit, run.records, run.batches) == ("user", 4, lethe.batches.Poisson(2))
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED)
@@ -184,7 +184,7 @@ def test_every_argument_of_sft_has_been_thought_of() -> None:
 @pytest.mark.parametrize("adapter", [False, True])
 def test_checkpoints_of_activations_change_nothing(adapter: bool, reentrant: bool | None, tmp_path: Path) -> None:
     """SFTConfig switches them on by default; the layers' rules find what was kept and what is computed anew."""
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=2, clip_norm=0.5)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=2, clip_norm=0.5)
     kind = {} if reentrant is None else {"gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}
     ends = []
     for changes in ({}, {"gradient_checkpointing": True, **kind}):

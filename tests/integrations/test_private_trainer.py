@@ -105,7 +105,7 @@ def by_hand(model: Any, data: Any, clip_norm: float) -> torch.Tensor:
 def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, isolation: str, tmp_path: Path) -> None:
     """Records of different lengths, and prompts of different lengths: each loss is normalised by its own tokens."""
     norm = 0.5
-    run = run_of(batches=lethe.Cyclic(size=RECORDS), steps=1, clip_norm=norm)
+    run = run_of(batches=lethe.batches.Cyclic(RECORDS), steps=1, clip_norm=norm)
     expected = flat(make()) - 0.1 / RECORDS * by_hand(make(), data, norm)
     given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 5}
     trainer = private(tmp_path, make(), data, run=run, told={"data_collator": padded, "isolation": isolation}, **given)
@@ -121,7 +121,7 @@ def test_the_clipped_sum_is_that_of_records_alone(make: Any, data: Any, isolatio
 def test_the_certificate_is_that_of_the_planned_run(tmp_path: Path) -> None:
     trainer = private(tmp_path, classifier(), sentences(), per_device_train_batch_size=2, gradient_accumulation_steps=3, max_steps=5)
     run = trainer.run
-    assert (run.records, run.batches, run.total_steps, run.clip_norm) == (RECORDS, lethe.Poisson(size=6), 5, 1.0)
+    assert (run.records, run.batches, run.total_steps, run.clip_norm) == (RECORDS, lethe.batches.Poisson(6), 5, 1.0)
     assert (run.neighbours, run.release) == ("add_or_remove", "all")
     with pytest.raises(InputError, match="none before training is over"):
         _ = trainer.certificate_
@@ -198,16 +198,16 @@ def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_last_iterate_alone_is_refused(tmp_path: Path) -> None:
-    run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.Poisson(size=8))
+    run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.batches.Poisson(8))
     given: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
-    with pytest.raises(HypothesisError, match="a loop of one's own, and release is last"):
+    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
         private(tmp_path, classifier(), sentences(), run=run, **given).train()
 
 
 @pytest.mark.slow
 def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
     """Batches of one expected record: many are empty; all others are padded to the physical size."""
-    run = run_of(batches=lethe.Poisson(size=1), steps=12, noise_multiplier=1.0, clip_norm=1.0)
+    run = run_of(batches=lethe.batches.Poisson(1), steps=12, noise_multiplier=1.0, clip_norm=1.0)
     for changes in ({"bf16": True}, {})[: 1 + by_night()]:
         model = language_model().float()
         before = flat(model)

@@ -39,7 +39,7 @@ def by_hand(clip_norm: float) -> torch.Tensor:
 @pytest.mark.slow
 def test_a_user_is_clipped_once(tmp_path: Path) -> None:
     norm, users = 0.3, len(set(WHOSE))
-    run = run_of(records=users, unit="user", batches=lethe.Cyclic(size=users), steps=1, clip_norm=norm)
+    run = run_of(records=users, unit="user", batches=lethe.batches.Cyclic(users), steps=1, clip_norm=norm)
     trainer = private(tmp_path, classifier(), sentences(), run=run, told={"users": WHOSE}, **SGD, per_device_train_batch_size=2)
     trainer.train()
     expected = flat(classifier()) - 0.1 / users * by_hand(norm)
@@ -66,7 +66,7 @@ def test_a_planned_training_counts_users_and_reads_their_column(tmp_path: Path) 
     told = {"users": "person", "records_per_user": 2}
     trainer = private(tmp_path, classifier(), data, told=told, per_device_train_batch_size=2, max_steps=-1, num_train_epochs=2.0)
     run = trainer.run
-    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 4, lethe.Poisson(size=2), 4)
+    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 4, lethe.batches.Poisson(2), 4)
     trainer.train()
     certificate = trainer.certificate_
     assert certificate.epsilon == lethe.certify(run, DELTA).epsilon
@@ -85,7 +85,7 @@ def test_users_that_cannot_be_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "run", "said"),
     [
-        ({"users": WHOSE[1:]}, run_of(unit="user", records=4, batches=lethe.Cyclic(size=4)), "users: got 23"),
+        ({"users": WHOSE[1:]}, run_of(unit="user", records=4, batches=lethe.batches.Cyclic(4)), "users: got 23"),
         ({"users": WHOSE}, run_of(), "unit"),
         ({"users": WHOSE}, run_of(unit="user"), "24"),
         ({"records_per_user": 2}, run_of(), "records_per_user"),

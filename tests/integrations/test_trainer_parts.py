@@ -17,7 +17,7 @@ import transformers
 from small_models import CLASSES, SIZES, WORDS, classifier, flat, private, run_of, sentences
 
 from lethe.errors import InputError
-from lethe.integrations.transformers import CorrectedAdamW
+from lethe.integrations.transformers.corrected_adam import CorrectedAdamW
 from lethe.integrations.transformers.criteria import criterion_of, labels_of, with_decoder_inputs
 
 pytestmark = [

@@ -21,7 +21,7 @@ from lethe.integrations.transformers import record_losses
 from lethe.integrations.transformers.arguments import refuse_arguments
 from lethe.integrations.transformers.planning import planned
 from lethe.train import TrainOptions, fit
-from lethe.train.data import MapStyleSource
+from lethe.train.data.map_style import MapStyleSource
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*")]
 
@@ -142,7 +142,7 @@ def test_views_are_those_of_fit(tmp_path: Path) -> None:
                 "labels": self.data[0][place]["labels"],
             }
 
-    run = run_of(steps=3, batches=lethe.Cyclic(size=8), clip_norm=0.3, step_size=0.1)
+    run = run_of(steps=3, batches=lethe.batches.Cyclic(8), clip_norm=0.3, step_size=0.1)
     sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
     given: dict[str, Any] = {"views": 2, "ema": 0.9}
     trainer = private(tmp_path, classifier(), Augmented(), run=run, told={**given, "data_collator": padded, "declared_apart": True}, **sgd)

@@ -11,8 +11,8 @@ from joblib.externals.loky import get_reusable_executor
 import lethe
 from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.documents.strict import write_document
-from lethe.jobs.audit import AuditJob
 from lethe.jobs.audit.audited import SUBJECTS, RunSubject, TrainSubject
+from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.training import Job
 
 TRAINING: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from lethe.errors import InputError, MissingExtraError
-from lethe.jobs.datasets import Table, centred_digits, digits, load_table, split
+from lethe.jobs.datasets import RecordTable, centred_digits, digits, load_table, split
 from lethe.jobs.tables.optional import extra
 
 
@@ -191,7 +191,7 @@ def test_bad_tasks_are_refused(tmp_path: Path) -> None:
 
 
 def test_split_is_a_partition_that_follows_the_seed() -> None:
-    table = Table(features=np.arange(20.0).reshape(10, 2), targets=np.arange(10), classes=10, name="ten")
+    table = RecordTable(features=np.arange(20.0).reshape(10, 2), targets=np.arange(10), classes=10, name="ten")
     train, test = split(table, 0.25, 1)
     assert len(train.targets) == 8  # 2.5 rounds to the even 2
     assert sorted([*train.targets, *test.targets]) == list(range(10))
@@ -207,11 +207,11 @@ def test_split_is_a_partition_that_follows_the_seed() -> None:
     ("fraction", "seed"), [(0.0, 0), (1.0, 0), (-0.1, 0), (float("nan"), 0), ("half", 0), (0.5, -1), (0.5, 1.5), (0.5, None)]
 )
 def test_bad_splits_are_refused(fraction: Any, seed: Any) -> None:
-    table = Table(features=np.zeros((4, 1)), targets=np.arange(4), classes=4, name="four")
+    table = RecordTable(features=np.zeros((4, 1)), targets=np.arange(4), classes=4, name="four")
     with pytest.raises(InputError):
         split(table, fraction, seed)
     with pytest.raises(InputError, match="at least 2"):
-        split(Table(features=np.zeros((1, 1)), targets=np.arange(1), classes=None, name="one"), 0.5, 0)
+        split(RecordTable(features=np.zeros((1, 1)), targets=np.arange(1), classes=None, name="one"), 0.5, 0)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:

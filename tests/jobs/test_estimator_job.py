@@ -80,7 +80,14 @@ def test_the_census_from_the_command_line_scores_as_the_pipeline_in_python(tmp_p
     listed: Any = list(ANSWERS.values())
     encoder = OneHotEncoder(categories=listed, handle_unknown="ignore", sparse_output=False)
     transformer = ColumnTransformer([("numbers", private.PublicScaler(low, high), list(RANGES)), ("words", encoder, list(ANSWERS))])
-    estimator = private.LogisticRegression(epsilon=1.0, delta=1e-5, feature_norm=3.0, classes=["<=50K", ">50K"], **FEW)
+    estimator = private.LogisticRegression(
+        epsilon=1.0,
+        delta=1e-5,
+        neighbours="replace_one",  # as files mean that do not say it
+        feature_norm=3.0,
+        classes=["<=50K", ">50K"],
+        options=private.EstimatorOptions(**FEW),
+    )
     pipeline: Any = make_pipeline(transformer, estimator).fit(train, train["income"])
     expected = pipeline.score(test, test["income"])
     yaml_of_the_page = read_document(ADULT.with_name("adult.yaml"))
@@ -109,7 +116,7 @@ def test_what_is_written_predicts_and_says_what_was_stated(tmp_path: Path) -> No
     assert content["epsilon"] <= 1.0
     assert content["public"][0] == "age: 17 to 90"
     assert content["declared"] == [
-        {"name": "columns", "detail": "names, types, ranges, categories and values to fill in: stated without a look at the records"}
+        {"name": "columns", "detail": "names, types, ranges, categories and fill values: stated without a look at the records"}
     ]
     certificate = load(folder / "certificate.json")  # of a run by day; by night rows are whitened first, which is a statement of both
     assert isinstance(certificate, Statement if by_night() else lethe.Certificate)
@@ -217,7 +224,7 @@ def test_a_seed_is_no_release_and_gives_the_pipeline_s_own_weights(tmp_path: Pat
     words = np.array(homes_column(tmp_path, "word"))
     rows = np.column_stack([scaled, words == "u", words == "v"])
     same = private.LogisticRegression(
-        epsilon=5.0, delta=1e-5, feature_norm=1.5, classes=["cheap", "dear"], random_state=3, seed_noise=True
+        epsilon=5.0, delta=1e-5, neighbours="replace_one", feature_norm=1.5, classes=["cheap", "dear"], random_state=3, seed_noise=True
     ).fit(rows, np.array(homes_column(tmp_path, "kind")))
     assert (same.coef_ == outcome.estimator.coef_).all()
     words_of_train = ["train", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "again")]

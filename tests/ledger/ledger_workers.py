@@ -38,7 +38,7 @@ def reserve_until_refused(place: str, mu: float, times: int) -> int:
     ledger, done = Ledger.open(place, timeout=60), 0
     try:
         for _ in range(times):
-            ledger.reserve("patients", lethe.GDP(mu), by=f"process {os.getpid()}")
+            ledger.reserve("patients", lethe.guarantees.GDP(mu), by=f"process {os.getpid()}")
             done += 1
     except BudgetExceededError:
         pass
@@ -50,11 +50,11 @@ def release_for_ever(place: str, diary: str) -> None:
     ledger = Ledger.open(place, timeout=60)
     with open(diary, "a", buffering=1, encoding="ascii") as file:
         while True:
-            ticket = ledger.reserve("patients", lethe.GDP(0.001), by="a")
+            ticket = ledger.reserve("patients", lethe.guarantees.GDP(0.001), by="a")
             file.write(f"reserved {ticket.number}\n")
             ledger.start(ticket)
             file.write(f"released {ticket.number}\n")
-            ledger.settle(ticket, lethe.GDP(0.001))
+            ledger.settle(ticket, lethe.guarantees.GDP(0.001))
             file.write(f"settled {ticket.number}\n")
 
 
@@ -74,7 +74,7 @@ def read_as_another(place: str) -> tuple[bool, int, int, str]:
         os.setuid(65534)
     ledger, said = Ledger.open(place), ""
     try:
-        ledger.reserve("patients", lethe.GDP(0.1), by="auditor")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="auditor")
     except LedgerError as error:
         said = str(error)
     return ledger.read_only, len(ledger.show("patients").lines), ledger.verify().entries, said

@@ -30,12 +30,12 @@ def written(tmp_path_factory) -> str:
     ledger.admit("patients", "team C", by="keeper")
     certificate = lethe.certify(make_run(), delta=1e-6)
     first = ledger.reserve("patients", certificate, by="team A", why="a first model")
-    second = ledger.reserve("patients", lethe.GDP(0.1), by="team B")
-    third = ledger.reserve("visits", lethe.ZCDP(0.1), by="team B")
+    second = ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team B")
+    third = ledger.reserve("visits", lethe.guarantees.ZCDP(0.1), by="team B")
     ledger.start(first)
     ledger.settle(first, certificate, artefact="b" * 64, by="team A")
     ledger.void(second, reason="never begun", by="team B")
-    ledger.settle(third, lethe.ZCDP(0.05), fixed_before="planned so", by="team B")
+    ledger.settle(third, lethe.guarantees.ZCDP(0.05), fixed_before="planned so", by="team B")
     ledger.verify()
     with sqlite3.connect(file) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -174,7 +174,7 @@ def test_an_entry_that_is_taken_out_or_written_anew_is_found(copy) -> None:
 def test_the_head_of_any_earlier_day_is_found_in_a_longer_chain(copy) -> None:
     ledger = Ledger.open(copy)
     head = ledger.verify().head
-    ledger.reserve("visits", lethe.ZCDP(0.01), by="team A")
+    ledger.reserve("visits", lethe.guarantees.ZCDP(0.01), by="team A")
     assert ledger.verify(head=head).head != head
 
 
@@ -182,7 +182,7 @@ def test_a_chain_that_was_forged_with_right_digests_is_judged_by_its_certificate
     """Whoever can write can compute digests; a price below that of its certificate is found all the same."""
     ledger = Ledger.open(tmp_path / "forged.sqlite", make=True)
     ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), by="keeper")
-    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     connection = sqlite3.connect(tmp_path / "forged.sqlite")
     seq, kind, at, data_set, _, slack, content, previous, _ = connection.execute("SELECT * FROM entries WHERE seq = 2").fetchone()
     said = json.loads(content)
@@ -203,4 +203,4 @@ def test_nothing_is_reserved_on_the_word_of_a_changed_entry(copy) -> None:
     change(copy, "UPDATE entries SET counted_cost = '0' WHERE seq = (SELECT max(seq) FROM entries WHERE data_set = 'patients')")
     ledger = Ledger.open(copy)
     with pytest.raises(LedgerError, match="was changed"):
-        ledger.reserve("patients", lethe.GDP(0.1), by="team A")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")

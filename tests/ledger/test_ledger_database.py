@@ -15,7 +15,7 @@ def file(tmp_path) -> str:
     path = str(tmp_path / "ledger.sqlite")
     ledger = Ledger.open(path, make=True)
     ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), by="keeper")
-    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     return path
 
 
@@ -46,7 +46,7 @@ def test_a_schema_that_changes_while_a_ledger_is_open_is_refused(file) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9000'")
     connection.close()
     with pytest.raises(LedgerError, match="9000"):
-        ledger.reserve("patients", lethe.GDP(0.1), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0001'")
     connection.close()
@@ -58,26 +58,26 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(file) -> None:
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="locked by another writer") as caught:
-        Ledger.open(file, timeout=0.05).reserve("patients", lethe.GDP(0.1), by="a")
+        Ledger.open(file, timeout=0.05).reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     said(caught)
     assert len(Ledger.open(file).show("patients").lines) == 1  # readers do not wait
     other.execute("ROLLBACK")
     other.close()
-    Ledger.open(file).reserve("patients", lethe.GDP(0.1), by="a")
+    Ledger.open(file).reserve("patients", lethe.guarantees.GDP(0.1), by="a")
 
 
 def test_a_read_only_ledger_can_be_shown_and_not_written(file) -> None:
     ledger = Ledger.open(f"sqlite:///file:{file}?mode=ro&uri=true")
     assert len(ledger.show("patients").lines) == 1
     with pytest.raises(LedgerError, match="read-only") as caught:
-        ledger.reserve("patients", lethe.GDP(0.1), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     said(caught)
     unchanged(file)
 
 
 def fill(ledger: Ledger) -> None:
     for _ in range(200):
-        ledger.reserve("patients", lethe.GDP(1e-4), by="a", why="x" * 2000)
+        ledger.reserve("patients", lethe.guarantees.GDP(1e-4), by="a", why="x" * 2000)
 
 
 def test_a_full_disk_writes_nothing(file) -> None:
@@ -139,16 +139,16 @@ def test_a_server_that_goes_away_in_the_middle_loses_nothing(postgres) -> None:
     place = postgres.database()
     ledger = Ledger.open(place, make=True)
     ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), by="keeper")
-    ticket = ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ticket = ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     postgres.stop(at_once=True)
     try:
         with pytest.raises(LedgerError, match=r"cannot be (read|written)") as caught:
-            ledger.settle(ticket, lethe.GDP(0.1))
+            ledger.settle(ticket, lethe.guarantees.GDP(0.1))
         said(caught)
     finally:
         postgres.start()
     assert ledger.show("patients").lines[0].state == "reserved"
-    ledger.settle(ticket, lethe.GDP(0.1))
+    ledger.settle(ticket, lethe.guarantees.GDP(0.1))
     assert ledger.verify().entries == 3
 
 
@@ -162,9 +162,9 @@ def test_a_locked_server_is_waited_for_and_then_refused(postgres) -> None:
     with psycopg.connect(place) as other:
         other.execute("LOCK TABLE entries IN EXCLUSIVE MODE")
         with pytest.raises(LedgerError, match="locked by another writer"):
-            ledger.reserve("patients", lethe.GDP(0.1), by="a")
+            ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
         assert ledger.show("patients").lines == ()
-    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
 
 
 @pytest.mark.sampled(2)
@@ -177,14 +177,14 @@ def test_a_server_s_connection_is_as_good_after_a_refusal(pipelined: bool, postg
     other = ledger._database.engine.raw_connection()
     other.cursor().execute("LOCK TABLE entries IN EXCLUSIVE MODE")
     with pytest.raises(LedgerError, match="locked by another writer") as caught:
-        ledger.reserve("patients", lethe.GDP(0.1), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     said(caught)
     other.rollback()
     other.close()
-    for wrong in ({"by": "b"}, {"item": lethe.GDP(9.0)}):
+    for wrong in ({"by": "b"}, {"item": lethe.guarantees.GDP(9.0)}):
         with pytest.raises(LetheError):
-            ledger.reserve(**{"data_set": "patients", "item": lethe.GDP(0.1), "by": "a"} | wrong)
-    first, second = (ledger.reserve("patients", lethe.GDP(0.1), by="a") for _ in range(2))
+            ledger.reserve(**{"data_set": "patients", "item": lethe.guarantees.GDP(0.1), "by": "a"} | wrong)
+    first, second = (ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a") for _ in range(2))
     ledger.start(first)
     with pytest.raises(InputError):
         ledger.start(first)

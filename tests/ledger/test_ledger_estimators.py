@@ -34,6 +34,7 @@ from lethe.estimators import (
     PrivateWhitening,
 )
 from lethe.estimators.models import linear_model, regressors
+from lethe.estimators.options import EstimatorOptions
 from lethe.ledger.store.database import Database
 from lethe.mechanisms.quantiles.quantile import private_quantile
 
@@ -42,19 +43,24 @@ NUMBERS = np.random.default_rng(0)
 X = NUMBERS.uniform(-1, 1, size=(400, 3))
 TARGETS = X @ [1.0, 2.0, 3.0]
 LABELS = (X[:, 0] > 0).astype(int)
-QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": DELTA}
+QUICK = {"options": EstimatorOptions(mechanism="output_perturbation"), "feature_norm": 2.0, "classes": [0, 1], "delta": DELTA}
 
 GAUSSIAN = {
-    "logistic regression": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="cyclic"), LABELS),
+    "logistic regression": (LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="cyclic")), LABELS),
     "by output perturbation": (LogisticRegression(**QUICK), LABELS),
-    "support vectors": (LinearSVC(classes=[0, 1], delta=DELTA, mechanism="pass_ends"), LABELS),
-    "least squares": (LinearRegression(delta=DELTA, mechanism="adassp"), TARGETS),
-    "sparse": (ElasticNet(delta=DELTA, mechanism="cyclic", feature_norm=2.0, alpha=0.1), TARGETS),
-    "a public range": (HuberRegressor(delta=DELTA, mechanism="cyclic", target_bound=6.0), TARGETS),
-    "heavy tails": (HeavyTailedLinearRegression(delta=DELTA), TARGETS),
-    "heavy tails, classes": (HeavyTailedLogisticRegression(delta=DELTA, classes=[0, 1]), LABELS),
-    "heavy tails, phases": (HeavyTailedLinearRegression(delta=DELTA, solver="localised", radius=3.0, order=4.0), TARGETS),
-    "mean": (PrivateMean(delta=DELTA), None),
+    "support vectors": (LinearSVC(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="pass_ends")), LABELS),
+    "least squares": (LinearRegression(delta=DELTA, options=EstimatorOptions(mechanism="adassp")), TARGETS),
+    "sparse": (ElasticNet(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), feature_norm=2.0, alpha=0.1), TARGETS),
+    "a public range": (HuberRegressor(delta=DELTA, options=EstimatorOptions(mechanism="cyclic"), target_bound=6.0), TARGETS),
+    "heavy tails": (HeavyTailedLinearRegression(neighbours="zero_out", delta=DELTA), TARGETS),
+    "heavy tails, classes": (HeavyTailedLogisticRegression(neighbours="zero_out", delta=DELTA, classes=[0, 1]), LABELS),
+    "heavy tails, phases": (
+        HeavyTailedLinearRegression(
+            neighbours="zero_out", delta=DELTA, options=EstimatorOptions(mechanism="localised", order=4.0), radius=3.0
+        ),
+        TARGETS,
+    ),
+    "mean": (PrivateMean(neighbours="zero_out", delta=DELTA), None),
     "scaler": (PrivateStandardScaler(delta=DELTA), None),
     "clipper": (PrivateQuantileClipper(delta=DELTA, norm_quantile=0.5), None),
     "components": (PrivatePCA(delta=DELTA), None),
@@ -62,9 +68,15 @@ GAUSSIAN = {
 }
 """What has Gaussian noise alone costs its own epsilon."""
 COVERED = {
-    "shuffled batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="shuffled_once", passes=2), LABELS),
-    "Poisson batches": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="poisson"), LABELS),
-    "perturbed objective": (LogisticRegression(classes=[0, 1], delta=DELTA, mechanism="objective_perturbation"), LABELS),
+    "shuffled batches": (
+        LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="shuffled_once", passes=2)),
+        LABELS,
+    ),
+    "Poisson batches": (LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="poisson")), LABELS),
+    "perturbed objective": (
+        LogisticRegression(classes=[0, 1], delta=DELTA, options=EstimatorOptions(mechanism="objective_perturbation")),
+        LABELS,
+    ),
     "search": (PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=DELTA, tries=2.0), LABELS),
     "search of pairs": (PrivateSearch(LogisticRegression(classes=[0, 1]), {"C": [0.1, 1.0]}, delta=1e-7, tries=2.0), LABELS),
 }
@@ -74,7 +86,7 @@ COVERED = {
 @pytest.fixture
 def ledger(tmp_path) -> Ledger:
     made = Ledger.open(tmp_path / "ledger.sqlite", make=True)
-    made.create("patients", neighbours="replace_one", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
+    made.create("patients", neighbours="zero_out", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
     return made
 
 
@@ -118,7 +130,7 @@ def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name:
 
 @pytest.mark.slow
 def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
-    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0, whiten=False)
+    estimator = LogisticRegression(epsilon=8.0, classes=[0, 1], delta=DELTA, feature_norm=2.0, options=EstimatorOptions(whiten=False))
     fitted, line = spent_on(estimator, LABELS, ledger)
     assert fitted.mechanism_ != "objective_perturbation"
     assert "objective_perturbation" in fitted.privacy_report_
@@ -149,7 +161,7 @@ def test_a_fit_that_does_not_fit_the_budget_releases_nothing(ledger, monkeypatch
     monkeypatch.setattr(regressors, "released_range", read)
     monkeypatch.setattr(regressors, "narrowed_range", read)
     for bound in ("auto", 6.0):
-        given = {"target_bound": bound, "narrow_range": bound != "auto", "mechanism": "adassp"}
+        given = {"target_bound": bound, "options": EstimatorOptions(narrow_range=bound != "auto", mechanism="adassp")}
         estimator = LinearRegression(epsilon=30.0, delta=DELTA, ledger=Spending(ledger, "patients"), **given)
         with pytest.raises(BudgetExceededError, match="still fits"):
             estimator.fit(X, TARGETS)
@@ -163,7 +175,7 @@ def test_what_is_asked_of_a_mechanism_in_vain_is_refused_before_a_release(ledger
 
     monkeypatch.setattr(linear_model, "private_norm", read)
     with pytest.raises(InputError, match="cannot train this"):
-        LogisticRegression(classes=[0, 1], mechanism="adassp", ledger=Spending(ledger, "patients")).fit(X, LABELS)
+        LogisticRegression(classes=[0, 1], options=EstimatorOptions(mechanism="adassp"), ledger=Spending(ledger, "patients")).fit(X, LABELS)
     assert ledger.show("patients").lines == ()
 
 
@@ -207,9 +219,9 @@ def test_a_fit_that_cannot_say_that_it_starts_is_given_back(ledger, monkeypatch)
 
 @pytest.mark.slow
 def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
-    monkeypatch.setattr("lethe.estimators.budget.Budget.as_gaussian", lambda self: lethe.GDP(0.5 * self.total_mu))
+    monkeypatch.setattr("lethe.estimators.budget.PrivacyBudget.as_gaussian", lambda self: lethe.guarantees.GDP(0.5 * self.total_mu))
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
-        PrivateMean(delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
+        PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
     assert ledger.show("patients").lines[0].state == "started"
 
 
@@ -219,7 +231,7 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
     for wrong, why in (
         (LogisticRegression(**QUICK, ledger=ledger), "Spending"),
         (LogisticRegression(**QUICK, ledger=spending, seed_noise=True, random_state=0), "random_state"),
-        (LogisticRegression(**QUICK, ledger=spending, neighbours="zero_out"), "neighbours"),
+        (LogisticRegression(**QUICK, ledger=spending, neighbours="replace_one"), "neighbours"),
         (LogisticRegression(**QUICK, ledger=Spending(ledger, "patient")), "no data set"),
         (LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", reservation=3)), "pays for a training"),
     ):
@@ -227,17 +239,19 @@ def test_what_nothing_pays_for_is_refused(ledger) -> None:
             wrong.fit(X, LABELS)
     users = np.arange(len(X)) // 2
     with pytest.raises(InputError, match="unit user"):
-        LogisticRegression(**QUICK | {"mechanism": "auto"}, ledger=spending).fit(X, LABELS, users=users)
+        LogisticRegression(**QUICK | {"options": None}, ledger=spending).fit(X, LABELS, users=users)
     assert ledger.show("patients").lines == ()
 
 
 @pytest.mark.slow
 def test_a_budget_that_sets_nothing_aside_pays_for_gaussian_noise_alone(tmp_path) -> None:
     made = Ledger.open(tmp_path / "mu.sqlite", make=True)
-    made.create("patients", neighbours="replace_one", budget=Budget(mu=2.0), by="keeper")
+    made.create("patients", neighbours="zero_out", budget=Budget(mu=2.0), by="keeper")
     LogisticRegression(**QUICK, ledger=Spending(made, "patients")).fit(X, LABELS)
     with pytest.raises(InputError, match="sets no share of delta aside"):
-        LogisticRegression(**QUICK | {"mechanism": "shuffled_once", "passes": 1}, ledger=Spending(made, "patients")).fit(X, LABELS)
+        LogisticRegression(
+            **QUICK | {"options": EstimatorOptions(mechanism="shuffled_once", passes=1)}, ledger=Spending(made, "patients")
+        ).fit(X, LABELS)
     assert len(made.show("patients").lines) == 1
 
 
@@ -279,9 +293,9 @@ def test_a_copy_whose_ledger_is_not_there_predicts_and_does_not_fit(ledger, tmp_
 @pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
 def test_without_a_ledger_no_database_is_loaded() -> None:
     code = (
-        "import pickle, sys, numpy as np; from lethe.estimators import LogisticRegression; X = np.ones((40, 2)) / 2; "
-        "y = np.arange(40) % 2; "
-        "model = LogisticRegression(feature_norm=1.0, mechanism='output_perturbation', classes=[0, 1]).fit(X, y); "
+        "import pickle, sys, numpy as np; from lethe.estimators import EstimatorOptions, LogisticRegression; X = np.ones((40, 2)) / 2; "
+        "y = np.arange(40) % 2; options = EstimatorOptions(mechanism='output_perturbation'); "
+        "model = LogisticRegression(feature_norm=1.0, options=options, classes=[0, 1]).fit(X, y); "
         "pickle.loads(pickle.dumps(model)).predict(X); print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
@@ -299,22 +313,28 @@ def test_a_password_is_not_sent_along(url: str) -> None:
 @pytest.mark.slow
 def test_a_release_by_hand_is_paid(ledger) -> None:
     spending = Spending(ledger, "patients", by="team A")
-    with spending.release(lethe.GDP(0.1)) as release:
-        found = private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.1))
+    with spending.release(lethe.guarantees.GDP(0.1)) as release:
+        found = private_quantile(
+            X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.1), neighbours="zero_out", records=len(X)
+        )
         release.settle(found.statement)
-    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.GDP(0.1)) as release:
-        release.settle(private_quantile(X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.GDP(0.2)).statement)
-    with pytest.raises(BudgetExceededError), spending.release(lethe.GDP(20.0)):
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), spending.release(lethe.guarantees.GDP(0.1)) as release:
+        release.settle(
+            private_quantile(
+                X[:, 0], quantile=0.5, low=-1.0, high=1.0, target=lethe.guarantees.GDP(0.2), neighbours="zero_out", records=len(X)
+            ).statement
+        )
+    with pytest.raises(BudgetExceededError), spending.release(lethe.guarantees.GDP(20.0)):
         raise AssertionError("the block was entered")
     assert [line.state for line in ledger.show("patients").lines] == ["settled", "started"]
     ledger.verify()
 
 
 def test_more_may_be_reserved_than_a_release_costs(ledger) -> None:
-    plain, more = ledger.reserve("patients", lethe.GDP(0.1)), ledger.reserve("patients", lethe.GDP(0.1), margin=1e-5)
+    plain, more = ledger.reserve("patients", lethe.guarantees.GDP(0.1)), ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=1e-5)
     assert 0 <= more.price.cost - plain.price.cost * (1 + Fraction(1e-5)) < 1
     ledger.start(more)
-    ledger.settle(more, lethe.GDP(0.1 * (1 + 4e-6)))
+    ledger.settle(more, lethe.guarantees.GDP(0.1 * (1 + 4e-6)))
     with pytest.raises(InputError):
-        ledger.reserve("patients", lethe.GDP(0.1), margin=-0.1)
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), margin=-0.1)
     ledger.verify()

@@ -112,5 +112,5 @@ def test_a_dp_accounting_event_has_a_price(tmp_path) -> None:
     ledger.reserve("patients", dp_accounting.GaussianDpEvent(noise_multiplier=10.0), by="a")
     if by_night():  # what is sampled is covered as a run's steps are, which test_sampled_steps_are_paid_by_their_cover sees by day
         ledger.reserve("patients", dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(2.0)), by="a", slack=1e-9)
-    assert ledger.show("patients").epsilon() >= lethe.GDP(0.1).epsilon(1e-6)
+    assert ledger.show("patients").epsilon() >= lethe.guarantees.GDP(0.1).epsilon(1e-6)
     ledger.verify()

@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
 def begun(file: Path) -> Ledger:
     ledger = Ledger.open(file, make=True)
     ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), by="keeper")
-    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     return ledger
 
 
@@ -70,7 +70,7 @@ def test_a_ledger_that_its_owner_has_open(folder: Path) -> None:
     assert said.startswith(ANSWER)
     folder.chmod(0o755)
     (folder / "ledger.sqlite").chmod(0o644)
-    owner.reserve("patients", lethe.GDP(0.1), by="a")  # nothing is in its way
+    owner.reserve("patients", lethe.guarantees.GDP(0.1), by="a")  # nothing is in its way
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_what_is_written_while_it_is_read_without_locks_is_told(reader: Ledger, 
 
     def written_meanwhile() -> None:
         with reader._database.reading():
-            writer.reserve("patients", lethe.GDP(0.1), by="a")
+            writer.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
             if closing:
                 writer.close()
 

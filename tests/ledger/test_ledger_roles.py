@@ -25,10 +25,10 @@ def place(postgres) -> str:
     with psycopg.connect(url) as connection:
         connection.execute(recipe)
     theirs = account(url, "team_b")
-    ticket = theirs.reserve("patients", lethe.GDP(0.1), by="team_b")
+    ticket = theirs.reserve("patients", lethe.guarantees.GDP(0.1), by="team_b")
     theirs.start(ticket)
-    theirs.settle(ticket, lethe.GDP(0.1), by="team_b", artefact="b" * 64)
-    theirs.reserve("patients", lethe.GDP(0.1), by="team_b")
+    theirs.settle(ticket, lethe.guarantees.GDP(0.1), by="team_b", artefact="b" * 64)
+    theirs.reserve("patients", lethe.guarantees.GDP(0.1), by="team_b")
     assert [line.number for line in keeper.show("patients").lines] == [4, 7]
     return url
 
@@ -39,9 +39,9 @@ def account(place: str, role: str) -> Ledger:
 
 def test_a_spender_does_all_that_is_its_own(place) -> None:
     own = account(place, "team_a")
-    first, second = (own.reserve("patients", lethe.GDP(0.1), by="team_a") for _ in range(2))
+    first, second = (own.reserve("patients", lethe.guarantees.GDP(0.1), by="team_a") for _ in range(2))
     own.start(first)
-    own.settle(first, lethe.GDP(0.1), by="team_a", artefact="a" * 64)
+    own.settle(first, lethe.guarantees.GDP(0.1), by="team_a", artefact="a" * 64)
     own.void(second, reason="not begun", by="team_a")
     states = {line.number: line.state for line in own.show("patients").lines}
     assert (states[first.number], states[second.number]) == ("settled", "voided")
@@ -51,10 +51,10 @@ def test_a_spender_does_all_that_is_its_own(place) -> None:
 @pytest.mark.parametrize(
     "attempt",
     [
-        lambda own: own.reserve("patients", lethe.GDP(0.1), by="team_b"),
+        lambda own: own.reserve("patients", lethe.guarantees.GDP(0.1), by="team_b"),
         lambda own: own.start(7),
-        lambda own: own.settle(7, lethe.GDP(0.1), by="team_a"),
-        lambda own: own.settle(7, lethe.GDP(0.1), by="team_b"),
+        lambda own: own.settle(7, lethe.guarantees.GDP(0.1), by="team_a"),
+        lambda own: own.settle(7, lethe.guarantees.GDP(0.1), by="team_b"),
         lambda own: own.void(7, reason="not begun", by="team_b"),
         lambda own: own.admit("patients", "team_c", by="team_a"),
         lambda own: own.create("visits", neighbours="zero_out", budget=Budget(mu=1), by="team_a"),
@@ -107,4 +107,4 @@ def test_an_auditor_reads_and_does_not_write(place) -> None:
     assert auditor.show("patients").lines[0].state == "settled"
     auditor.verify()
     with pytest.raises(LedgerError, match=DENIED):
-        auditor.reserve("patients", lethe.GDP(0.1), by="auditor")
+        auditor.reserve("patients", lethe.guarantees.GDP(0.1), by="auditor")

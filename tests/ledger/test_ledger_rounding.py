@@ -34,7 +34,7 @@ def test_what_rounding_adds_was_reserved(ledger: Ledger, by_hand: bool) -> None:
     data = numbers.normal(size=(RECORDS, WIDTH)), numbers.integers(CLASSES, size=RECORDS)
     loss = lethe.losses.Softmax(feature_norm=1.0, classes=CLASSES)
     shape = lethe.Run(
-        records=RECORDS, batches=lethe.Cyclic(size=20), passes=2, step_size=0.5, loss=loss, release="last", neighbours="replace_one"
+        records=RECORDS, batches=lethe.batches.Cyclic(20), passes=2, step_size=0.5, loss=loss, release="last", neighbours="replace_one"
     )
     run = lethe.plan(shape, epsilon=1.0, delta=DELTA)
     number = ledger.reserve("patients", lethe.certify(run, delta=DELTA), by="team").number if by_hand else None
@@ -48,7 +48,13 @@ def test_what_rounding_adds_was_reserved(ledger: Ledger, by_hand: bool) -> None:
 def test_a_coarse_model_is_warned_of_and_told_to_be_trained_in_float64(ledger: Ledger) -> None:
     """mu = sqrt(T) 2 lambda G over the noise, with G = M u N/2 and N/2 = 100: the start, 100 moves of .5, and the noise."""
     shape = lethe.Run(
-        records=RECORDS, batches=lethe.Cyclic(size=600), passes=10, step_size=0.5, clip_norm=1.0, release="last", neighbours="replace_one"
+        records=RECORDS,
+        batches=lethe.batches.Cyclic(600),
+        passes=10,
+        step_size=0.5,
+        clip_norm=1.0,
+        release="last",
+        neighbours="replace_one",
     )
     run = lethe.plan(shape.replace(loss=lethe.losses.Convex(smoothness=0.5)), epsilon=1.0, delta=DELTA)
     data = torch.full((RECORDS, WIDTH), 0.01), torch.arange(RECORDS) % CLASSES

@@ -27,14 +27,14 @@ def file(tmp_path) -> str:
 @pytest.mark.slow
 def test_a_release_is_reserved_and_settled_in_both_databases(place) -> None:
     ledger = ledger_of(place)
-    ticket = ledger.reserve("patients", lethe.GDP(0.1), by="team A", why="a first model")
+    ticket = ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team A", why="a first model")
     assert ledger.show("patients").lines[0].state == "reserved"
     ledger.start(ticket)
-    ledger.settle(ticket, lethe.GDP(0.1), artefact="a" * 64, by="team A")
+    ledger.settle(ticket, lethe.guarantees.GDP(0.1), artefact="a" * 64, by="team A")
     again = Ledger.open(place).show("patients")
     (line,) = again.lines
     assert (line.state, line.by, line.why, line.artefact) == ("settled", "team A", "a first model", "a" * 64)
-    assert again.epsilon() == pytest.approx(lethe.GDP(0.1).epsilon(1e-6), rel=1e-12)
+    assert again.epsilon() == pytest.approx(lethe.guarantees.GDP(0.1).epsilon(1e-6), rel=1e-12)
     assert ledger.verify().entries == 4
     assert ledger.data_sets() == ("patients",)
 
@@ -43,20 +43,20 @@ def test_a_release_is_reserved_and_settled_in_both_databases(place) -> None:
 def test_gaussian_releases_cost_their_exact_sum_and_never_less(file) -> None:
     ledger, mus = ledger_of(file), [0.01 + 0.0007 * k for k in range(40)]
     for mu in mus:
-        ledger.reserve("patients", lethe.GDP(mu), by="a")
-    best = lethe.GDP(math.sqrt(math.fsum(mu * mu for mu in mus))).epsilon(1e-6)
+        ledger.reserve("patients", lethe.guarantees.GDP(mu), by="a")
+    best = lethe.guarantees.GDP(math.sqrt(math.fsum(mu * mu for mu in mus))).epsilon(1e-6)
     assert best * (1 - 1e-12) <= ledger.show("patients").epsilon() <= best * (1 + 1e-9) < best + 1e-3
 
 
 def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
     ledger = ledger_of(file)
-    ledger.reserve("patients", lethe.GDP(0.15), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.15), by="a")
     with pytest.raises(BudgetExceededError, match=r"that still fits has epsilon = 0\.\d+ at delta = 1e-06") as caught:
-        ledger.reserve("patients", lethe.GDP(0.3), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.3), by="a")
     told = float(str(caught.value).split("epsilon = ")[1].split()[0])
     with pytest.raises(BudgetExceededError):
-        ledger.reserve("patients", lethe.GDP(gdp_mu(told * 1.001, 1e-6)), by="a")
-    ledger.reserve("patients", lethe.GDP(gdp_mu(told, 1e-6)), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(gdp_mu(told * 1.001, 1e-6)), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(gdp_mu(told, 1e-6)), by="a")
     account = ledger.show("patients")
     assert account.epsilon() <= 1.0
     # A release at delta has the whole of it, and the sum has not what is set aside for covers.
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(file) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), lethe.ZCDP(0.1)), (Budget(mu=1.0), lethe.GDP(0.1))])
+@pytest.mark.parametrize(("budget", "each"), [(Budget(rho=1.0), lethe.guarantees.ZCDP(0.1)), (Budget(mu=1.0), lethe.guarantees.GDP(0.1))])
 def test_a_budget_in_tenths_is_spent_exactly(file, budget, each) -> None:
     ledger = ledger_of(file, budget=budget)
     times = 10 if budget.rho else 100
@@ -133,7 +133,7 @@ def test_a_certificate_is_computed_again_before_it_is_believed(file) -> None:
 
 @pytest.mark.slow
 def test_sampled_steps_are_paid_by_their_cover(file) -> None:
-    run = make_run(records=6_000, batches=lethe.Poisson(size=60), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
+    run = make_run(records=6_000, batches=lethe.batches.Poisson(60), noise_multiplier=1.5, release="all", neighbours="add_or_remove")
     certificate = lethe.certify(run, delta=1e-6)
     ledger = ledger_of(file, neighbours="add_or_remove", budget=Budget(epsilon=3, delta=1e-6, slack=1e-8))
     with pytest.raises(InputError, match="slack"):
@@ -144,7 +144,9 @@ def test_sampled_steps_are_paid_by_their_cover(file) -> None:
         ledger.reserve("patients", certificate, by="a", slack=9.5e-9)
 
 
-@pytest.mark.parametrize("guarantee", [lethe.GDP(math.inf), lethe.ApproxDP(0.1, 1.0), lethe.ZCDP(math.inf)])
+@pytest.mark.parametrize(
+    "guarantee", [lethe.guarantees.GDP(math.inf), lethe.guarantees.ApproxDP(0.1, 1.0), lethe.guarantees.ZCDP(math.inf)]
+)
 def test_what_proves_nothing_has_no_price(file, guarantee) -> None:
     with pytest.raises(InputError, match=r"nothing is proved|proves no epsilon"):
         ledger_of(file).reserve("patients", guarantee, by="a", slack=1e-9)
@@ -152,31 +154,31 @@ def test_what_proves_nothing_has_no_price(file, guarantee) -> None:
 
 def test_more_than_was_reserved_is_refused_and_stays_counted(file) -> None:
     ledger = ledger_of(file)
-    ticket = ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ticket = ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     with pytest.raises(BudgetExceededError, match="more than was reserved"):
-        ledger.settle(ticket, lethe.GDP(0.1001))
+        ledger.settle(ticket, lethe.guarantees.GDP(0.1001))
     assert ledger.show("patients").lines[0].state == "reserved"
-    ledger.settle(ticket, lethe.GDP(0.1 * (1 + 1e-12)))
+    ledger.settle(ticket, lethe.guarantees.GDP(0.1 * (1 + 1e-12)))
 
 
 @pytest.mark.slow
 def test_less_than_was_reserved_is_given_back_only_if_it_was_fixed_before(file) -> None:
     ledger = ledger_of(file)
-    first, second = (ledger.reserve("patients", lethe.GDP(0.1), by="a") for _ in range(2))
-    ledger.settle(first, lethe.GDP(0.05))
+    first, second = (ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a") for _ in range(2))
+    ledger.settle(first, lethe.guarantees.GDP(0.05))
     assert ledger.show("patients").counted == second.counted
-    ledger.settle(second, lethe.GDP(0.05), fixed_before="planned with half the steps")
-    best = lethe.GDP(math.sqrt(0.1**2 + 0.05**2)).epsilon(1e-6)
+    ledger.settle(second, lethe.guarantees.GDP(0.05), fixed_before="planned with half the steps")
+    best = lethe.guarantees.GDP(math.sqrt(0.1**2 + 0.05**2)).epsilon(1e-6)
     assert ledger.show("patients").epsilon() == pytest.approx(best, rel=1e-9)
     assert ledger.verify().entries == 5
 
 
 def test_two_settlements_and_other_wrong_orders_are_refused(file) -> None:
     ledger = ledger_of(file)
-    ticket, other, third = (ledger.reserve("patients", lethe.GDP(0.1), by="a") for _ in range(3))
-    ledger.settle(ticket, lethe.GDP(0.1))
+    ticket, other, third = (ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a") for _ in range(3))
+    ledger.settle(ticket, lethe.guarantees.GDP(0.1))
     for wrong in (
-        lambda: ledger.settle(ticket, lethe.GDP(0.1)),
+        lambda: ledger.settle(ticket, lethe.guarantees.GDP(0.1)),
         lambda: ledger.void(ticket, reason="a mistake"),
         lambda: ledger.start(ticket),
     ):
@@ -191,24 +193,24 @@ def test_two_settlements_and_other_wrong_orders_are_refused(file) -> None:
         ledger.void(third, reason=" ")
     ledger.void(third, reason="the job was never started")
     with pytest.raises(InputError, match="voided already"):
-        ledger.settle(third, lethe.GDP(0.1))
+        ledger.settle(third, lethe.guarantees.GDP(0.1))
     for unknown in (1, 99):
         with pytest.raises(InputError, match="no reservation"):
             ledger.start(unknown)
     with pytest.raises(InputError, match="Reservation or its number"):
         ledger.start("2")
     assert [line.state for line in ledger.show("patients").lines] == ["settled", "started", "voided"]
-    assert ledger.show("patients").epsilon() == pytest.approx(lethe.GDP(math.sqrt(0.02)).epsilon(1e-6))
+    assert ledger.show("patients").epsilon() == pytest.approx(lethe.guarantees.GDP(math.sqrt(0.02)).epsilon(1e-6))
     ledger.verify()
 
 
 def test_only_who_was_admitted_may_reserve(file) -> None:
     ledger = ledger_of(file, spenders=["team A"])
     with pytest.raises(InputError, match="may not reserve"):
-        ledger.reserve("patients", lethe.GDP(0.1), by="team B")
-    ledger.reserve("patients", lethe.GDP(0.1), by="team A")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team B")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     ledger.admit("patients", "team B", by="keeper")
-    ledger.reserve("patients", lethe.GDP(0.1), by="team B")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team B")
     with pytest.raises(InputError, match="already"):
         ledger.admit("patients", "team B")
     ledger.verify()
@@ -217,7 +219,7 @@ def test_only_who_was_admitted_may_reserve(file) -> None:
 def test_unknown_names_and_names_twice_are_refused(file) -> None:
     ledger = ledger_of(file)
     with pytest.raises(InputError, match="no data set of this ledger; in it are patients"):
-        ledger.reserve("patient", lethe.GDP(0.1))
+        ledger.reserve("patient", lethe.guarantees.GDP(0.1))
     with pytest.raises(InputError, match="already"):
         ledger.create("patients", neighbours="zero_out", budget=Budget(mu=1))
     with pytest.raises(InputError, match="neighbours"):
@@ -233,9 +235,9 @@ def test_a_clock_that_runs_backwards_writes_nothing(file, monkeypatch) -> None:
     real = datetime.now(UTC)
     monkeypatch.setattr(Database, "now", lambda *_: real - timedelta(hours=1))
     with pytest.raises(InputError, match="clock"):
-        ledger.reserve("patients", lethe.GDP(0.1), by="a")
+        ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     monkeypatch.setattr(Database, "now", lambda *_: real - timedelta(milliseconds=100))
-    ledger.reserve("patients", lethe.GDP(0.1), by="a")
+    ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="a")
     monkeypatch.undo()
     assert len(ledger.show("patients").lines) == 1
     ledger.verify()

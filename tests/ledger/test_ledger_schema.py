@@ -38,9 +38,9 @@ def old(place: str) -> str:
     """A ledger of the first version, with a release in it."""
     ledger = Ledger.open(place, make=True)
     ledger.create("patients", neighbours="replace_one", budget=Budget(epsilon=1, delta=1e-6), spenders=["team A"], by="keeper")
-    ticket = ledger.reserve("patients", lethe.GDP(0.1), by="team A")
+    ticket = ledger.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     ledger.start(ticket)
-    ledger.settle(ticket, lethe.GDP(0.1))
+    ledger.settle(ticket, lethe.guarantees.GDP(0.1))
     ledger.close()
     return place
 
@@ -106,7 +106,7 @@ def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(old: s
         Ledger.open(old)
     assert "make=True" in str(caught.value)
     with pytest.raises(LedgerError, match="version 0001"):  # one that was open already
-        first.reserve("patients", lethe.GDP(0.1), by="team A")
+        first.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     assert rows(first) == before
 
     second = Ledger.open(old, make=True)
@@ -114,7 +114,7 @@ def test_an_older_ledger_is_refused_until_somebody_asks_and_upgraded_then(old: s
     assert second.show("patients").to_dict() == shown
     assert {"data_set", "seq"} == tables(second)["heads"]
     assert "team" in tables(second)["spenders"]
-    second.reserve("patients", lethe.GDP(0.1), by="team A")
+    second.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     assert second.verify().entries == len(before) + 1
     Ledger.open(old, make=True).verify()  # a second time there is nothing to do
 
@@ -131,7 +131,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(old: str, version
             Ledger.open(old, make=make)
         assert "newer" in str(caught.value)
     with pytest.raises(LedgerError, match="9002"):
-        newer.reserve("patients", lethe.GDP(0.1), by="team A")
+        newer.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     assert (rows(newer), tables(newer)) == (before, made)
 
 
@@ -146,7 +146,7 @@ def test_an_upgrade_that_fails_in_the_middle_changes_nothing(old: str, versions:
     versions.first_only()
     again = Ledger.open(old)
     assert (rows(again), tables(again)) == (before, made)
-    again.reserve("patients", lethe.GDP(0.1), by="team A")
+    again.reserve("patients", lethe.guarantees.GDP(0.1), by="team A")
     again.verify()
 
 

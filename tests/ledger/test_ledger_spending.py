@@ -26,9 +26,17 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler
+from lethe.estimators.options import EstimatorOptions
 from lethe.train import fit
 
-QUICK = {"mechanism": "output_perturbation", "feature_norm": 2.0, "classes": [0, 1], "delta": 1e-5, "epsilon": 0.1}
+QUICK = {
+    "options": EstimatorOptions(mechanism="output_perturbation"),
+    "feature_norm": 2.0,
+    "classes": [0, 1],
+    "delta": 1e-5,
+    "epsilon": 0.1,
+    "neighbours": "replace_one",
+}
 NUMBERS = np.random.default_rng(0)
 X = NUMBERS.uniform(-1, 1, size=(120, 3))
 LABELS = (X[:, 0] > 0).astype(int)
@@ -62,7 +70,9 @@ def test_every_fold_every_candidate_and_the_refit_are_counted(ledger) -> None:
     with spending(ledger, "patients", by="team A", why="folds"):
         cross_val_score(LogisticRegression(**QUICK), X, LABELS, cv=3)
         assert settled(ledger) == 3
-        steps = make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), LogisticRegression(**QUICK))
+        steps = make_pipeline(
+            PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5, neighbours="replace_one"), LogisticRegression(**QUICK)
+        )
         GridSearchCV(steps, {"logisticregression__C": [0.1, 1.0]}, cv=2).fit(X, LABELS)
         assert settled(ledger) == 3 + 2 * (2 * 2 + 1)
         OneVsRestClassifier(LogisticRegression(**QUICK)).fit(X, np.arange(len(X)) % 3)
@@ -119,7 +129,9 @@ def test_joblib_s_processes_are_counted(way: str, ledger) -> None:
     with joblib.parallel_config("loky", n_jobs=2):
         assert set(joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(2))) == {"fitted"}  # they have begun before
         with spending(ledger, "patients", by="team A"):
-            steps = make_pipeline(PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5), LogisticRegression(**QUICK))
+            steps = make_pipeline(
+                PrivateStandardScaler(bounds=(-1, 1), epsilon=0.1, delta=1e-5, neighbours="replace_one"), LogisticRegression(**QUICK)
+            )
             cross_val_score(steps, X, LABELS, cv=3)
             assert settled(ledger) == 6
             answers = joblib.Parallel()(joblib.delayed(made_and_fitted)() for _ in range(4))
@@ -140,7 +152,7 @@ def test_forked_processes_are_counted(ledger) -> None:
 @pytest.mark.slow
 def test_a_search_is_counted_once(ledger) -> None:
     with spending(ledger, "patients"):
-        PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0).fit(X, LABELS)
+        PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=1e-5, tries=3.0, neighbours="replace_one").fit(X, LABELS)
     assert settled(ledger) == 1
 
 
@@ -153,7 +165,7 @@ def test_what_names_its_own_ledger_is_paid_by_that(ledger) -> None:
 
 
 def _run(**fields):
-    plain = {"records": len(X), "batches": lethe.Cyclic(size=40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
+    plain = {"records": len(X), "batches": lethe.batches.Cyclic(40), "passes": 1, "loss": lethe.losses.Softmax(feature_norm=2.0)}
     plain |= {"noise_multiplier": 20.0, "clip_norm": None, "release": "last", "neighbours": "replace_one"}
     return make_run(**plain | fields)
 

@@ -26,7 +26,14 @@ def ledger(tmp_path) -> Ledger:
 
 def run_of(**fields):
     loss = lethe.losses.Softmax(feature_norm=1.0)
-    plain = {"records": RECORDS, "batches": lethe.Cyclic(size=20), "passes": 2, "loss": loss, "noise_multiplier": 20.0, "clip_norm": None}
+    plain = {
+        "records": RECORDS,
+        "batches": lethe.batches.Cyclic(20),
+        "passes": 2,
+        "loss": loss,
+        "noise_multiplier": 20.0,
+        "clip_norm": None,
+    }
     return make_run(**plain | {"release": "last", "neighbours": "replace_one"} | fields)
 
 
@@ -241,7 +248,7 @@ def test_what_a_folder_says_of_its_reservation_is_checked(ledger, tmp_path) -> N
     assert (saved / "reservation").stat().st_mode & 0o077 == 0
     other = Ledger.open(tmp_path / "other.sqlite", make=True)
     other.create("patients", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
-    other.reserve("patients", lethe.GDP(0.5), by="team B")  # of the same number
+    other.reserve("patients", lethe.guarantees.GDP(0.5), by="team B")  # of the same number
     ledger.create("visits", neighbours="replace_one", budget=Budget(epsilon=3, delta=1e-4), by="keeper")
     wrong = (
         (Spending(other, "patients"), receipt, "of another ledger"),

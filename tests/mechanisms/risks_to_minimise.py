@@ -6,7 +6,8 @@ import numpy as np
 from helpers import LINEAR_LOSSES
 
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
-from lethe.run.losses import LeastSquares, LinearLoss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import LinearLoss
 
 LOSSES = LINEAR_LOSSES
 

@@ -5,7 +5,7 @@ import pytest
 from risks_to_minimise import LOSSES, risk
 
 from lethe.mechanisms.minimisers import linear_objective
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import fails, holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.errors import HypothesisError, InputError
-from lethe.mechanisms.base import Statement, gaussian_guarantee, gaussian_noise_std, joint, require_swap, target_mu
+from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint, require_swap, target_mu
 
 
 def _statement(mu: float, **changes: Any) -> Statement:

@@ -10,7 +10,8 @@ from lethe.mechanisms.minimisers import minimiser as module
 from lethe.mechanisms.minimisers import newton as newton_module
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser, most_steps
-from lethe.run.losses import LinearLoss, Logistic, SmoothedHinge
+from lethe.run.losses import Logistic, SmoothedHinge
+from lethe.run.losses.linear import LinearLoss
 
 
 @pytest.mark.slow

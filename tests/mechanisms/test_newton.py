@@ -9,7 +9,8 @@ from risks_to_minimise import LOSSES, risk
 from lethe.mechanisms.minimisers import newton as module
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.newton import newton
-from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedSoftmax
+from lethe.run.losses import Logistic, Softmax, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 
 WAYS = {"factored": 10**9, "conjugate gradients": 0}
 

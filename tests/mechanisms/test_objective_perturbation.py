@@ -19,7 +19,8 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     solver_tolerance,
 )
 from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser
-from lethe.run.losses import Huber, LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses import Huber, LeastSquares, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss
 
 TARGET = ApproxDP(1.0, 1e-5)
 PUBLIC: dict[str, Any] = {"records": 1000, "weights": 5, "regularisation": 0.05}

@@ -13,7 +13,8 @@ from lethe.errors import InputError
 from lethe.mechanisms.minimisers.linear_objective import LinearObjective
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge
+from lethe.run.losses.linear import LinearLoss
 
 TARGET = ApproxDP(1.0, 1e-5)
 

@@ -21,7 +21,8 @@ from lethe.mechanisms.minimisers.perturbed_minimiser import (
     minimiser_profile,
     ridge_for,
 )
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 
 LOSSES: dict[str, LinearLoss] = {
     "logistic": Logistic(feature_norm=1.0),

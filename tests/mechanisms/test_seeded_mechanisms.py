@@ -17,10 +17,21 @@ import lethe.mechanisms
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.certificates.findings import FRESH_NOISE
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.heavy_tailed import ClippedMean, Moments, Problem, Solution
+from lethe.heavy_tailed import Moments, Problem
+from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
+from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.proximal import proximal
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
-from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
 from lethe.mechanisms.quantiles import histogram, located, quantile
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
@@ -67,26 +78,24 @@ PROBLEM = Problem(
     smoothness=1.0,
     strong_convexity=1.0,
     pl_constant=1.0,
-    domain=lethe.heavy_tailed.Ball(radius=2.0),
+    domain=lethe.heavy_tailed.BallDomain(radius=2.0),
     moments=Moments(order=4.0, bound=1.0, kind="uniform"),
 )
 ORACLE = ClippedMean(clip_norm=1.0, rho=0.5)
-PHASES = lethe.heavy_tailed.localised_practical(PROBLEM, 120, 0.5, most_steps=3)
+PHASES = localised_practical(PROBLEM, 120, 0.5, most_steps=3)
 SOLVERS: dict[str, Callable[..., Solution]] = {
-    "accelerated": lambda **g: lethe.heavy_tailed.accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
-    "localised": lambda **g: lethe.heavy_tailed.localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
+    "accelerated": lambda **g: accelerated(PROBLEM, ROWS, oracle=ORACLE, steps=3, step=4.0, **g),
+    "localised": lambda **g: localised(PROBLEM, ROWS, schedule=PHASES, rho=0.5, **g),
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
-    "one_pass": lambda **g: lethe.heavy_tailed.one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "proximal": lambda **g: lethe.heavy_tailed.proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "regularised_descent": lambda **g: lethe.heavy_tailed.regularised_descent(
-        PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g
-    ),
-    "sampled_localised": lambda **g: lethe.heavy_tailed.sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
-    "strongly_convex": lambda **g: lethe.heavy_tailed.strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
+    "one_pass": lambda **g: one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "proximal": lambda **g: proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
+    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g),
+    "sampled_localised": lambda **g: sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
+    "strongly_convex": lambda **g: strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }
 MOMENTS: dict[str, Callable[..., Any]] = {
-    "private_moment": lambda **g: lethe.heavy_tailed.private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
-    "estimated_moments": lambda **g: lethe.heavy_tailed.estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
+    "private_moment": lambda **g: private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
+    "estimated_moments": lambda **g: estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
 NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "noisy_gradient", "searched_median"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""

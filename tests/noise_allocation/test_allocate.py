@@ -104,7 +104,9 @@ def test_a_floor_is_kept_and_the_target_met(schedule) -> None:
     assert found.certificate.epsilon > 0.99
 
 
-@pytest.mark.parametrize("target", [lethe.GDP(0.4), lethe.ZCDP(0.1), lethe.RDPCurve((2.0, 8.0), (0.2, 0.7))])
+@pytest.mark.parametrize(
+    "target", [lethe.guarantees.GDP(0.4), lethe.guarantees.ZCDP(0.1), lethe.guarantees.RDPCurve((2.0, 8.0), (0.2, 0.7))]
+)
 def test_targets_of_other_kinds(target) -> None:
     run = make_run(records=100, batches=batches("cyclic", 25), passes=3, noise_multiplier=None, loss=CONVEX)
     found = allocate(run, target=target, schedule="joint")

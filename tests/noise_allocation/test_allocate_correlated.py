@@ -70,10 +70,10 @@ def test_no_correlation_leaves_less_noise_in_the_last_iterate_than_the_joint_sch
     """Full batches that contract by f: joint attains s (1 + f + f^2 + ...) / mu, and with all iterates certified nothing is below that."""
     steps, rate = 12, 0.9
     loss = {"kind": "strongly_convex", "strong_convexity": 0.1, "smoothness": 1.0, "gradient_bound": 1.0}
-    run = make_run(records=10, batches=lethe.Full(), steps=steps, passes=None, step_size=1.0, loss=loss, noise_multiplier=None)
+    run = make_run(records=10, batches=lethe.batches.Full(), steps=steps, passes=None, step_size=1.0, loss=loss, noise_multiplier=None)
     run = run.replace(precision=lethe.Precision(dtype="float64", parameter_norm=1.0))  # no noise is kept in reserve for its rounding
     fading = Influence(rate=rate**2, basis="assumed")
-    found = allocate(run, target=lethe.GDP(1.0), schedule="joint", influence=fading)
+    found = allocate(run, target=lethe.guarantees.GDP(1.0), schedule="joint", influence=fading)
     least = float(run.sensitivities[0]) * sum(rate**back for back in range(steps))
     assert found.chosen.noise == pytest.approx(least, rel=1e-9)
     random = np.random.default_rng(0)
@@ -117,13 +117,13 @@ def test_what_needs_other_batches_is_shown_and_never_chosen() -> None:
     poisson = found.candidates[-1]
     assert (poisson.shape, poisson.needs) == ("poisson", "poisson batches")
     assert poisson.harm < found.chosen.harm
-    assert poisson.run == lethe.plan(run.replace(batches=lethe.Poisson(size=20)), 1.0, 1e-5)
+    assert poisson.run == lethe.plan(run.replace(batches=lethe.batches.Poisson(20)), 1.0, 1e-5)
     assert found.run.batches == run.batches
     assert any("With poisson batches" in note for note in found.notes)
-    assert [name for name, *_ in other_designs(run.replace(batches=lethe.Poisson(size=20)))] == ["cyclic"]
-    assert other_designs(run.replace(batches=lethe.Poisson(size=20), neighbours="add_or_remove")) == []
-    assert other_designs(run.replace(batches=lethe.Poisson(size=20, truncate_at=40))) == []
-    assert other_designs(run.replace(batches=lethe.Full())) == []
+    assert [name for name, *_ in other_designs(run.replace(batches=lethe.batches.Poisson(20)))] == ["cyclic"]
+    assert other_designs(run.replace(batches=lethe.batches.Poisson(20), neighbours="add_or_remove")) == []
+    assert other_designs(run.replace(batches=lethe.batches.Poisson(20, truncate_at=40))) == []
+    assert other_designs(run.replace(batches=lethe.batches.Full())) == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from oracles import exact_shift
 from scipy.optimize import linprog, minimize
 
 from lethe.errors import InputError
-from lethe.noise_allocation.joint import JointSchedule, joint_schedule, joint_schedule_reset, regime
-from lethe.run.schedules import optimal_schedule
+from lethe.noise_allocation.joint.position import JointSchedule, joint_schedule, joint_schedule_reset, regime
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe.theorems.shift import engine as shift
 
 Instance = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from cyclic_instances import gap, instance, mu_of, rising
 
-from lethe.noise_allocation.joint import joint_schedule, joint_schedule_reset
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
 from lethe.noise_allocation.joint.energy import DualVariables, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
 from lethe.noise_allocation.joint.gaps import gaps_of
 from lethe.noise_allocation.joint.interior import Interior
+from lethe.noise_allocation.joint.position import joint_schedule, joint_schedule_reset
 from lethe.noise_allocation.joint.program import program_of
 from lethe.theorems.shuffled import positions
 

@@ -10,5 +10,5 @@ LINEAR = {"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}
 
 def mu_of(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     return guarantee.mu

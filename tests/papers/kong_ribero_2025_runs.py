@@ -27,7 +27,7 @@ RATIO = 2 / 5  # s / sigma of make_run: replace one, z = 5
 
 def rho_of(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     return guarantee.rho
 
 

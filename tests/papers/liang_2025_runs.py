@@ -37,10 +37,10 @@ def curve_of(theorem: Theorem, run: lethe.Run) -> tuple[np.ndarray, np.ndarray]:
     guarantee = theorem.bound(run).guarantee
     if isinstance(guarantee, WithSlack):
         guarantee = guarantee.guarantee
-    if isinstance(guarantee, lethe.ZCDP):
+    if isinstance(guarantee, lethe.guarantees.ZCDP):
         orders = np.arange(2.0, 200.0)
         return orders, guarantee.rho * orders
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     return np.array(guarantee.orders), np.array(guarantee.values)
 
 

@@ -30,7 +30,7 @@ RUN = make_run(batches=POISSON, neighbours="zero_out", loss=CONVEX, regulariser=
 
 def _value(theorem: Theorem, run: lethe.Run, order: float = 2.0) -> float:
     guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     return guarantee.values[guarantee.orders.index(order)]
 
 

@@ -25,7 +25,7 @@ def _run(row: dict[str, str]) -> lethe.Run:
     slots = int(row["l"]) if cyclic else 1
     return lethe.Run(
         records=10 * slots,
-        batches=lethe.Cyclic(size=10) if cyclic else lethe.Full(),
+        batches=lethe.batches.Cyclic(10) if cyclic else lethe.batches.Full(),
         passes=int(row["E"]) if cyclic else int(row["t"]),
         step_size=1.0,
         noise_multiplier=2 / ratio,  # replace one: s / tau = 2 / z
@@ -39,7 +39,7 @@ def _run(row: dict[str, str]) -> lethe.Run:
 def test_row(row: dict[str, str]) -> None:
     certificate = lethe.certify(_run(row), delta=1e-5)
     assert certificate.theorem == ("composition" if row["method"] == "GDP composition" else "optimal-shift")
-    assert isinstance(certificate.guarantee, lethe.GDP)
+    assert isinstance(certificate.guarantee, lethe.guarantees.GDP)
     assert certificate.guarantee.mu == pytest.approx(float(row["mu"]), rel=5e-6)  # six digits are printed
     if row["epsilon"]:
         assert certificate.epsilon == pytest.approx(float(row["epsilon"]), rel=5e-6)

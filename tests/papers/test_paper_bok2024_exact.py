@@ -15,9 +15,8 @@ from scipy.stats import binom
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.literature.bok_2024 import Bok2024GD
 from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_printed_mu, cgd_mu
-from lethe.theorems.literature.bok_2024.full_batch import gd_domain_mu, gd_mu
+from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, gd_domain_mu, gd_mu
 from lethe.theorems.literature.bok_2024.sampled import sgd_composition, sgd_domain_window, sgd_window
 from lethe.theorems.shift.engine import solve
 from lethe.theorems.shuffled.positions import worst_position
@@ -126,7 +125,7 @@ def _projected(diameter: float, noise: float, drawn: float, pull: float, steps: 
 def test_never_below_a_projected_run() -> None:
     """Linear losses whose gradients pull the two runs to opposite sides: s = 2 pulls."""
     exact = _projected(1.0, 0.3, 1.0, 0.1, 40, 1.0)
-    assert lethe.GDP(gd_domain_mu(1.0 / 0.2, 40, 0.2 / 0.3)).delta(1.0) >= exact > 0.2
+    assert lethe.guarantees.GDP(gd_domain_mu(1.0 / 0.2, 40, 0.2 / 0.3)).delta(1.0) >= exact > 0.2
 
 
 def _hockey_stick(one: list[tuple[float, float]], other: list[tuple[float, float]], epsilon: float) -> float:

@@ -39,7 +39,7 @@ def _full(**changes: Any) -> lethe.Run:
 
 def _rho(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     return guarantee.rho
 
 

@@ -23,14 +23,14 @@ def test_the_formula_of_the_paper() -> None:
     sigma_squared = (step * z * lipschitz / records) ** 2 / (2 * step)
     expected = 4 * lipschitz**2 / (convexity * sigma_squared * records**2) * (1 - math.exp(-convexity * step * steps / 2))
     guarantee = Chourasia2021().bound(RUN).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     assert guarantee.rho == pytest.approx(expected, rel=1e-12)  # a dozen operations
     assert guarantee.rho >= expected * (1 - 1e-15)
 
 
 def test_half_the_distance_costs_a_quarter() -> None:
     zeroed = Chourasia2021().bound(RUN.replace(neighbours="zero_out")).guarantee
-    assert isinstance(zeroed, lethe.ZCDP)
+    assert isinstance(zeroed, lethe.guarantees.ZCDP)
     assert zeroed.rho == pytest.approx(full_batch_rho(5.0, 0.05, 30), rel=1e-15)
     assert zeroed.rho == pytest.approx(full_batch_rho(2.5, 0.05, 30) / 4, rel=1e-12)
 

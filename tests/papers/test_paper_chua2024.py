@@ -54,7 +54,7 @@ def test_fixed_batches_by_hand() -> None:
             by_hand = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
             assert guarantee.delta(epsilon) == pytest.approx(by_hand, rel=1e-9)
     replaced = Chua2024Fixed().bound(make_run(noise_multiplier=4.0)).guarantee
-    assert isinstance(replaced, lethe.GDP)
+    assert isinstance(replaced, lethe.guarantees.GDP)
     assert replaced.mu == pytest.approx(math.sqrt(5) / 2.0, rel=1e-14)
 
 
@@ -73,14 +73,14 @@ def test_fixed_batches_are_never_below_the_last_iterate_and_never_beat_certify()
         touches = -(-run.total_steps // run.steps_per_pass)
         exact = touches * run.sensitivities[0] / math.sqrt(float(np.sum(run.noise_stds**2)))  # linear losses, one direction
         here = _epsilon(Chua2024Fixed(), run)
-        assert here >= lethe.GDP(exact).epsilon(1e-5) * (1 - 1e-12)
+        assert here >= lethe.guarantees.GDP(exact).epsilon(1e-5) * (1 - 1e-12)
         assert lethe.certify(run, 1e-5).epsilon <= here * (1 + 1e-9)
 
 
 def test_one_batch_a_pass_is_at_most_the_gaussian_mechanism() -> None:
     """With one slot the pair is N(2, z^2) against N(1, z^2), and the event a half line: exactly Balle & Wang."""
     for epsilon in (0.0, 0.5, 3.0):
-        exact = lethe.GDP(1 / 1.5).delta(epsilon)
+        exact = lethe.guarantees.GDP(1 / 1.5).delta(epsilon)
         assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) == pytest.approx(exact, rel=1e-5)  # a grid of thresholds
         assert shuffled_delta(epsilon, 1.5, 1, 1, reshuffled=False) <= exact
 

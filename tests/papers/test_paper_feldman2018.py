@@ -20,7 +20,7 @@ def test_the_formula_of_the_paper() -> None:
 
 def test_the_worst_position_is_the_last() -> None:
     guarantee = Feldman2018().bound(RUN).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     assert guarantee.rho == pytest.approx(2 / 9 * 1.4, rel=1e-12)
 
 

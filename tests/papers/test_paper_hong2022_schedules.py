@@ -17,7 +17,7 @@ from lethe.calculus.conversions import gdp_epsilon, gdp_mu
 from lethe.calculus.renyi_conversions import zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
-from lethe.run.schedules import optimal_schedule
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe.theorems.shift import engine as shift
 from lethe_experiments.risk.momentum_weights import coherent_weights, mom_weights, theorem_4_8_weights, turning_step
 from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
@@ -68,7 +68,7 @@ def test_replacing_a_record_costs_four_times_what_leaving_it_out_does() -> None:
     """Theorem 3.5 takes G/N, one record left out with N kept; "differ in one sample" is 2G/N."""
     run = make_run(batches={"design": "full"}, release="all", passes=7)
     mus = [lethe.certify(run.replace(neighbours=relation), 1e-5).guarantee for relation in ("replace_one", "zero_out")]
-    replaced, left_out = (guarantee.mu for guarantee in mus if isinstance(guarantee, lethe.GDP))
+    replaced, left_out = (guarantee.mu for guarantee in mus if isinstance(guarantee, lethe.guarantees.GDP))
     assert replaced**2 == pytest.approx(4 * left_out**2, rel=1e-12)
     variances = optimal_schedule([1, 4, 9], BUDGET).variances
     assert optimal_schedule([1, 4, 9], BUDGET, [2, 2, 2]).variances == pytest.approx(4 * variances, rel=1e-12)
@@ -106,7 +106,7 @@ def test_the_dynamic_schedule_when_only_the_last_iterate_is_released() -> None:
 
 def test_sixty_epochs_of_exponential_decay() -> None:
     """schedules.md 12.10; the values of the four schedules are in test_schedules.py."""
-    noise = lethe.Exponential(first=10, ratio=math.exp(-0.0138)).values(60)
+    noise = lethe.schedules.Exponential(first=10, ratio=math.exp(-0.0138)).values(60)
     assert np.sum(1 / (2 * noise**2)) == pytest.approx(0.757264, abs=5e-7)
 
 
@@ -237,7 +237,7 @@ def delta_at_least(probability: float, noise: np.ndarray, count: int, interval: 
 @pytest.mark.slow
 def test_the_lower_bound_itself() -> None:
     """One step without sampling is one Gaussian; T steps lie just below the library's upper bound."""
-    assert delta_at_least(1 - 1e-12, np.array([0.5]), 1, 1e-4) == pytest.approx(lethe.GDP(2.0).delta(4), rel=1e-3)
+    assert delta_at_least(1 - 1e-12, np.array([0.5]), 1, 1e-4) == pytest.approx(lethe.guarantees.GDP(2.0).delta(4), rel=1e-3)
     upper = sampled_gaussian(0.1, [1.0] * 20, "zero_out", "poisson").delta(4)
     assert 0.99 * upper < delta_at_least(0.1, np.array([1.0]), 20, 1e-4) < upper
 

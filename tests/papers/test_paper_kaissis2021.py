@@ -10,14 +10,14 @@ from scipy import integrate, stats
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021, composed_index, sensitivity_index
 from lethe_experiments.kaissis_attack import roc_auc
 
 
 def _mu(run: lethe.Run) -> float:
     guarantee = Kaissis2021().bound(run).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     return guarantee.mu
 
 
@@ -56,7 +56,7 @@ def test_never_better_than_composition_nor_than_certify(design: str) -> None:
         noise = {"schedule": "exponential", "first": draw.uniform(0.5, 9.0), "ratio": draw.uniform(0.9, 1.0)}
         run = make_run(batches=batches(design, 10), steps=draw.randint(1, 60), noise_multiplier=noise, release=draw.choice(["last", "all"]))
         here = Kaissis2021().bound(run).guarantee.epsilon(1e-5)
-        assert here >= Composition().bound(run).guarantee.epsilon(1e-5) * (1 - 1e-12)
+        assert here >= GaussianComposition().bound(run).guarantee.epsilon(1e-5) * (1 - 1e-12)
         if design not in ("poisson", "without_replacement"):  # seconds each, and far below
             assert lethe.certify(run, 1e-5).epsilon <= here * (1 + 1e-9)
 

@@ -35,7 +35,7 @@ SIGMA = 0.5 * 5.0 * 1.0 / 10  # lambda z C / b of make_run(loss=WEAK)
 
 def _rho(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     return guarantee.rho
 
 
@@ -232,8 +232,8 @@ def test_theorem_45_is_false_for_a_record_in_the_last_batch(changes: dict[str, o
     claimed = theorem.bound(run).guarantee
     assert mu**2 / 2 == pytest.approx(0.495 * (2 / 5) ** 2, rel=1e-3)
     assert mu**2 / 2 > times * _rho(theorem, run)
-    assert lethe.GDP(mu).epsilon(DELTA) > 1.5 * claimed.epsilon(DELTA)
-    assert lethe.certify(run, DELTA).epsilon >= lethe.GDP(mu).epsilon(DELTA) * (1 - 1e-12)
+    assert lethe.guarantees.GDP(mu).epsilon(DELTA) > 1.5 * claimed.epsilon(DELTA)
+    assert lethe.certify(run, DELTA).epsilon >= lethe.guarantees.GDP(mu).epsilon(DELTA) * (1 - 1e-12)
     assert not theorem.standing_on(run).usable
 
 

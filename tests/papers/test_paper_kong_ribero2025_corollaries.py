@@ -31,7 +31,7 @@ def test_corollary_c2_as_printed() -> None:
     assert stated_noise_std(**numbers, order=alpha, epsilon=epsilon) == pytest.approx(sigma, rel=1e-14)
     run = corollary_run(noise_multiplier=sigma * 10 / 2.0)  # sigma = lambda z C / b
     guarantee = STATED.bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     assert guarantee.orders == ORDERS
     assert guarantee.values[ORDERS.index(alpha)] == pytest.approx(epsilon, rel=1e-13)
     assert guarantee.values[ORDERS.index(2 * alpha)] == pytest.approx(epsilon / 2, rel=1e-13)  # falls with the order: no Rényi curve does
@@ -57,11 +57,11 @@ def test_corollary_c2_is_below_an_exact_run_of_its_class() -> None:
     mu = linear_gaussian_mu_same_direction(np.full(50, 0.1), touched, run.noise_stds)
     assert mu**2 / 2 == pytest.approx(0.495 * RATIO**2, rel=1e-3)
     guarantee = STATED.bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     claimed = np.array(guarantee.values) / np.array(ORDERS)
     assert np.all(claimed[1:] < mu**2 / 2)  # from order 1.5 on
     assert claimed[ORDERS.index(8.0)] < mu**2 / 2 / 80
-    assert guarantee.epsilon(DELTA) < 0.1 * lethe.GDP(mu).epsilon(DELTA)
+    assert guarantee.epsilon(DELTA) < 0.1 * lethe.guarantees.GDP(mu).epsilon(DELTA)
     assert not STATED.standing_on(run).usable
     assert rho_of(CORRECTED, run) >= mu**2 / 2
 

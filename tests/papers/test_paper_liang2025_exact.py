@@ -42,7 +42,7 @@ def test_equation_12_is_false() -> None:
         records=50_000, batches={"design": "poisson", "size": 100}, steps=1, noise_multiplier=1.0, loss=LINEAR, regulariser=None
     )
     guarantee = Liang2025Unbounded().bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     assert 16 * guarantee.rho == pytest.approx(0.064, rel=1e-12)
     assert (16 * math.log(0.002) + 120) / 15 == pytest.approx(1.371, abs=1e-3)
     assert sampled_gaussian(0.002, 1.0, 16) >= 1.371 > 20 * 16 * guarantee.rho
@@ -64,7 +64,7 @@ def test_equation_14_is_false() -> None:
         regulariser=ball,
     )
     guarantee = Liang2025Bounded().bound(run).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     q, order, end = size / records, 16, 1e-4
     drawn = np.arange(size - 12_000, size + 12_000)
     law = stats.binom.logpmf(drawn, records - 1, q)
@@ -206,7 +206,7 @@ def test_the_corrected_form_by_hand(design: str) -> None:
     run = liang_run(batches={"design": design, "size": 10}, neighbours="zero_out", noise_multiplier=3.0)
     guarantee = Liang2025Corrected().bound(run).guarantee
     if design == "without_replacement":
-        assert isinstance(guarantee, lethe.RDPCurve)
+        assert isinstance(guarantee, lethe.guarantees.RDPCurve)
         least = (1 + 0.5 * 0.4) ** 2 * 0.06**2 / (2 * 0.15**2)
         assert np.all(np.array(guarantee.values) >= least * np.array(guarantee.orders))
         return

@@ -15,7 +15,7 @@ RUN = make_run(batches={"design": "poisson", "size": 10}, neighbours="zero_out",
 
 def _curve(run: lethe.Run) -> dict[float, float]:
     guarantee = Mironov2019().bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     return dict(zip(guarantee.orders, guarantee.values, strict=True))
 
 

@@ -47,7 +47,7 @@ CASES = [(batches, passes, c) for batches in (2, 3, 4, 7, 10) for passes in (1, 
 @pytest.mark.parametrize(("batches", "passes", "c"), CASES)
 def test_the_formula_of_the_paper(batches: int, passes: int, c: float) -> None:
     guarantee = YeShokri2022().bound(_run(batches, passes, 1 - c)).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     for order, value in list(zip(guarantee.orders, guarantee.values, strict=True))[::20]:
         if 1.1 < order < 100:  # nearer to 1 the direct logarithm cancels; beyond, exp overflows
             assert value == pytest.approx(_as_printed(order, batches, passes, c, 0.4), rel=1e-9)
@@ -60,7 +60,7 @@ def test_the_formula_of_the_paper(batches: int, passes: int, c: float) -> None:
 )
 def test_the_fixed_order_is_the_rdp_column_of_bok_et_al(c: float, passes: int, expected: float) -> None:
     guarantee = YeShokri2022FixedOrder().bound(_run(40, passes, 1 - c, "cyclic", ratio=2 / 3)).guarantee
-    assert isinstance(guarantee, lethe.ZCDP)
+    assert isinstance(guarantee, lethe.guarantees.ZCDP)
     assert math.sqrt(2 * guarantee.rho) == pytest.approx(expected, rel=5e-6)  # six digits are printed
 
 
@@ -96,7 +96,7 @@ def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> No
     run = _run(batches, passes, 0.1, ratio=1.5)
     mus = position_mus(np.full(run.total_steps, 0.9), run.sensitivities, run.noise_stds, batches)
     guarantee = YeShokri2022().bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     for order, value in zip(guarantee.orders, guarantee.values, strict=True):
         if 1.01 < order < 60:
             exponents = (order - 1) * order * mus**2 / 2
@@ -105,14 +105,14 @@ def test_never_below_the_mixture_over_positions(batches: int, passes: int) -> No
             if passes == 1:
                 assert value == pytest.approx(exact, rel=1e-9)
     for epsilon in (0.5, 2.0, 5.0):
-        assert guarantee.delta(epsilon) >= np.mean([lethe.GDP(mu).delta(epsilon) for mu in mus]) * (1 - 1e-9)
+        assert guarantee.delta(epsilon) >= np.mean([lethe.guarantees.GDP(mu).delta(epsilon) for mu in mus]) * (1 - 1e-9)
 
 
 @pytest.mark.slow
 def test_many_batches_are_grouped_upward() -> None:
     run = _run(6000, 3, 1e-5)
     guarantee = YeShokri2022().bound(run).guarantee
-    assert isinstance(guarantee, lethe.RDPCurve)
+    assert isinstance(guarantee, lethe.guarantees.RDPCurve)
     for index in (150, 300, 400):
         order, value = guarantee.orders[index], guarantee.values[index]
         touches = 0.08 * order * (order - 1) * single_touch(1e-5, np.arange(1, 6001))
@@ -128,7 +128,7 @@ def test_extreme_runs_stay_finite() -> None:
     for contraction in (1e-200, 1e-16, 1 - 2**-53):
         for run in (_run(3, 4, contraction), _run(3, 4, contraction, ratio=200.0)):
             guarantee = YeShokri2022().bound(run).guarantee
-            assert isinstance(guarantee, lethe.RDPCurve)
+            assert isinstance(guarantee, lethe.guarantees.RDPCurve)
             assert all(0 < value < math.inf for value in guarantee.values)
     assert single_touch(1e-200, [1, 2, 7]) == pytest.approx([1, 1 / 2, 1 / 7], rel=1e-12)
     assert single_touch(1 - 2**-53, [1, 2])[0] == 1.0

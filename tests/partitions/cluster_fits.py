@@ -34,7 +34,9 @@ from lethe.estimators import (
     Ridge,
     SoftmaxRegression,
 )
-from lethe.partitions import PartitionedTable, array_table
+from lethe.estimators.options import EstimatorOptions
+from lethe.partitions import array_table
+from lethe.partitions.table import PartitionedTable
 from lethe.run.losses import Logistic
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
@@ -42,8 +44,8 @@ BOUNDED: dict[str, Any] = {"feature_norm": 2.0, "target_bound": 5.0, **SETTINGS}
 UNSEEDED: dict[str, Any] = {"seed_noise": False, "random_state": None}
 
 
-def logistic(mechanism: str, **more: Any) -> Any:
-    return LogisticRegression(mechanism=mechanism, feature_norm=2.0, **SETTINGS, **more)
+def logistic(mechanism: str, **options: Any) -> Any:
+    return LogisticRegression(options=EstimatorOptions(mechanism=mechanism, **options), feature_norm=2.0, **SETTINGS)
 
 
 class Trained:
@@ -113,34 +115,40 @@ class Chosen:
 
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "objective perturbation": (lambda: logistic("objective_perturbation"), "label"),
-    "adassp": (lambda: Ridge(mechanism="adassp", feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
+    "adassp": (lambda: Ridge(options=EstimatorOptions(mechanism="adassp"), feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
     "full batches": (lambda: logistic("full_batch", passes=3), "label"),
     "users and weights": (Owned, "label"),
-    "released range and norm": (lambda: Ridge(mechanism="adassp", **SETTINGS), "amount"),
+    "released range and norm": (lambda: Ridge(options=EstimatorOptions(mechanism="adassp"), **SETTINGS), "amount"),
     "scaler": (lambda: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS), "label"),
     "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), "label"),
     "components": (lambda: PrivatePCA(2, **SETTINGS), "label"),
     "clipper": (lambda: PrivateQuantileClipper(**SETTINGS), "label"),
     "whitening": (lambda: PrivateWhitening(feature_norm=3.0, **SETTINGS), "label"),
-    "SoftmaxRegression": (lambda: SoftmaxRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS), "label"),
-    "LinearSVC": (lambda: LinearSVC(mechanism="output_perturbation", feature_norm=2.0, **SETTINGS), "label"),
-    "LinearRegression": (lambda: LinearRegression(mechanism="adassp", **BOUNDED), "amount"),
-    "HuberRegressor": (lambda: HuberRegressor(mechanism="objective_perturbation", **BOUNDED), "amount"),
-    "Lasso": (lambda: Lasso(mechanism="full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
-    "ElasticNet": (lambda: ElasticNet(mechanism="full_batch", passes=3, alpha=0.01, **BOUNDED), "amount"),
+    "SoftmaxRegression": (
+        lambda: SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS),
+        "label",
+    ),
+    "LinearSVC": (lambda: LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0, **SETTINGS), "label"),
+    "LinearRegression": (lambda: LinearRegression(options=EstimatorOptions(mechanism="adassp"), **BOUNDED), "amount"),
+    "HuberRegressor": (lambda: HuberRegressor(options=EstimatorOptions(mechanism="objective_perturbation"), **BOUNDED), "amount"),
+    "Lasso": (lambda: Lasso(options=EstimatorOptions(mechanism="full_batch", passes=3), alpha=0.01, **BOUNDED), "amount"),
+    "ElasticNet": (lambda: ElasticNet(options=EstimatorOptions(mechanism="full_batch", passes=3), alpha=0.01, **BOUNDED), "amount"),
 }
 TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "fit_linear": (lambda: Trained(lethe.Cyclic(size=700)), "label"),
-    "fit_linear, Poisson batches": (lambda: Trained(lethe.Poisson(size=500)), "label"),
-    "fit_head": (lambda: TrainedHead(lethe.Full()), "label"),
+    "fit_linear": (lambda: Trained(lethe.batches.Cyclic(700)), "label"),
+    "fit_linear, Poisson batches": (lambda: Trained(lethe.batches.Poisson(500)), "label"),
+    "fit_head": (lambda: TrainedHead(lethe.batches.Full()), "label"),
     "search": (Chosen, "label"),
 }
 # In memory records count in another order than the stored one, so these are compared with one block in this process.
 STORED: dict[str, tuple[Callable[[], Any], str]] = {
     "Poisson batches": (lambda: logistic("poisson", passes=1), "label"),
-    "heavy tails": (lambda: HeavyTailedLinearRegression(passes=2, **SETTINGS), "amount"),
-    "heavy tails, classes": (lambda: HeavyTailedLogisticRegression(passes=2, **SETTINGS), "label"),
-    "heavy tails, mean": (lambda: PrivateMean(solver="multi_pass", passes=2, centre=[0.0] * 5, moment=3.0, **SETTINGS), "amount"),
+    "heavy tails": (lambda: HeavyTailedLinearRegression(options=EstimatorOptions(passes=2), **SETTINGS), "amount"),
+    "heavy tails, classes": (lambda: HeavyTailedLogisticRegression(options=EstimatorOptions(passes=2), **SETTINGS), "label"),
+    "heavy tails, mean": (
+        lambda: PrivateMean(options=EstimatorOptions(mechanism="multi_pass", passes=2), centre=[0.0] * 5, moment=3.0, **SETTINGS),
+        "amount",
+    ),
 }
 ALL = {**FITS, **TRAININGS, **STORED}
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lethe.partitions import PartitionedTable, array_table, parquet_table
+from lethe.partitions import array_table, parquet_table
+from lethe.partitions.table import PartitionedTable
 
 COLUMNS = ("age", "height", "weight", "income", "visits")
 RECORDS = 1500

@@ -18,9 +18,10 @@ from partitioned_records import in_blocks, records
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers
-from lethe.partitions import PartitionedTable, array_table
+from lethe.partitions import array_table
 from lethe.partitions.block import Block
-from lethe.partitions.passes import Answer, Part, Threads, Work, once_each
+from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each
+from lethe.partitions.table import PartitionedTable
 from lethe.partitions.totals import total
 from lethe.run.losses import Logistic
 
@@ -44,16 +45,16 @@ def test_records_that_change_places_show_however_near_they_are(width: int, count
 class Shuffling:
     """Gives the answers backwards, some of them twice with another value the second time, and one of no block of the pass."""
 
-    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         for part in reversed(parts):
             answer = work(part.place, part.name, part.stored, part.rows)
             yield answer
             yield replace(answer, values=tuple(1e9 * value for value in answer.values) if isinstance(answer.values, tuple) else None)
-        yield Answer(10**6, None, (np.ones(()),))
+        yield BlockResult(10**6, None, (np.ones(()),))
 
 
 class Losing:
-    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         for part in parts[1:]:
             yield work(part.place, part.name, part.stored, part.rows)
 
@@ -93,7 +94,7 @@ def test_answers_that_come_backwards_and_twice_count_once() -> None:
 def test_a_block_without_an_answer_is_an_error() -> None:
     with pytest.raises(LetheError, match="1 of 7 gave no result; nothing was released"):
         replace(in_blocks(7, "label"), executor=Losing()).examined(nothing)
-    assert [one.place for one in once_each(iter([Answer(1, None, None), Answer(0, None, None)]), [0, 1])] == [0, 1]
+    assert [one.place for one in once_each(iter([BlockResult(1, None, None), BlockResult(0, None, None)]), [0, 1])] == [0, 1]
 
 
 @pytest.mark.parametrize("change", ["value", "order", "target", "count"])

@@ -24,26 +24,44 @@ from lethe.estimators import (
     SoftmaxRegression,
     privacy_of,
 )
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import run_shapes
 from lethe.estimators.choice.choose import choose
 from lethe.estimators.inputs.facts import PublicFacts
+from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import array_table
 from lethe.partitions.record_sums import RecordSums
 from lethe.run.losses import LeastSquares, Logistic
 
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
-    "objective perturbation": (lambda: LogisticRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS), "label"),
-    "output perturbation": (lambda: LinearSVC(mechanism="output_perturbation", feature_norm=2.0, **SETTINGS), "label"),
-    "objective perturbation, two scores": (
-        lambda: SoftmaxRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS),
+    "objective perturbation": (
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS),
         "label",
     ),
-    "full batches": (lambda: LogisticRegression(mechanism="full_batch", passes=3, feature_norm=2.0, **SETTINGS), "label"),
-    "released norm": (lambda: LogisticRegression(mechanism="objective_perturbation", **SETTINGS), "label"),
-    "adassp": (lambda: Ridge(mechanism="adassp", feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
-    "adassp, all released": (lambda: LinearRegression(mechanism="adassp", fit_intercept=False, **SETTINGS), "amount"),
-    "Huber": (lambda: HuberRegressor(mechanism="objective_perturbation", feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
+    "output perturbation": (
+        lambda: LinearSVC(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0, **SETTINGS),
+        "label",
+    ),
+    "objective perturbation, two scores": (
+        lambda: SoftmaxRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS),
+        "label",
+    ),
+    "full batches": (
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=3), feature_norm=2.0, **SETTINGS),
+        "label",
+    ),
+    "released norm": (lambda: LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **SETTINGS), "label"),
+    "adassp": (lambda: Ridge(options=EstimatorOptions(mechanism="adassp"), feature_norm=2.0, target_bound=5.0, **SETTINGS), "amount"),
+    "adassp, all released": (
+        lambda: LinearRegression(options=EstimatorOptions(mechanism="adassp"), fit_intercept=False, **SETTINGS),
+        "amount",
+    ),
+    "Huber": (
+        lambda: HuberRegressor(
+            options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, target_bound=5.0, **SETTINGS
+        ),
+        "amount",
+    ),
 }
 
 
@@ -81,7 +99,7 @@ def test_a_fit_in_blocks_is_the_fit_in_memory(name: str) -> None:
 )  # fmt: skip
 def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitted(table: Any, labels: Any) -> Any:
-        return LogisticRegression(mechanism=mechanism, passes=2, feature_norm=2.0, **SETTINGS).fit(table, labels)
+        return LogisticRegression(options=EstimatorOptions(mechanism=mechanism, passes=2), feature_norm=2.0, **SETTINGS).fit(table, labels)
 
     parts = [fitted(in_blocks(blocks, "label"), None) for blocks in (1, 2, 7)]
     features, labels, _ = records()
@@ -100,7 +118,7 @@ def test_batches_are_those_of_memory_where_records_count_in_the_stored_order(mec
 
 @pytest.mark.slow
 def test_a_certificate_of_secret_batches_rests_on_workers_that_are_told_them() -> None:
-    model = LogisticRegression(mechanism="shuffled_once", passes=1, feature_norm=2.0, epsilon=1.0)
+    model = LogisticRegression(options=EstimatorOptions(mechanism="shuffled_once", passes=1), feature_norm=2.0, epsilon=1.0)
     assert "workers" in {one.name for one in model.fit(in_blocks(2, "label"), None).certificate_.findings if one.evidence == "declared"}
     assert "workers" in {one.name for one in model.statement_.findings if one.evidence == "declared"}
     features, labels, _ = records()
@@ -115,7 +133,9 @@ def _in_stored_order(drawn: Callable[..., Any]) -> Callable[..., Any]:
 def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.standard_normal((600, 40)).astype(np.float32), rng.integers(0, 6, 600)
-    model = SoftmaxRegression(mechanism="objective_perturbation", feature_norm=6.0, **{**SETTINGS, "epsilon": 8.0})
+    model = SoftmaxRegression(
+        options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=6.0, **{**SETTINGS, "epsilon": 8.0}
+    )
     one = model.fit(array_table(features, labels, blocks=1), None).coef_.copy()
     np.testing.assert_allclose(model.fit(array_table(features, labels, blocks=7), None).coef_, one, rtol=0.0, atol=1e-9)
     # In memory products are in single precision: both are within the certified error of the solver of the same minimiser.
@@ -141,7 +161,7 @@ def test_a_scaler_takes_one_pass_and_hands_the_table_on() -> None:
 @pytest.mark.slow
 def test_a_pipeline_of_both_is_the_one_in_memory(tmp_path: Path) -> None:
     def pipeline() -> Pipeline:
-        model = LogisticRegression(mechanism="objective_perturbation", feature_norm=2.0, **SETTINGS)
+        model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS)
         return Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", model)])
 
     table = frame()[[*COLUMNS, "label"]]
@@ -170,7 +190,7 @@ def test_the_table_in_blocks_is_in_the_report_and_few_passes_come_first() -> Non
 def test_of_mechanisms_of_nearly_the_same_risk_a_large_table_takes_the_one_of_fewest_passes(kind: Any) -> None:
     bound = 5.0 if isinstance(kind, LeastSquares) else None
     facts = PublicFacts(records=2_000_000, columns=50, loss=kind, target_bound=bound)
-    budget = Budget(epsilon=1.0, delta=1e-8)
+    budget = PrivacyBudget(epsilon=1.0, delta=1e-8)
     memory, blocks = (choose("auto", replace(facts, in_blocks=where), budget).plan for where in (False, True))
     assert 1 <= blocks.passes <= 12
     assert blocks.passes <= (memory.passes or 12) or blocks.risk < memory.risk / 2.0
@@ -230,7 +250,7 @@ def test_a_faulty_block_ends_the_fit_before_it_is_paid_and_an_interrupt_before_i
     features, labels, _ = records()
     wrong = features.copy()
     wrong[1400, 3] = math.nan
-    settings = {"mechanism": "objective_perturbation", "feature_norm": 2.0}
+    settings: dict[str, Any] = {"options": EstimatorOptions(mechanism="objective_perturbation"), "feature_norm": 2.0}
     spender = Spender()
     model = LogisticRegression(ledger=spender, **settings)
     with pytest.raises(InputError, match=r"block 6 \(.*column 3: row \d+ holds nan"):

@@ -12,6 +12,7 @@ from partitioned_records import SETTINGS, in_blocks, records
 
 from lethe.errors import InputError
 from lethe.estimators import HeavyTailedLinearRegression, HeavyTailedLogisticRegression, PrivateMean
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.partitions import array_table
@@ -19,24 +20,33 @@ from lethe.partitions import array_table
 RICH = {**SETTINGS, "epsilon": 8.0}
 FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "mean": (lambda: PrivateMean(**RICH), "amount"),
-    "mean by passes": (lambda: PrivateMean(solver="multi_pass", passes=3, centre=[0.0] * 5, moment=3.0, **RICH), "amount"),
-    "mean by the theory": (lambda: PrivateMean(parameters="theory", centre=[0.0] * 5, **RICH), "amount"),
-    "regression": (lambda: HeavyTailedLinearRegression(passes=4, **RICH), "amount"),
-    "regression, all public": (
-        lambda: HeavyTailedLinearRegression(passes=3, moment=8.0, smoothness=2.0, radius=3.0, fit_intercept=False, **RICH),
+    "mean by passes": (
+        lambda: PrivateMean(options=EstimatorOptions(mechanism="multi_pass", passes=3), centre=[0.0] * 5, moment=3.0, **RICH),
         "amount",
     ),
-    "classes": (lambda: HeavyTailedLogisticRegression(passes=4, **RICH), "label"),
+    "mean by the theory": (lambda: PrivateMean(options=EstimatorOptions(parameters="theory"), centre=[0.0] * 5, **RICH), "amount"),
+    "regression": (lambda: HeavyTailedLinearRegression(options=EstimatorOptions(passes=4), **RICH), "amount"),
+    "regression, all public": (
+        lambda: HeavyTailedLinearRegression(
+            options=EstimatorOptions(passes=3), moment=8.0, smoothness=2.0, radius=3.0, fit_intercept=False, **RICH
+        ),
+        "amount",
+    ),
+    "classes": (lambda: HeavyTailedLogisticRegression(options=EstimatorOptions(passes=4), **RICH), "label"),
     "classes, one pass": (
-        lambda: HeavyTailedLogisticRegression(solver="one_pass", strong_convexity=0.1, smoothness=1.0, moment=3.0, radius=2.0, **RICH),
+        lambda: HeavyTailedLogisticRegression(
+            options=EstimatorOptions(mechanism="one_pass", strong_convexity=0.1), smoothness=1.0, moment=3.0, radius=2.0, **RICH
+        ),
         "label",
     ),
     "classes, accelerated by the theory": (
-        lambda: HeavyTailedLogisticRegression(solver="accelerated", parameters="theory", radius=2.0, **RICH),
+        lambda: HeavyTailedLogisticRegression(options=EstimatorOptions(mechanism="accelerated", parameters="theory"), radius=2.0, **RICH),
         "label",
     ),
     "classes, proximal": (
-        lambda: HeavyTailedLogisticRegression(solver="proximal", strong_convexity=0.1, smoothness=1.0, moment=3.0, radius=2.0, **RICH),
+        lambda: HeavyTailedLogisticRegression(
+            options=EstimatorOptions(mechanism="proximal", strong_convexity=0.1), smoothness=1.0, moment=3.0, radius=2.0, **RICH
+        ),
         "label",
     ),
 }
@@ -69,7 +79,7 @@ def test_a_fit_for_heavy_tails_in_blocks_is_the_one_in_memory(name: str, monkeyp
 def test_a_gradient_that_is_too_long_counts_no_more_in_blocks() -> None:
     """Clipped to 1, one enormous record of 1500 moves a mean of them by 1/1500 at most, and no more than its share of a half."""
     features, _, amounts = records()
-    settings: dict[str, Any] = {"passes": 1, "moment": 1.0, "smoothness": 1.0, "fit_intercept": False, **RICH}
+    settings: dict[str, Any] = {"options": EstimatorOptions(passes=1), "moment": 1.0, "smoothness": 1.0, "fit_intercept": False, **RICH}
 
     def fitted(row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         changed = features.astype(np.float64)
@@ -84,14 +94,17 @@ def test_a_gradient_that_is_too_long_counts_no_more_in_blocks() -> None:
 
 
 def test_solvers_that_draw_records_again_and_again_are_refused_in_blocks() -> None:
-    model = HeavyTailedLogisticRegression(solver="localised", radius=1.0, order=4.0)
-    with pytest.raises(InputError, match='solver = "localised": it draws records at random'):
+    model = HeavyTailedLogisticRegression(options=EstimatorOptions(mechanism="localised", order=4.0), radius=1.0)
+    with pytest.raises(InputError, match='mechanism = "localised": it draws records at random'):
         model.fit(in_blocks(2, "label"), None)
 
 
 @pytest.mark.parametrize(
     "model",
-    [PrivateMean(parameters="theory", centre=[0.0] * 5), HeavyTailedLinearRegression(solver="one_pass", parameters="theory", radius=2.0)],
+    [
+        PrivateMean(options=EstimatorOptions(parameters="theory"), centre=[0.0] * 5),
+        HeavyTailedLinearRegression(options=EstimatorOptions(mechanism="one_pass", parameters="theory"), radius=2.0),
+    ],
 )
 def test_a_moment_of_too_many_records_is_refused_before_anything_is_paid(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many are set aside is public: a ledger must not pay for a fit that cannot end."""

@@ -10,6 +10,7 @@ import pytest
 from partitioned_records import COLUMNS, frame
 
 from lethe.estimators import LogisticRegression, PrivateMean, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 from lethe.partitions import dask_table
 
 
@@ -42,12 +43,15 @@ class Broken(Exception):
 
 # Each with the passes that only look: whether the table can be used, and whose its rows are.
 FITS: dict[str, tuple[Callable[[Told, Any], Any], int]] = {
-    "norm released": (lambda ledger, table: LogisticRegression(passes=2, ledger=ledger).fit(table, "label"), 1),
-    "range and norm released": (lambda ledger, table: Ridge(mechanism="adassp", ledger=ledger).fit(table, "label"), 1),
+    "norm released": (lambda ledger, table: LogisticRegression(options=EstimatorOptions(passes=2), ledger=ledger).fit(table, "label"), 1),
+    "range and norm released": (
+        lambda ledger, table: Ridge(options=EstimatorOptions(mechanism="adassp"), ledger=ledger).fit(table, "label"),
+        1,
+    ),
     "users": (
-        lambda ledger, table: LogisticRegression(passes=2, mechanism="full_batch", feature_norm=2.0, ledger=ledger).fit(
-            table, "label", users="visits"
-        ),
+        lambda ledger, table: LogisticRegression(
+            options=EstimatorOptions(passes=2, mechanism="full_batch"), feature_norm=2.0, ledger=ledger
+        ).fit(table, "label", users="visits"),
         2,
     ),
     "step": (lambda ledger, table: PrivateStandardScaler(ledger=ledger).fit(table), 1),

@@ -12,21 +12,15 @@ from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators import (
-    LogisticRegression,
-    PrivatePCA,
-    PrivateQuantileClipper,
-    PrivateStandardScaler,
-    PrivateWhitening,
-    privacy_of,
-)
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.partitions import PartitionedTable, array_table
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions import array_table
+from lethe.partitions.table import ExaminedTable, PartitionedTable
 
 FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),
@@ -79,7 +73,7 @@ def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> N
 @pytest.mark.slow
 def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
     def pipeline() -> Any:
-        model = LogisticRegression(mechanism="objective_perturbation", feature_norm=1.0, **SETTINGS)
+        model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=1.0, **SETTINGS)
         steps = [PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), PrivatePCA(3, feature_norm=1.0, **SETTINGS), model]
         return Pipeline([(type(step).__name__, step) for step in steps])
 
@@ -107,7 +101,13 @@ def test_ranges_of_a_table_in_blocks_are_three_passes() -> None:
 
 def test_norms_too_many_to_gather_are_counted_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels, _ = records()
-    settings: dict[str, Any] = {"mechanism": "objective_perturbation", "epsilon": 8.0, "delta": 1e-5, "random_state": 5, "seed_noise": True}
+    settings: dict[str, Any] = {
+        "options": EstimatorOptions(mechanism="objective_perturbation"),
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "random_state": 5,
+        "seed_noise": True,
+    }
     table = array_table(features, labels, blocks=3, workers=1)
     expected = LogisticRegression(**settings).fit(table, None)
     monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)

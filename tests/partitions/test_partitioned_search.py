@@ -14,6 +14,7 @@ from sklearn.preprocessing import Normalizer
 
 from lethe.errors import InputError, LetheError
 from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge, privacy_of
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import array_table
 from lethe.partitions.chosen_records import chosen_records
@@ -22,7 +23,7 @@ SEARCHES: dict[str, tuple[Callable[[], PrivateSearch], str]] = {
     "classifier": (
         lambda: PrivateSearch(
             LogisticRegression(feature_norm=2.0),
-            {"mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]},
+            {"options__mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]},
             tries=3.0,
             **SETTINGS,
         ),
@@ -30,7 +31,11 @@ SEARCHES: dict[str, tuple[Callable[[], PrivateSearch], str]] = {
     ),
     "regression": (
         lambda: PrivateSearch(
-            Ridge(mechanism="adassp", target_bound=5.0), {"feature_norm": [1.0, 3.0]}, tries=3.0, score_bound=5.0, **SETTINGS
+            Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=5.0),
+            {"feature_norm": [1.0, 3.0]},
+            tries=3.0,
+            score_bound=5.0,
+            **SETTINGS,
         ),
         "amount",
     ),
@@ -57,7 +62,7 @@ def test_a_search_on_blocks_is_the_search_in_memory(name: str) -> None:
 @pytest.mark.slow
 def test_a_pipeline_is_searched_on_files_and_nobody_is_told_how_often_it_tried(tmp_path: Path) -> None:
     def search() -> PrivateSearch:
-        model = LogisticRegression(mechanism="output_perturbation", feature_norm=2.0)
+        model = LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0)
         steps = Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0))), ("model", model)])
         return PrivateSearch(steps, {"model__C": [0.1, 1.0]}, tries=3.0, **SETTINGS)
 
@@ -87,6 +92,11 @@ def test_every_record_is_on_one_side_and_a_block_that_changed_is_refused() -> No
 
 
 def test_a_step_that_transforms_arrays_is_refused_on_blocks() -> None:
-    steps = Pipeline([("norms", Normalizer()), ("model", LogisticRegression(mechanism="output_perturbation", feature_norm=2.0))])
+    steps = Pipeline(
+        [
+            ("norms", Normalizer()),
+            ("model", LogisticRegression(options=EstimatorOptions(mechanism="output_perturbation"), feature_norm=2.0)),
+        ]
+    )
     with pytest.raises(InputError, match="step 'norms', Normalizer, transforms arrays in memory, and X is a table in blocks"):
         PrivateSearch(steps, {"model__C": [1.0]}).fit(in_blocks(2, "label"), None)

@@ -26,10 +26,10 @@ from lethe.train import Linear, TrainOptions, fit
 
 LOGISTIC = Logistic(feature_norm=1.0, intercept=True)
 DESIGNS = {
-    "full": lethe.Full(),
-    "cyclic": lethe.Cyclic(size=70),
-    "shuffled_once": lethe.ShuffledOnce(size=100),
-    "poisson": lethe.Poisson(size=100),
+    "full": lethe.batches.Full(),
+    "cyclic": lethe.batches.Cyclic(70),
+    "shuffled_once": lethe.batches.ShuffledOnce(100),
+    "poisson": lethe.batches.Poisson(100),
 }
 
 
@@ -211,7 +211,7 @@ def with_nan() -> Any:
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "another design": (
-        lambda: fit_linear(a_run(lethe.Shuffled(size=100)), in_blocks(2, "label")),
+        lambda: fit_linear(a_run(lethe.batches.Shuffled(100)), in_blocks(2, "label")),
         "got shuffled; on a table in blocks batches are full, cyclic, shuffled_once, poisson",
     ),
     "another number": (

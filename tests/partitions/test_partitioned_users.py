@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 import lethe
 from lethe.errors import InputError, LetheError
 from lethe.estimators import Lasso, LogisticRegression, PrivateMean, PrivateSearch, PrivateStandardScaler, Ridge
+from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import beside
 from lethe.estimators.partitioned.beside import looked_beside
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
@@ -38,19 +39,23 @@ def table(goal: str, *, texts: bool = False) -> pd.DataFrame:
 
 
 FITS: dict[str, tuple[Callable[[], Any], str, dict[str, str]]] = {
-    "users": (lambda: LogisticRegression(mechanism="full_batch", passes=3, **BOUNDED), "label", {"users": "person"}),
+    "users": (
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=3), **BOUNDED),
+        "label",
+        {"users": "person"},
+    ),
     "weights": (
-        lambda: LogisticRegression(mechanism="full_batch", passes=3, max_weight=4.0, **BOUNDED),
+        lambda: LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=3, max_weight=4.0), **BOUNDED),
         "label",
         {"sample_weight": "weight_of"},
     ),
     "users and weights": (
-        lambda: Ridge(target_bound=5.0, passes=3, batches="full", max_weight=4.0, **BOUNDED),
+        lambda: Ridge(target_bound=5.0, options=EstimatorOptions(passes=3, batches="full", max_weight=4.0), **BOUNDED),
         "amount",
         {"users": "person", "sample_weight": "weight_of"},
     ),
     "users, sparse": (
-        lambda: Lasso(alpha=0.01, target_bound=5.0, passes=2, mechanism="full_batch", **BOUNDED),
+        lambda: Lasso(alpha=0.01, target_bound=5.0, options=EstimatorOptions(passes=2, mechanism="full_batch"), **BOUNDED),
         "amount",
         {"users": "person"},
     ),
@@ -116,10 +121,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "one column twice": (lambda people: ridge(people, users="amount"), "y, sample_weight, users: got .* each needs a column of its own"),
     "arrays": (
         lambda people: LogisticRegression(**BOUNDED).fit(in_blocks(2, "label"), None, users="person"),
-        "users: got person; of a table in blocks it is the name of a column, and columns of arrays",
+        "users: got person; a table in blocks needs a column's name",
     ),
     "a choice of rows": (
-        lambda people: ridge(people, users="person", rows_per_user=2),
+        lambda people: ridge(people, users="person", options=EstimatorOptions(rows_per_user=2)),
         "rows_per_user: rows of one user may lie in several blocks",
     ),
     "a bound that would be released": (
@@ -127,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         'feature_norm = "auto": that is released from single rows',
     ),
     "other batches": (
-        lambda people: ridge(people, users="person", mechanism="cyclic"),
+        lambda people: ridge(people, users="person", options=EstimatorOptions(mechanism="cyclic")),
         "of a table in blocks only full batches count users",
     ),
     "a weight above the bound": (
@@ -160,7 +165,7 @@ def named(**columns: str) -> Any:
 
 RUN = lethe.Run(
     records=1500,
-    batches=lethe.Full(),
+    batches=lethe.batches.Full(),
     steps=1,
     step_size=0.5,
     noise_multiplier=1.0,
@@ -172,7 +177,9 @@ TAKES_NONE: dict[str, Callable[[Any], Any]] = {
     "search": lambda given: PrivateSearch(LogisticRegression(feature_norm=2.0), {"C": [1.0]}, tries=2.0, **SETTINGS).fit(given, None),
     "step": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(given),
     "transform": lambda given: PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS).fit(frame()[["age"]]).transform(given),
-    "mean": lambda given: PrivateMean(solver="multi_pass", passes=2, centre=[0.0] * 5, moment=3.0, **SETTINGS).fit(given),
+    "mean": lambda given: PrivateMean(
+        options=EstimatorOptions(mechanism="multi_pass", passes=2), centre=[0.0] * 5, moment=3.0, **SETTINGS
+    ).fit(given),
     "fit_linear": lambda given: fit_linear(RUN, given),
 }
 
@@ -226,9 +233,7 @@ def test_more_users_than_go_to_every_worker_are_refused(monkeypatch: pytest.Monk
 def test_what_a_step_of_a_pipeline_made_has_no_users() -> None:
     steps = Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", LogisticRegression(**BOUNDED))])
     numbered = table("label").drop(columns="weight_of")
-    with pytest.raises(
-        InputError, match="users: got person; of a table in blocks it is the name of a column, and columns of arrays, or of"
-    ):
+    with pytest.raises(InputError, match="users: got person; a table in blocks needs a column's name"):
         steps.fit(dd.from_pandas(numbered, npartitions=2), "label", model__users="person")
 
 
@@ -247,7 +252,7 @@ def test_a_user_that_changes_between_passes_is_noticed() -> None:
 
 
 def test_the_certificate_speaks_of_users() -> None:
-    model = LogisticRegression(mechanism="full_batch", passes=2, feature_norm=2.0, epsilon=4.0)
+    model = LogisticRegression(options=EstimatorOptions(mechanism="full_batch", passes=2), feature_norm=2.0, epsilon=4.0)
     model.fit(dd.from_pandas(table("label").drop(columns="weight_of"), npartitions=3), "label", users="person")
     assert isinstance(model.certificate_, lethe.Certificate)
     assert (model.certificate_.run.unit, model.certificate_.run.records) == ("user", 300)

@@ -11,7 +11,7 @@ import lethe
 from lethe.mechanisms.base import joint
 from lethe.theorems.registry import OURS
 from lethe.train import fit
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((200, 3))
@@ -21,7 +21,7 @@ targets = rows @ [1.0, -1.0, 0.5]
 def a_theorem_is_tried_beside_the_others() -> None:
     run = lethe.Run(
         records=100,
-        batches=lethe.Full(),
+        batches=lethe.batches.Full(),
         passes=4,
         step_size=1.0,
         clip_norm=1.0,
@@ -32,12 +32,12 @@ def a_theorem_is_tried_beside_the_others() -> None:
     )
     alone = lethe.certify(run, 1e-5, theorems=[acme.EveryStep()])
     assert alone.theorem == acme.EveryStep.name
-    exact = lethe.GDP(2.0 * np.sqrt(4.0) / 8.0).epsilon(1e-5)
+    exact = lethe.guarantees.GDP(2.0 * np.sqrt(4.0) / 8.0).epsilon(1e-5)
     assert exact <= alone.epsilon <= 1.25 * exact
     beside = lethe.certify(run, 1e-5, theorems=[*OURS, acme.EveryStep()])
     assert beside.epsilon <= alone.epsilon
     assert acme.EveryStep.name in beside.explain(every=True)
-    cyclic = run.model_copy(update={"batches": lethe.Cyclic(size=10)})
+    cyclic = run.model_copy(update={"batches": lethe.batches.Cyclic(10)})
     with pytest.raises(lethe.HypothesisError, match="full batches"):
         lethe.certify(cyclic, 1e-5, theorems=[acme.EveryStep()])
 
@@ -45,7 +45,7 @@ def a_theorem_is_tried_beside_the_others() -> None:
 def a_loss_and_a_schedule_are_certified_trained_and_read_back() -> None:
     run = lethe.Run(
         records=200,
-        batches=lethe.Cyclic(size=50),
+        batches=lethe.batches.Cyclic(50),
         passes=3,
         step_size=acme.Cosine(first=0.5, period=12),
         noise_multiplier=0.01,
@@ -67,7 +67,7 @@ def a_layer_rule_clips() -> None:
     model = nn.Sequential(nn.Linear(3, 4), acme.Scale(4), nn.Linear(4, 2))
     run = lethe.Run(
         records=200,
-        batches=lethe.Poisson(size=20),
+        batches=lethe.batches.Poisson(20),
         passes=1,
         step_size=0.1,
         clip_norm=1.0,
@@ -90,11 +90,11 @@ def a_layer_rule_is_exact() -> None:
 
 
 def a_mechanism_composes() -> None:
-    count, statement = acme.noisy_count(targets > 0, lethe.GDP(0.5))
+    count, statement = acme.noisy_count(targets > 0, lethe.guarantees.GDP(0.5))
     assert abs(count - np.count_nonzero(targets > 0)) < 20.0
-    both = joint([statement, acme.noisy_count(targets < 0, lethe.GDP(0.5))[1]])
-    assert both.epsilon(1e-5) == pytest.approx(lethe.GDP(np.sqrt(0.5)).epsilon(1e-5), rel=1e-9)
-    assert acme.noisy_count(targets > 0, lethe.GDP(0.5), np.random.default_rng(0))[1].epsilon(1e-5) == np.inf
+    both = joint([statement, acme.noisy_count(targets < 0, lethe.guarantees.GDP(0.5))[1]])
+    assert both.epsilon(1e-5) == pytest.approx(lethe.guarantees.GDP(np.sqrt(0.5)).epsilon(1e-5), rel=1e-9)
+    assert acme.noisy_count(targets > 0, lethe.guarantees.GDP(0.5), np.random.default_rng(0))[1].epsilon(1e-5) == np.inf
 
 
 acme.register()

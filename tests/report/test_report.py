@@ -19,7 +19,7 @@ import lethe
 import lethe.report
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.signing import signing_key
+from lethe.certificates.signing.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
 from lethe.report.document.build import document_of
@@ -234,6 +234,7 @@ def test_the_metadata_of_a_model_card_never_calls_private_what_is_not() -> None:
         assert begin == ""
         card = yaml.safe_load(metadata)
         assert card["differential_privacy"]["private"] is private
+        assert "library_name" not in card  # it names what loads the weights, such as peft
         assert ("differential-privacy" in card["tags"]) is private
 
 

@@ -53,7 +53,7 @@ def test_without_matplotlib_a_plot_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "import lethe\n"
-        "run = lethe.Run(records=100, batches=lethe.Cyclic(size=10), passes=1, step_size=0.5, clip_norm=1.0, noise_multiplier=5.0,"
+        "run = lethe.Run(records=100, batches=lethe.batches.Cyclic(10), passes=1, step_size=0.5, clip_norm=1.0, noise_multiplier=5.0,"
         " release='last')\n"
         "try:\n    lethe.compare(run, 1e-5, theorems=['composition']).plot()\n"
         "except lethe.MissingExtraError as error:\n    print(error)\n"

@@ -17,6 +17,7 @@ import lethe.report
 from lethe.certificates.certificate import Certificate
 from lethe.cli.app import app, main
 from lethe.documents.strict import to_json
+from lethe.report.document.curves import Curve
 from lethe.report.document.formats.latex import escaped as tex
 from lethe.report.document.formats.markdown import escaped as md
 from lethe.report.document.formats.markdown import fenced
@@ -107,7 +108,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Pat
 def _hostile_subject() -> Subject:
     words = " ".join(HOSTILE)
     page = audit_page(subject=words, canary=words, source=words, rule=words, warnings=HOSTILE)
-    curves = [lethe.report.Curve(name=words[:200], steps=(0, 1), values=(1.0, 2.0), private=private) for private in (True, False)]
+    curves = [Curve(name=words[:200], steps=(0, 1), values=(1.0, 2.0), private=private) for private in (True, False)]
     subject = subject_of(hostile_record(), delta=DELTA)
     extras: dict[str, Any] = {"audits": [page], "curves": curves, "scores": [(words, words)], "show_private": True}
     return with_extras(subject, **extras, commands=[f"lethe report '{words}' ``` ````"], digests=[(words, words)])
@@ -253,7 +254,9 @@ def test_a_fitted_estimator_shows_its_privacy_and_has_a_report(tmp_path: Path) -
     np = pytest.importorskip("numpy")
     estimators = pytest.importorskip("lethe.estimators")
     features = np.random.default_rng(0).normal(size=(500, 3)) / 4
-    model = estimators.LogisticRegression(classes=[0, 1], feature_norm=1.0, mechanism="objective_perturbation")
+    model = estimators.LogisticRegression(
+        classes=[0, 1], feature_norm=1.0, options=estimators.EstimatorOptions(mechanism="objective_perturbation")
+    )
     assert "privacy:" not in model._repr_mimebundle_()["text/html"]
     model.fit(features, (features[:, 0] > 0).astype(int))
     assert "privacy: (1," in model._repr_mimebundle_()["text/html"]

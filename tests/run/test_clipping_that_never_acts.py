@@ -89,7 +89,7 @@ def test_where_the_bound_is_one_on_differences_clipping_does_not_make_them_large
     assert other.epsilon == pytest.approx(one.epsilon, rel=1e-9)
     assert any("differ by <= 2" in finding.detail and finding.evidence == "declared" for finding in other.findings)
     # A single contribution is as long as the clip norm: where it is taken away, or may be drawn or not, that is what counts.
-    for alone in (clipped.replace(neighbours="zero_out"), clipped.replace(batches=lethe.Poisson(size=10))):
+    for alone in (clipped.replace(neighbours="zero_out"), clipped.replace(batches=lethe.batches.Poisson(10))):
         assert alone.sensitivities[0] == pytest.approx(alone.touch_factor * 3.0 * 0.5 / alone.batch_size)
 
 
@@ -117,7 +117,7 @@ def test_fixed_size_batches_take_the_difference_too() -> None:
     plain = make_run(batches=batches("without_replacement", 10), loss=STRONG, noise_multiplier=6.0, release="all")
     clipped = plain.replace(clip_norm=3.0, noise_multiplier=2.0)
     assert lethe.certify(clipped, 1e-3).epsilon == pytest.approx(lethe.certify(plain, 1e-3).epsilon, rel=1e-9)
-    poisson = clipped.replace(batches=lethe.Poisson(size=10))
+    poisson = clipped.replace(batches=lethe.batches.Poisson(10))
     assert lethe.certify(poisson, 1e-3, ["sampled-gaussian"]).epsilon == pytest.approx(
         lethe.certify(
             poisson.replace(loss={"kind": "unknown"}), 1e-3, ["sampled-gaussian"]

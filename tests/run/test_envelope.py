@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.errors import InputError, LetheError
-from lethe.run.losses import (
-    Huber,
-    LeastSquares,
-    LinearLoss,
-    Logistic,
-    OneVersusRest,
-    SmoothedHinge,
-    Softmax,
-    TruncatedLogistic,
-    TruncatedSoftmax,
-)
+from lethe.run.losses import Huber, LeastSquares, Logistic, OneVersusRest, SmoothedHinge, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses.softmax_envelope import ERROR
 
 Floats = np.ndarray

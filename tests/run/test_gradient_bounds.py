@@ -45,7 +45,7 @@ def _common_quadratic(**changes: Any) -> lethe.Run:
 
 def test_a_common_term_is_no_one_step_bound() -> None:
     """Step 10 on a ball of radius 1: f'(x) differs by 2 across the ball for the same record, so D + 2 lambda G is far too small."""
-    run = _common_quadratic(steps=5, step_size=10.0, noise_multiplier=[1e-3] * 4 + [10.0], regulariser=lethe.Ball(radius=1.0))
+    run = _common_quadratic(steps=5, step_size=10.0, noise_multiplier=[1e-3] * 4 + [10.0], regulariser=lethe.regularisers.Ball(1.0))
     # Monte Carlo of the event x > 0 after the last step: .842 against .159.
     assert lethe.certify(run, 1e-2).epsilon >= math.log((0.842 - 0.01) / 0.159)
 
@@ -55,7 +55,7 @@ def test_a_common_term_tells_who_was_drawn() -> None:
     drawn with probability 1/4, so delta(eps) is at least a quarter of that of two Gaussians 2 apart."""
     run = _common_quadratic(records=2, batches={"design": "poisson", "size": 1}, noise_multiplier=1.0, release="all")
     certificate = lethe.certify(run, 1e-5)
-    assert certificate.epsilon >= lethe.GDP(2.0).epsilon(4e-5)
+    assert certificate.epsilon >= lethe.guarantees.GDP(2.0).epsilon(4e-5)
     assert {other.theorem: other.status for other in certificate.others}["sampled-gaussian"] == "refused"
 
 
@@ -63,4 +63,6 @@ def test_clipping_does_not_trust_an_impossible_bound() -> None:
     run = _common_quadratic(step_size=0.5, clip_norm=100.0, noise_multiplier=0.01, neighbours="zero_out")
     assert run.clips
     assert run.record_bound == 100.0
-    assert lethe.certify(run, 1e-5).epsilon >= lethe.GDP(50.0).epsilon(1e-5)  # from x = 50 the record moves the step by 25, noise .5
+    assert lethe.certify(run, 1e-5).epsilon >= lethe.guarantees.GDP(50.0).epsilon(
+        1e-5
+    )  # from x = 50 the record moves the step by 25, noise .5

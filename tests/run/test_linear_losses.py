@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, SmoothedHinge, Softmax, require_linear_loss
+from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge, Softmax
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 
 LOSSES = [loss for loss in LINEAR_LOSSES if "cut" not in type(loss).model_fields]  # test_truncated_losses.py has the others
 

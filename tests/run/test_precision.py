@@ -15,7 +15,7 @@ from lethe.run.precision import UNIT_ROUNDOFF, Precision
 def make_run(precision: Any) -> lethe.Run:
     return lethe.Run(
         records=10,
-        batches=lethe.Full(),
+        batches=lethe.batches.Full(),
         steps=3,
         step_size=[0.1, 0.2, 0.4],
         clip_norm=1.0,
@@ -37,14 +37,14 @@ def test_a_run_tells_its_precision_and_reads_it_back() -> None:
 
 
 PARTS = [
-    (lethe.Ridge(strength=0.1), 3),
-    (lethe.L1(strength=0.1), 2),
-    (lethe.ElasticNet(l1_strength=0.1, ridge_strength=0.1), 5),
-    (lethe.GroupL1(strength=0.1), 32),
-    (lethe.NuclearNorm(strength=0.1), 128),
-    (lethe.Ball(radius=2.0), 32),
-    (lethe.Box(half_width=2.0, dimension=3), 0),
-    (lethe.Simplex(total=2.0), 80),
+    (lethe.regularisers.L2(0.1), 3),
+    (lethe.regularisers.L1(0.1), 2),
+    (lethe.regularisers.L1L2(l1_strength=0.1, ridge_strength=0.1), 5),
+    (lethe.regularisers.GroupL1(0.1), 32),
+    (lethe.regularisers.NuclearNorm(0.1), 128),
+    (lethe.regularisers.Ball(2.0), 32),
+    (lethe.regularisers.Box(half_width=2.0, dimension=3), 0),
+    (lethe.regularisers.Simplex(2.0), 80),
 ]
 
 

@@ -7,15 +7,15 @@ from lethe.run.schedules import as_schedule, parse_schedule, schedule_document
 
 # schedules.md section 12.10: the methods of Yu et al. 2019 from 10, at t = 0, 10, 25.
 PUBLISHED = [
-    (lethe.TimeDecay(first=10, rate=0.05), [10, 6.666667, 4.444444]),
-    (lethe.Exponential(first=10, ratio=float(np.exp(-0.01))), [10, 9.048374, 7.788008]),
-    (lethe.Step(first=10, factor=0.6, period=10), [10, 6, 3.6]),
-    (lethe.Polynomial(first=10, last=2, power=3, period=100), [10, 7.832, 5.375]),
+    (lethe.schedules.TimeDecay(first=10, rate=0.05), [10, 6.666667, 4.444444]),
+    (lethe.schedules.Exponential(first=10, ratio=float(np.exp(-0.01))), [10, 9.048374, 7.788008]),
+    (lethe.schedules.Step(first=10, factor=0.6, period=10), [10, 6, 3.6]),
+    (lethe.schedules.Polynomial(first=10, last=2, power=3, period=100), [10, 7.832, 5.375]),
 ]
 
 
 @pytest.mark.parametrize(("schedule", "values"), PUBLISHED)
-def test_published_values(schedule: lethe.Constant, values: list[float]) -> None:
+def test_published_values(schedule: lethe.schedules.Constant, values: list[float]) -> None:
     assert schedule.values(26)[[0, 10, 25]] == pytest.approx(values, abs=5e-7)  # six digits are printed
 
 
@@ -31,12 +31,12 @@ def test_scaling_scales_every_value(document: object) -> None:
 
 
 def test_polynomial_stays_at_its_last_value() -> None:
-    assert lethe.Polynomial(first=4, last=1, power=2, period=3).values(6).tolist()[3:] == [1, 1, 1]
+    assert lethe.schedules.Polynomial(first=4, last=1, power=2, period=3).values(6).tolist()[3:] == [1, 1, 1]
 
 
 def test_an_explicit_list_has_one_length() -> None:
     with pytest.raises(lethe.InputError, match="lists 2 values; this run needs 3"):
-        lethe.Explicit(listed=(1.0, 2.0)).values(3)
+        lethe.schedules.Explicit((1.0, 2.0)).values(3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.errors import InputError
-from lethe.run.schedules import optimal_schedule
+from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule
 
 POSITIVE = st.floats(1e-6, 1e6)

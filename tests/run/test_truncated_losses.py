@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
-from lethe.run.losses import LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 
 LOSSES = (
     TruncatedLogistic(feature_norm=1.0, cut=0.5),

@@ -24,7 +24,7 @@ def make_cut_run(cap: int | None = 32, **changes: Any) -> lethe.Run:
     """1000 records, 10 a step, 50 steps: a cap of 32 costs some 1e-6, one of 20 some 0.1."""
     fields: dict[str, Any] = {
         "records": 1000,
-        "batches": lethe.Poisson(size=10, truncate_at=cap),
+        "batches": lethe.batches.Poisson(10, truncate_at=cap),
         "steps": 50,
         "step_size": 0.1,
         "clip_norm": 1.0,
@@ -85,9 +85,11 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
 
 @pytest.mark.sampled(4)
 @pytest.mark.slow
-@pytest.mark.parametrize("batches", [lethe.Poisson(size=10, truncate_at=32), lethe.BallsInBins(size=10, truncate_at=35)])
+@pytest.mark.parametrize("batches", [lethe.batches.Poisson(10, truncate_at=32), lethe.batches.BallsInBins(10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])
-def test_the_planner_meets_its_target_with_the_slack_included(batches: lethe.Poisson | lethe.BallsInBins, release: Any) -> None:
+def test_the_planner_meets_its_target_with_the_slack_included(
+    batches: lethe.batches.Poisson | lethe.batches.BallsInBins, release: Any
+) -> None:
     run = make_cut_run(batches=batches, release=release, loss={"kind": "convex", "smoothness": 1.0}, clip_norm=1.0)
     found = lethe.plan(run, epsilon=0.7, delta=DELTA)
     assert lethe.certify(found, DELTA).epsilon <= 0.7
@@ -98,7 +100,7 @@ def test_the_planner_meets_its_target_with_the_slack_included(batches: lethe.Poi
 
 
 @pytest.mark.parametrize("target", [GDP(1.0), ZCDP(0.5), RDPCurve((2.0, 4.0), (1.0, 2.0))])
-def test_a_target_without_a_delta_is_refused(target: lethe.GDP) -> None:
+def test_a_target_without_a_delta_is_refused(target: lethe.guarantees.GDP) -> None:
     with pytest.raises(InputError, match="which no such target has"):
         lethe.plan(make_cut_run(60), target=target)
     assert lethe.plan(make_cut_run(1000), target=target).noise_multipliers[0] > 0  # nothing is ever cut
@@ -144,7 +146,7 @@ def test_a_certificate_that_leaves_the_slack_out_is_found() -> None:
 
 
 def test_files_keep_the_cap_and_runs_without_one_are_written_as_before(tmp_path: Path) -> None:
-    for batches in (lethe.Poisson(size=10, truncate_at=30), lethe.BallsInBins(size=10, truncate_at=30)):
+    for batches in (lethe.batches.Poisson(10, truncate_at=30), lethe.batches.BallsInBins(10, truncate_at=30)):
         run = make_cut_run(batches=batches)
         run.save(tmp_path / "run.yaml")
         assert lethe.Run.load(tmp_path / "run.yaml") == run

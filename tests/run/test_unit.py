@@ -20,7 +20,7 @@ from lethe.theorems.steps import step_constants
 def _run(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": 400,
-        "batches": lethe.Cyclic(size=20),
+        "batches": lethe.batches.Cyclic(20),
         "passes": 5,
         "step_size": 0.5,
         "clip_norm": 1.0,
@@ -76,7 +76,9 @@ def test_plans_keep_the_unit() -> None:
     assert planned.noise_multiplier == lethe.plan(_run(noise_multiplier=None), epsilon=2.0, delta=1e-4).noise_multiplier
 
 
-@pytest.mark.parametrize("batches", [lethe.Cyclic(size=20), lethe.ShuffledOnce(size=20), lethe.Poisson(size=20), lethe.Full()])
+@pytest.mark.parametrize(
+    "batches", [lethe.batches.Cyclic(20), lethe.batches.ShuffledOnce(20), lethe.batches.Poisson(20), lethe.batches.Full()]
+)
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_the_numbers_of_users_are_those_of_records(batches: Any, release: str) -> None:
     """Where clipping does not rest on one record's gradient keeping its direction, nothing in the mathematics knows the unit."""

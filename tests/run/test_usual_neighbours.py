@@ -22,7 +22,7 @@ def test_a_run_that_says_none_means_what_other_tools_count(design: str) -> None:
 
 @pytest.mark.parametrize("said", [{}, {"neighbours": None}, {"neighbors": None}])
 def test_a_file_that_says_none_keeps_the_relation_that_costs_most(said: dict[str, Any]) -> None:
-    run = lethe.Run(batches=lethe.Poisson(size=20), **FIELDS)
+    run = lethe.Run(batches=lethe.batches.Poisson(20), **FIELDS)
     document = {name: value for name, value in run.to_document().items() if name != "neighbours"}
     read = lethe.Run.from_document({**document, **said})
     assert read.neighbours == "replace_one"

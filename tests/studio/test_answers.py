@@ -125,9 +125,9 @@ def test_alternatives_cost_what_certify_and_plan_say(find: str) -> None:
     run = State.from_query(asked).question().run
     same = {"noise at every step", "only the last iterate seen"}
     changes: dict[str, dict[str, Any]] = {
-        "batches shuffled once": {"batches": lethe.ShuffledOnce(size=600)},
-        "shuffled anew every pass": {"batches": lethe.Shuffled(size=600)},
-        "Poisson batches": {"batches": lethe.Poisson(size=600)},
+        "batches shuffled once": {"batches": lethe.batches.ShuffledOnce(600)},
+        "shuffled anew every pass": {"batches": lethe.batches.Shuffled(600)},
+        "Poisson batches": {"batches": lethe.batches.Poisson(600)},
         "noise at pass ends only": {"noise_at": "pass_ends"},
         "twice as long": {"passes": 12},
         "half as long": {"passes": 3},

@@ -9,7 +9,7 @@ pytest.importorskip("shiny", reason="the studio needs Shiny")
 from lethe.studio import inputs, parts
 from lethe.studio.answers import answer
 from lethe.studio.controls import CONTROLS
-from lethe.studio.prices import ALTERNATIVES, Price
+from lethe.studio.prices import ALTERNATIVES, AlternativePrice
 from lethe.studio.state import State
 
 
@@ -40,7 +40,7 @@ def test_a_schedule_is_named_by_its_largest_noise() -> None:
 
 def test_text_of_others_is_no_markup() -> None:
     evil = "<script>alert(1)</script>"
-    price = Price(label="twice as long", number="", ratio=None, why=evil)
+    price = AlternativePrice(label="twice as long", number="", ratio=None, why=evil)
     pages = [parts.refusal(evil), parts.nothing(evil), parts.prices({"twice as long": price}, tuple(ALTERNATIVES), noise=True)]
     texts = {control.name: evil if control.words is None else control.default for control in CONTROLS}
     pages.append(inputs.groups(texts))

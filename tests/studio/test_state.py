@@ -94,7 +94,7 @@ def test_a_run_without_noise_asks_for_it() -> None:
 def test_a_number_is_no_shape_and_a_schedule_is() -> None:
     assert state(find="noise", noise="3.0").question().run.noise_multiplier is None
     shape = state(find="noise", noise="{schedule: exponential, first: 1, ratio: 0.99}").question().run.noise_multiplier
-    assert isinstance(shape, lethe.Exponential)
+    assert isinstance(shape, lethe.schedules.Exponential)
 
 
 def test_a_link_that_was_cut_says_no_number() -> None:
@@ -156,7 +156,7 @@ def test_what_a_run_does_not_say_stays_as_it_was() -> None:
 
 def test_a_hidden_control_says_nothing() -> None:
     """The size of a batch does not matter to full batches, nor a width to a loss without one."""
-    assert state(design="full", size="none of them", width="abc").question().run.batches == lethe.Full()
+    assert state(design="full", size="none of them", width="abc").question().run.batches == lethe.batches.Full()
 
 
 def test_every_control_has_a_label_and_a_default_that_it_knows() -> None:

@@ -150,7 +150,7 @@ def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_
     assert tab.driver.find_elements("id", "wanted") == []
     assert tab.driver.find_elements("id", "run-yaml") == []
     tab.write(design="cyclic")
-    tab.until(lambda: tab.said().batches == lethe.Cyclic(size=600) and tab.said().passes == 30)
+    tab.until(lambda: tab.said().batches == lethe.batches.Cyclic(600) and tab.said().passes == 30)
     assert tab.text("#wanted") == shown(float(tab.said().noise_multipliers.max()))
 
 
@@ -158,16 +158,16 @@ def test_no_number_of_another_run_stands_while_one_is_computed_and_nobody_waits_
 def test_a_run_is_opened_from_a_file_and_a_bad_one_is_refused(tab: Tab) -> None:
     tab.driver.get(tab.address)
     tab.until(lambda: tab.text("#wanted"))
-    schedule = lethe.Exponential(first=20.0, ratio=0.99)
+    schedule = lethe.schedules.Exponential(first=20.0, ratio=0.99)
     run = lethe.Run(
         records=3000,
-        batches=lethe.Shuffled(size=30),
+        batches=lethe.batches.Shuffled(30),
         steps=250,
         step_size=0.25,
         clip_norm=0.5,
         noise_multiplier=schedule,
         loss=lethe.losses.Convex(smoothness=0.1),
-        regulariser=lethe.Ridge(strength=0.01),
+        regulariser=lethe.regularisers.L2(0.01),
         release="last",
         neighbours="zero_out",
     )
@@ -189,7 +189,7 @@ def test_a_run_with_a_long_list_is_shown_and_its_link_is_not(tab: Tab) -> None:
     listed = [10.0 + 0.001 * step for step in range(steps)]
     run = lethe.Run(
         records=1000,
-        batches=lethe.Cyclic(size=10),
+        batches=lethe.batches.Cyclic(10),
         steps=steps,
         step_size=0.5,
         noise_multiplier=listed,

@@ -9,11 +9,11 @@ from threading import Event
 
 import pytest
 
-from lethe.studio.workers import Workers
+from lethe.studio.workers import WorkerThreads
 
 
 def test_results_and_errors_come_back() -> None:
-    workers = Workers(2, "test")
+    workers = WorkerThreads(2, "test")
     assert workers.submit(divmod, 7, 3).result(10) == (2, 1)
     with pytest.raises(ZeroDivisionError):
         workers.submit(divmod, 7, 0).result(10)
@@ -21,7 +21,7 @@ def test_results_and_errors_come_back() -> None:
 
 
 def test_what_is_cancelled_before_its_turn_is_never_begun() -> None:
-    workers, gate, begun = Workers(1, "test"), Event(), []
+    workers, gate, begun = WorkerThreads(1, "test"), Event(), []
     first = workers.submit(gate.wait, 30)
     second, third = workers.submit(begun.append, 2), workers.submit(begun.append, 3)
     assert second.cancel()

@@ -45,7 +45,7 @@ def test_never_below_an_exact_linear_run(weights, loss, factor) -> None:
     run = averaged_run(weights, loss=loss)
     certified = lethe.certify(run, 1e-5)
     assert certified.theorem == "optimal-shift"
-    assert isinstance(certified.guarantee, lethe.GDP)
+    assert isinstance(certified.guarantee, lethe.guarantees.GDP)
     exact = max(exact_mu(run, factor, slot) for slot in range(SLOTS))
     assert certified.guarantee.mu >= exact
     if factor < 1:  # all merges, and the bound is the truth
@@ -102,7 +102,7 @@ def test_a_small_domain_bounds_the_last_pass_alone() -> None:
     steps = [0.5, 0.4, 0.3, 0.2] * 60
     run = averaged_run(1.0, regulariser=ball, loss={"kind": "unknown"}, clip_norm=1.0, passes=60, step_size=steps)
     guarantee = lethe.certify(run, 1e-5).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     assert guarantee.mu == pytest.approx((0.02 + 2 * 0.35) / run.noise_stds[-1], rel=1e-12)
 
 

@@ -15,7 +15,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
 from lethe.theorems.balls_in_bins import BallsInBinsTheorem
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 
 
 def bins_run(**changes: Any) -> lethe.Run:
@@ -48,7 +48,7 @@ def test_a_hundred_bins_are_certified(neighbours: str, epsilon: float, release: 
     assert certificate.theorem == "balls-in-bins"
     assert certificate.epsilon == pytest.approx(epsilon, abs=1e-3)
     composed = next(other for other in certificate.others if other.theorem == "composition")
-    assert composed.epsilon == pytest.approx(lethe.GDP(2.0 if neighbours == "replace_one" else 1.0).epsilon(1e-5), rel=1e-9)
+    assert composed.epsilon == pytest.approx(lethe.guarantees.GDP(2.0 if neighbours == "replace_one" else 1.0).epsilon(1e-5), rel=1e-9)
     assert "balls-in-bins" in certificate.explain()
     assert Certificate.from_dict(certificate.to_dict()).epsilon == certificate.epsilon
 
@@ -91,7 +91,7 @@ def test_many_costs_are_rounded_up() -> None:
 def test_one_bin_is_full_batches() -> None:
     for neighbours in ("zero_out", "add_or_remove", "replace_one"):
         run = bins_run(records=10, passes=7, neighbours=neighbours)
-        full = lethe.certify(run.replace(batches=lethe.Full()), 1e-5).epsilon
+        full = lethe.certify(run.replace(batches=lethe.batches.Full()), 1e-5).epsilon
         assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
         assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
 
@@ -124,7 +124,7 @@ def test_what_it_does_not_cover_is_refused_and_composed(changes: dict[str, Any],
     with pytest.raises(HypothesisError, match="balls-in-bins"):
         BallsInBinsTheorem().bound(run)
     if run.batches.design == "balls_in_bins" and run.noise_budget is None:
-        assert lethe.certify(run, 1e-5).epsilon == Composition().bound(run).guarantee.epsilon(1e-5)
+        assert lethe.certify(run, 1e-5).epsilon == GaussianComposition().bound(run).guarantee.epsilon(1e-5)
 
 
 def test_a_step_without_noise_is_not_private() -> None:
@@ -138,7 +138,7 @@ def test_extreme_noise_is_no_error(noise: float) -> None:
     for neighbours in ("zero_out", "replace_one"):
         run = bins_run(noise_multiplier=noise, neighbours=neighbours)
         epsilon = BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5)
-        assert 0.0 <= epsilon <= Composition().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
+        assert 0.0 <= epsilon <= GaussianComposition().bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
         assert (epsilon < 1.0) == (noise > 1.0)
 
 
@@ -158,4 +158,6 @@ def test_noise_can_be_planned(neighbours: str) -> None:
     assert lethe.certify(planned, 1e-6).epsilon <= 1.0
     less = planned.with_noise_scaled(0.999)
     assert all(verdict.bound is None or verdict.bound.guarantee.epsilon(1e-6) > 1.0 for verdict in evaluate_theorems(less))
-    assert planned.noise_multipliers[0] < 0.4 * lethe.plan(planned.replace(batches=lethe.Cyclic(size=10)), 1.0, 1e-6).noise_multipliers[0]
+    assert (
+        planned.noise_multipliers[0] < 0.4 * lethe.plan(planned.replace(batches=lethe.batches.Cyclic(10)), 1.0, 1e-6).noise_multipliers[0]
+    )

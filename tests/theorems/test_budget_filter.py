@@ -19,8 +19,8 @@ def test_the_budget_is_certified_and_not_what_was_spent() -> None:
     assert spent_budgets(run) == pytest.approx(np.full(10, 0.4))
     certificate = lethe.certify(run, 1e-5)
     assert certificate.theorem == "budget-filter"
-    assert certificate.epsilon == pytest.approx(lethe.ZCDP(0.8).epsilon(1e-5), rel=1e-6)
-    assert certificate.epsilon >= lethe.ZCDP(0.8).epsilon(1e-5)
+    assert certificate.epsilon == pytest.approx(lethe.guarantees.ZCDP(0.8).epsilon(1e-5), rel=1e-6)
+    assert certificate.epsilon >= lethe.guarantees.ZCDP(0.8).epsilon(1e-5)
 
 
 def test_no_other_theorem_speaks_of_it() -> None:
@@ -46,7 +46,7 @@ def test_only_known_slots_have_accounts_of_their_own(design) -> None:
         assert accounts == pytest.approx(np.full(10, 5 * touch))
     else:
         assert accounts == pytest.approx([run.total_steps * touch])
-    assert accounts.max() >= lethe.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)
+    assert accounts.max() >= lethe.guarantees.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("changes", [{"release": "last"}, {"noise_at": "pass_ends"}, {"noise_budget": 0.0}, {"noise_budget": float("nan")}])

@@ -38,7 +38,7 @@ def constant(run: lethe.Run) -> float:
 
 def mu(run: lethe.Run) -> float:
     guarantee = OptimalShift().bound(run).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     return guarantee.mu
 
 

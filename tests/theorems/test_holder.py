@@ -35,7 +35,7 @@ def _run(constant: float = 0.1, exponent: float = 0.5, radius: float = 0.05, **c
 
 def _mu(run: lethe.Run) -> float:
     guarantee = HolderShift().bound(run).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     return guarantee.mu
 
 
@@ -137,7 +137,7 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
     push = size * 1.0 / 20  # the record's own linear part, of slope 1 in one world and -1 in the other
     chain = ProjectedChain(diameter, diameter / 2, nodes=600)
     worlds = [chain.law(run.noise_stds, [[(1.0, way * push)]] * steps, step) for way in (1, -1)]
-    assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
+    assert lethe.guarantees.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_never_below_the_exact_chain_with_a_ridge_and_changing_steps(seed: int) 
         assert law is not None
         worlds.append(law)
     # The chain is clipped before the proximal step, at D, which is inside D (1 + lambda kappa): a run the theorem covers too.
-    assert lethe.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
+    assert lethe.guarantees.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
 @pytest.mark.slow

@@ -122,8 +122,8 @@ def test_brute_force_over_positions(constant: float, exponent: float, radius: fl
     worst = _guarantee(run).mu
     assert max(exact) * (1 - 1e-6) <= worst <= max(exact) * 1.03
     assert worst < every_step_mu(HolderPath(run)) * 0.99  # before, every step counted as a touch
-    mixed = _guarantee(run.replace(batches=lethe.ShuffledOnce(size=10)))
-    mus = mixed.mus if isinstance(mixed, lethe.GDPMixture) else (mixed.mu,) * 3
+    mixed = _guarantee(run.replace(batches=lethe.batches.ShuffledOnce(10)))
+    mus = mixed.mus if isinstance(mixed, lethe.guarantees.GDPMixture) else (mixed.mu,) * 3
     assert all(one * (1 - 1e-6) <= found <= one * 1.03 for one, found in zip(exact, mus, strict=True))
 
 
@@ -202,7 +202,7 @@ def test_never_dearer_than_touches_at_every_step(design: str, seed: int) -> None
         regulariser=[{"kind": "ball", "radius": float(10 ** generator.uniform(-3, 1))}, *([RIDGE] if seed % 2 else [])],
     )
     mus = _guarantee(run)
-    largest = mus.mu if isinstance(mus, lethe.GDP) else max(mus.mus)
+    largest = mus.mu if isinstance(mus, lethe.guarantees.GDP) else max(mus.mus)
     assert largest <= every_step_mu(HolderPath(run)) * (1 + 1e-12)
 
 
@@ -219,6 +219,6 @@ def test_many_batches_are_told_apart_in_stretches() -> None:
     run = _run(records=500, passes=2, noise_multiplier=[0.0, 10.0] * 50)
     fine = _guarantee(run)
     assert 0.0 < fine.mu < every_step_mu(HolderPath(run))
-    mixture = _guarantee(run.replace(batches=lethe.ShuffledOnce(size=10)))
+    mixture = _guarantee(run.replace(batches=lethe.batches.ShuffledOnce(10)))
     assert len(mixture.mus) <= 32
     assert sum(mixture.weights) == pytest.approx(1.0, rel=1e-12)

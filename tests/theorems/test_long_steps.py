@@ -61,5 +61,5 @@ def test_before_one_step_no_two_iterates_are_further_apart_than_the_domain_is_wi
     )
     apart = (2 * 50.0 + 2 * 0.5 * 1.0) / float(run.noise_stds[-1])
     guarantee = lethe.certify(run, 1e-5, [OptimalShift()]).guarantee
-    assert isinstance(guarantee, lethe.GDP)
+    assert isinstance(guarantee, lethe.guarantees.GDP)
     assert apart <= guarantee.mu <= apart * (1 + 1e-9)

@@ -23,7 +23,7 @@ FLOAT32 = {"dtype": "float32", "parameter_norm": 1000.0}
 def make_run(**changes: Any) -> Run:
     said: dict[str, Any] = {
         "records": 60,
-        "batches": lethe.Cyclic(size=6),
+        "batches": lethe.batches.Cyclic(6),
         "passes": 5,
         "step_size": 0.1,
         "clip_norm": 1.0,
@@ -51,15 +51,17 @@ def exact_mu(lipschitz: float, moves: np.ndarray, noise_stds: np.ndarray) -> flo
 def test_the_contract_s_example() -> None:
     """2000 steps of float32 at d = 10^6 weights near 1, noise .008: mu = .67 by rounding alone (theory.md, section 9)."""
     rounding = 2.0**-23 * 1000.0
-    run = make_run(records=2000, batches=lethe.Cyclic(size=1), passes=1, step_size=1.0, clip_norm=1e-9, noise_multiplier=8e6)
+    run = make_run(records=2000, batches=lethe.batches.Cyclic(1), passes=1, step_size=1.0, clip_norm=1e-9, noise_multiplier=8e6)
     smooth = run.replace(loss=lethe.losses.Convex(smoothness=1e-12))
     assert mu(smooth) == pytest.approx(np.sqrt(2000) * rounding / 0.008, rel=1e-6)
     assert mu(smooth) == pytest.approx(0.67, abs=0.004)
 
 
-@pytest.mark.parametrize("design", [lethe.Full(), lethe.Cyclic(size=6), lethe.Cyclic(size=20)])
-@pytest.mark.parametrize("regulariser", [None, lethe.Ridge(strength=0.3)])
-def test_no_less_than_roundings_that_all_point_one_way(design: lethe.Cyclic | lethe.Full, regulariser: lethe.Ridge | None) -> None:
+@pytest.mark.parametrize("design", [lethe.batches.Full(), lethe.batches.Cyclic(6), lethe.batches.Cyclic(20)])
+@pytest.mark.parametrize("regulariser", [None, lethe.regularisers.L2(0.3)])
+def test_no_less_than_roundings_that_all_point_one_way(
+    design: lethe.batches.Cyclic | lethe.batches.Full, regulariser: lethe.regularisers.L2 | None
+) -> None:
     """A linear loss: every step keeps distances, and a ridge shrinks them; each rounding adds to what the record did."""
     run = make_run(batches=design, regulariser=regulariser, loss=lethe.losses.Convex(smoothness=1e-12))
     errors = run.rounding_errors
@@ -75,7 +77,7 @@ def test_no_less_than_roundings_that_all_point_one_way(design: lethe.Cyclic | le
 
 
 def test_full_batches_lose_nothing_to_the_bound() -> None:
-    run = make_run(batches=lethe.Full(), loss=lethe.losses.Convex(smoothness=1e-12))
+    run = make_run(batches=lethe.batches.Full(), loss=lethe.losses.Convex(smoothness=1e-12))
     errors = run.rounding_errors
     assert errors is not None
     assert mu(run) == pytest.approx(exact_mu(1.0, run.sensitivities + errors, run.noise_stds), rel=1e-9)
@@ -100,16 +102,16 @@ def test_a_mean_of_iterates_is_rounded_too() -> None:
     assert mu(run) - mu(run.replace(precision=None)) == pytest.approx(np.sqrt(5) * together / run.noise_stds[-1], rel=1e-6)
 
 
-BOUNDED = {"regulariser": lethe.Ball(radius=0.05)}
+BOUNDED = {"regulariser": lethe.regularisers.Ball(0.05)}
 RUNS = [
     make_run(),
     make_run(loss=lethe.losses.WeaklyConvex(weak_convexity=0.5, smoothness=1.0)),
-    make_run(batches=lethe.ShuffledOnce(size=6)),
-    make_run(batches=lethe.Shuffled(size=6)),
+    make_run(batches=lethe.batches.ShuffledOnce(6)),
+    make_run(batches=lethe.batches.Shuffled(6)),
     make_run(noise_at="pass_ends", pass_weights=1.0),
     make_run(**BOUNDED),
     make_run(**BOUNDED, loss=lethe.losses.Unknown()),
-    make_run(**BOUNDED, batches=lethe.Poisson(size=6), neighbours="zero_out"),
+    make_run(**BOUNDED, batches=lethe.batches.Poisson(6), neighbours="zero_out"),
 ]
 
 
@@ -158,8 +160,13 @@ def test_what_a_certificate_does_not_prove_it_says() -> None:
     def detail(**changes: Any) -> str:
         return next(one.detail for one in OptimalShift().examine(make_run(**changes)) if one.name == "arithmetic")
 
-    assert detail(regulariser=lethe.NuclearNorm(strength=0.1)).endswith("off by 128 roundings of their norm at most is not proved")
-    for part in (lethe.Ball(radius=0.05), lethe.Simplex(total=1.0), lethe.GroupL1(strength=0.1), lethe.Ridge(strength=0.1)):
+    assert detail(regulariser=lethe.regularisers.NuclearNorm(0.1)).endswith("off by 128 roundings of their norm at most is not proved")
+    for part in (
+        lethe.regularisers.Ball(0.05),
+        lethe.regularisers.Simplex(1.0),
+        lethe.regularisers.GroupL1(0.1),
+        lethe.regularisers.L2(0.1),
+    ):
         assert detail(regulariser=part).endswith("is counted")
 
 
@@ -190,7 +197,7 @@ STEPS = [
 @pytest.mark.parametrize(("loss", "constant"), STEPS, ids=["expands", "contracts"])
 def test_an_error_goes_through_a_step_that_expands_and_whole_into_one_that_contracts(loss: lethe.losses.Loss, constant: float) -> None:
     """What was rounded before a step is L times as much after it; what its own gradient is off by is not made smaller."""
-    run = make_run(batches=lethe.Full(), loss=loss, clip_norm=None, precision={**FLOAT32, "gradient_error": 1e-3})
+    run = make_run(batches=lethe.batches.Full(), loss=loss, clip_norm=None, precision={**FLOAT32, "gradient_error": 1e-3})
     steps, errors = step_constants(run), run.rounding_errors
     assert errors is not None
     assert steps is not None
@@ -211,7 +218,7 @@ def test_an_envelope_that_is_searched_is_off_in_every_record_of_a_batch() -> Non
     steps = step_constants(run)
     assert steps is not None
     assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes, rel=1e-12)
-    drawn = run.replace(batches=lethe.Poisson(size=6))
+    drawn = run.replace(batches=lethe.batches.Poisson(6))
     steps = step_constants(drawn)
     assert steps is not None
     assert steps.errors == pytest.approx(2.0 * share * run.clip_bound * run.step_sizes * largest_batch(drawn)[0] / 6, rel=1e-12)
@@ -226,7 +233,7 @@ def test_one_step_of_an_averaged_pass_counts_every_rounding_of_the_pass() -> Non
 
 def test_windows_count_what_was_rounded_before_them_and_within() -> None:
     """With a ridge the distance that a window begins with grows by touches and errors alike; those within cost as much again."""
-    run = make_run(batches=lethe.Poisson(size=6), neighbours="zero_out", regulariser=lethe.Ridge(strength=0.3), precision=FLOAT32)
+    run = make_run(batches=lethe.batches.Poisson(6), neighbours="zero_out", regulariser=lethe.regularisers.L2(0.3), precision=FLOAT32)
     run = run.replace(loss=lethe.losses.Convex(smoothness=1e-12))
     shifts = []
     for one in (run, run.replace(precision=None)):

@@ -83,7 +83,7 @@ def test_the_exact_projected_chain_and_the_engine_above_it(steps: int, epsilon: 
     touched, untouched = (chain.law([0.2] * steps, [[(1.0, shift)]] * steps) for shift in (0.05, 0.0))
     exact = law_epsilon(touched, untouched, 1e-5)
     assert exact == pytest.approx(epsilon, abs=6e-7)
-    certified = lethe.GDP(shift.solve(np.ones(steps), np.full(steps, 0.05), np.full(steps, 0.2), 1.0).mu).epsilon(1e-5)
+    certified = lethe.guarantees.GDP(shift.solve(np.ones(steps), np.full(steps, 0.05), np.full(steps, 0.2), 1.0).mu).epsilon(1e-5)
     assert certified >= exact
 
 

@@ -106,7 +106,7 @@ def test_a_fresh_order_of_expanding_steps_is_no_better_than_a_kept_one() -> None
     """A touch in the last pass alone is the same in both designs; what the first pass adds can only cost more."""
     run = shuffled(1, 2, (0.0, 1e17), **EXPANDING)
     last_pass = [0.1 * 2 * 1.1 ** (200 - j) / (0.1 * 1e17) for j in range(1, 201)]
-    truth = lethe.GDPMixture(tuple(last_pass), (1 / 200,) * 200)
+    truth = lethe.guarantees.GDPMixture(tuple(last_pass), (1 / 200,) * 200)
     kept = lethe.certify(run.replace(batches={"design": "shuffled_once", "size": 1}), DELTA).epsilon
     assert kept == pytest.approx(1.8104724, abs=1e-6)
     certificate = lethe.certify(run, DELTA)
@@ -114,7 +114,7 @@ def test_a_fresh_order_of_expanding_steps_is_no_better_than_a_kept_one() -> None
     assert certificate.epsilon >= 0.9 * kept
     # Both touches pay at the end, and the first is the larger one by far: the law of its position is that of one order.
     first = [0.1 * 2 * 1.1 ** (400 - j) / (0.1 * 1e17) for j in range(1, 201)]
-    assert certificate.guarantee.delta(1.0) >= lethe.GDPMixture(tuple(first), (1 / 200,) * 200).delta(1.0) * (1 - 1e-9)
+    assert certificate.guarantee.delta(1.0) >= lethe.guarantees.GDPMixture(tuple(first), (1 / 200,) * 200).delta(1.0) * (1 - 1e-9)
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_planned_noise_of_expanding_steps_meets_its_target_in_truth() -> None:
     planned = lethe.plan(shuffled(1, 2, (0.0, 1e17), **EXPANDING), 1.0, DELTA)
     end = float(planned.noise_stds[-1])
     first = [0.1 * 2 * 1.1 ** (400 - j) / end for j in range(1, 201)]
-    assert lethe.GDPMixture(tuple(first), (1 / 200,) * 200).epsilon(DELTA) <= 1.0
+    assert lethe.guarantees.GDPMixture(tuple(first), (1 / 200,) * 200).epsilon(DELTA) <= 1.0
     assert 0.0 < lethe.certify(planned, DELTA).epsilon <= 1.0
 
 

@@ -61,8 +61,8 @@ def test_large_cases() -> None:
     near = cut_run(records=60_000, size=256, cap=400, steps=10_000, neighbours="add_or_remove")
     assert truncation_slack(near) == pytest.approx(4.708807e-13, rel=1e-6)
     assert truncation_slack(near.replace(records=60_001, neighbours="replace_one")) < truncation_slack(near) * 1.001
-    assert truncation_slack(near.replace(batches=lethe.Poisson(size=256, truncate_at=60_000))) > 0.0  # it underflows, and is not nothing
-    assert truncation_slack(near.replace(batches=lethe.Poisson(size=256, truncate_at=60_001))) == 0.0
+    assert truncation_slack(near.replace(batches=lethe.batches.Poisson(256, truncate_at=60_000))) > 0.0  # it underflows, and is not nothing
+    assert truncation_slack(near.replace(batches=lethe.batches.Poisson(256, truncate_at=60_001))) == 0.0
 
 
 @pytest.mark.slow
@@ -189,12 +189,12 @@ def test_a_step_constant_may_count_with_the_cap_and_no_empty_batch_contracts() -
         loss={"kind": "strongly_convex", "strong_convexity": 0.5, "smoothness": 1.0},
     )
     run = run.replace(clip_norm=None, loss=run.loss.model_copy(update={"gradient_bound": 1.0}))
-    uncut = run.replace(batches=lethe.Poisson(size=10))
+    uncut = run.replace(batches=lethe.batches.Poisson(10))
     assert largest_batch(run) == (12, 0.0)
     assert largest_batch(uncut)[0] > 40
-    assert largest_batch(run.replace(batches=lethe.Poisson(size=10, truncate_at=900))) == largest_batch(uncut)
+    assert largest_batch(run.replace(batches=lethe.batches.Poisson(10, truncate_at=900))) == largest_batch(uncut)
     for cap in (5, 10, 12):
-        steps = step_constants(run.replace(batches=lethe.Poisson(size=10, truncate_at=cap)))
+        steps = step_constants(run.replace(batches=lethe.batches.Poisson(10, truncate_at=cap)))
         assert steps is not None
         assert steps.lipschitz.min() >= 1.0
 

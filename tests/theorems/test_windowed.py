@@ -99,7 +99,7 @@ def test_one_step_windows_catch_a_bound_that_is_one_per_cent_too_small(design: s
         neighbours="zero_out" if design == "poisson" else "replace_one",
     )
     mu = run.diameter / float(run.noise_stds[-1])
-    exact = lethe.GDP(mu).epsilon(1e-5)
+    exact = lethe.guarantees.GDP(mu).epsilon(1e-5)
     assert exact * (1 - 1e-9) <= guarantee_of(run).epsilon(1e-5) <= exact * 1.03  # a thousandth of the noise hides the draw
 
 

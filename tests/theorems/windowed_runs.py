@@ -28,7 +28,7 @@ def windowed_run(**changes: Any) -> lethe.Run:
     return lethe.Run(**{**fields, **changes})
 
 
-def guarantee_of(run: lethe.Run) -> lethe.Guarantee:
+def guarantee_of(run: lethe.Run) -> lethe.guarantees.Guarantee:
     return Windowed().bound(run).guarantee
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit
 from lethe.train.core.samplers import draw_batches
-from lethe.train.data import BatchStream
-from lethe.train.network import NetworkNoise
+from lethe.train.data.batches import BatchStream
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 AVERAGED: dict[str, Any] = {"noise_at": "pass_ends", "pass_weights": 1.0, "passes": 5}
 DESIGNS: dict[str, dict[str, Any]] = {

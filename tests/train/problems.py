@@ -11,7 +11,8 @@ import pytest
 from doors import fit_linear
 from helpers import batches as batches_of
 
-from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses import parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.linear import loop
 

@@ -84,7 +84,7 @@ DOORS: dict[str, Door] = {"fit": by_fit, "loop": by_loop}
 
 def run_of(records: int, release: str) -> lethe.Run:
     fields: dict[str, Any] = {"release": release, "neighbours": "replace_one", "noise_multiplier": NOISE, "step_size": float(records)}
-    return lethe.Run(records=records, batches=lethe.Full(), steps=1, clip_norm=1.0, **fields)
+    return lethe.Run(records=records, batches=lethe.batches.Full(), steps=1, clip_norm=1.0, **fields)
 
 
 def trained(

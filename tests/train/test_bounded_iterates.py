@@ -12,7 +12,7 @@ from doors import fit_linear
 from torch import nn
 
 import lethe
-from lethe.run.losses import require_linear_loss
+from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Checkpoints, TrainOptions, fit
 from lethe.train.core.iterates import keep_within, precision_of, radius_of
@@ -28,7 +28,7 @@ SQUARES = lethe.losses.LeastSquares(feature_norm=1.0, residual_bound=1.0)
 def make_run(**changes: Any) -> Run:
     said: dict[str, Any] = {
         "records": 40,
-        "batches": lethe.Cyclic(size=8),
+        "batches": lethe.batches.Cyclic(8),
         "passes": 4,
         "step_size": 0.5,
         "noise_multiplier": 4.0,
@@ -56,7 +56,7 @@ def test_the_norm_is_far_above_where_training_goes() -> None:
     assert reach <= radius_of(precision) <= reach * (1 + 1e-5)
     assert precision.parameter_norm == 2.0 * radius_of(precision)
     assert precision.roundings == 18.0
-    onto = precision_of(run.replace(regulariser=lethe.Simplex(total=50.0)), 3.0, 10, lambda norm: 0.0)
+    onto = precision_of(run.replace(regulariser=lethe.regularisers.Simplex(50.0)), 3.0, 10, lambda norm: 0.0)
     assert radius_of(onto) == pytest.approx(radius_of(precision) + 47.0, rel=1e-5)  # a simplex takes its points away from 0
 
 
@@ -132,7 +132,7 @@ def test_a_training_that_goes_on_keeps_the_ball_of_its_own_start(start: float, t
 
 
 @pytest.mark.parametrize("design", ["cyclic", "shuffled_once", "shuffled", "full"])
-@pytest.mark.parametrize("changes", [{}, {"noise_at": "pass_ends"}, {"regulariser": lethe.Ridge(strength=0.1)}, {"step_size": 1e-3}])
+@pytest.mark.parametrize("changes", [{}, {"noise_at": "pass_ends"}, {"regulariser": lethe.regularisers.L2(0.1)}, {"step_size": 1e-3}])
 def test_a_plan_is_kept_once_rounding_is_counted(design: str, changes: dict[str, Any]) -> None:
     batches = {"design": design} if design == "full" else {"design": design, "size": 8}
     run = lethe.plan(make_run(batches=batches, noise_multiplier=None, **changes), epsilon=2.0, delta=1e-3)
@@ -157,7 +157,7 @@ def test_a_model_in_float32_shows_other_gradients(loss: lethe.losses.Loss, expec
     assert shown == pytest.approx(expected, rel=1e-9)
     assert shown >= expected
     assert shown_rounding(run, torch.float64, 10.0) == 0.0
-    poisson = shown_rounding(run.replace(batches=lethe.Poisson(size=8)), torch.float32, 10.0)
+    poisson = shown_rounding(run.replace(batches=lethe.batches.Poisson(8)), torch.float32, 10.0)
     assert poisson == pytest.approx(5.0 * expected, rel=1e-9)  # a batch may hold all 40
 
 
@@ -239,8 +239,8 @@ def rounding_of(rows: np.ndarray, targets: np.ndarray, parameters: np.ndarray, d
     [
         ({}, True, 256 + 3, 8.0, 8.0),
         ({}, False, 700, 8.0, 8.0),
-        ({"batches": lethe.Poisson(size=8), "records": 10_000}, True, 259, 8 + 12 * 8**0.5 + 100, 8 + 12 * 8**0.5 + 100),
-        ({"batches": lethe.Full(), "unit": "user"}, False, 700, 40.0, 2.0**24),
+        ({"batches": lethe.batches.Poisson(8), "records": 10_000}, True, 259, 8 + 12 * 8**0.5 + 100, 8 + 12 * 8**0.5 + 100),
+        ({"batches": lethe.batches.Full(), "unit": "user"}, False, 700, 40.0, 2.0**24),
     ],
 )
 def test_the_bound_on_a_gradient_s_rounding(changes: dict[str, Any], in_blocks: bool, products: int, drawn: float, summands: float) -> None:
@@ -264,7 +264,7 @@ def test_a_gradient_is_off_by_no_more_than_is_stated(dtype: torch.dtype, width: 
     parameters -= rows.T @ np.linalg.lstsq(rows.T, parameters, rcond=None)[0]  # every score is 0, but for rounding
     parameters *= norm / np.linalg.norm(parameters)
     targets = generator.normal(size=records) * 0.1
-    run = make_run(records=records, batches=lethe.Full(), loss=SQUARES)
+    run = make_run(records=records, batches=lethe.batches.Full(), loss=SQUARES)
     stated = gradient_rounding(run, SQUARES, width, norm, in_blocks=True)
     assert 1e-5 * stated < rounding_of(rows, targets, parameters, dtype) <= stated
     assert stated <= gradient_rounding(run, SQUARES, width, norm, in_blocks=False)
@@ -281,8 +281,8 @@ def test_a_batch_of_random_size_adds_up_the_errors_of_all_its_records() -> None:
     parameters = generator.normal(size=width) * 100.0
     parameters -= row * (row @ parameters) / (row @ row)
     rows, targets = np.tile(row, (records, 1)), np.zeros(records)
-    run = make_run(records=records, batches=lethe.Poisson(size=1), loss=SQUARES)
-    full = run.replace(batches=lethe.Full())
+    run = make_run(records=records, batches=lethe.batches.Poisson(1), loss=SQUARES)
+    full = run.replace(batches=lethe.batches.Full())
     stated, of_full = (gradient_rounding(one, SQUARES, width, 1e4, in_blocks=True) for one in (run, full))
     assert records * rounding_of(rows, targets, parameters) <= stated
     assert stated == pytest.approx(100 * of_full, rel=1e-12, abs=0.0)

@@ -25,7 +25,7 @@ from lethe.run.run import Run
 from lethe.train import Checkpoints, TrainOptions, fit
 from lethe.train.core.generators import OF_STEPS, stream_generator
 from lethe.train.core.tensors import local
-from lethe.train.network import NetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 

@@ -22,7 +22,7 @@ from lethe.errors import InputError
 from lethe.run.noise import LowerTriangular, lower_triangular
 from lethe.run.run import Run
 from lethe.train import Checkpoints
-from lethe.train.network import NetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 STEPS = 12
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}

@@ -17,7 +17,8 @@ from lethe.errors import InputError, LetheError
 from lethe.train import PrivacyEngine, fit
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers, ending_together
-from lethe.train.network import NetworkNoise, SecureNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.secure import SecureNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
 
 

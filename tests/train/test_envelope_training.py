@@ -159,7 +159,7 @@ def test_networks_are_refused_with_the_reason(how: str) -> None:
     )  # fmt: skip
     data = torch.randn(10, 3), torch.zeros(10, 1)
     options: dict[str, Any] = {"method": "envelope"} if how == "method" else {}
-    with pytest.raises(InputError, match="envelope of a network's loss"):
+    with pytest.raises(InputError, match="known of linear models only"):
         fit(nn.Linear(3, 1), nn.BCEWithLogitsLoss(reduction="none"), data, run, **arguments(options))
 
 

@@ -20,7 +20,8 @@ from lethe.errors import InputError
 from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
-from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses import parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
 

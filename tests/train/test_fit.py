@@ -20,7 +20,7 @@ from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Group, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
-from lethe.train.network import NetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Group, PrivacyEngine, fit
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 from lethe.train.network.steps import NoisySums
 
 

@@ -57,13 +57,12 @@ def test_a_change_beside_the_step_is_refused(change: Callable[[Any], None], mome
     "change",
     [
         lambda model: model[3].requires_grad_(True),
-        lambda model: model[0].requires_grad_(False),
         lambda model: model[1].register_parameter("extra", nn.Parameter(torch.ones(3))),
         lambda model: model[0].register_parameter("weight", nn.Parameter(model[0].weight.detach() + 1)),
     ],
 )
 @pytest.mark.parametrize("noise_drawn", [False, True])
-def test_a_model_that_trains_others_than_make_private_saw_is_refused_before_noise_is_drawn(
+def test_a_model_that_trains_others_than_in_the_beginning_is_refused_before_noise_is_drawn(
     change: Callable[[Any], None], noise_drawn: bool
 ) -> None:
     """Unfreezing between two epochs, for instance: that is another training, with another engine."""

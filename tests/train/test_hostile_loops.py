@@ -16,7 +16,7 @@ from lethe.errors import LetheError
 from lethe.train import fit
 
 RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
-FREE = {"records": RECORDS, "batches": lethe.Cyclic(size=SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
+FREE = {"records": RECORDS, "batches": lethe.batches.Cyclic(SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
 RUN = lethe.Run(**FREE, release="all", neighbours="zero_out")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import CLASSES, COLUMNS, RECORDS, make_problem, make_run
 
 from lethe.errors import InputError
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.loop import prepared

@@ -15,8 +15,8 @@ from torch.nn import functional
 import lethe
 from lethe.errors import LetheError
 from lethe.train import fit
-from lethe.train.core.training_records import LOOP
-from lethe.train.data import TensorSource
+from lethe.train.core.training_records import CONSTANTS, LOOP, STATE
+from lethe.train.data.sources import TensorSource
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
 
@@ -144,7 +144,7 @@ TOKENS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", TOKENS)
 def test_losses_over_the_tokens_of_their_batch_are_refused_and_those_over_a_record_s_own_pass(name: str, full: int) -> None:
     model = Tagger()
-    run = RUN.replace(records=24, batches=lethe.Cyclic(size=6), steps=4)
+    run = RUN.replace(records=24, batches=lethe.batches.Cyclic(6), steps=4)
     loop = Loop(run, model=model, losses=losses_of(model, TOKENS[name]), data=sentences(full))
     if name == "own":
         loop.whole()
@@ -162,13 +162,13 @@ def test_what_is_not_seen_is_declared() -> None:
         pass
 
     loop = Loop(RUN)
-    assert any("before training do not depend on these records" in statement for statement in loop.engine.declared)
+    assert STATE.detail in loop.engine.declared
     assert LOOP.detail in loop.engine.declared  # what a loop mixes before backward
     loop.use(next(iter(loop.loader)))
     assert LOOP.detail in lethe.certify(loop.engine.record(), 1e-3).explain()
     done = fit(make_network(), CROSS_ENTROPY, Rows(*make_data()), RUN).declared
     assert "these rows are apart" in done
-    assert any("what else enters it" in statement for statement in done)
+    assert CONSTANTS.detail in done
     assert not any("engine.backward" in statement or ".fetch" in statement for statement in done)
     assert any("Unknown.fetch" in statement for statement in fit(make_network(), CROSS_ENTROPY, Unknown(*make_data()), RUN).declared)
 

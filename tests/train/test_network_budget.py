@@ -234,5 +234,5 @@ def test_noise_that_was_not_paid_for_is_not_drawn() -> None:
 
 def test_a_loop_of_ones_own_has_no_budget() -> None:
     model = make_network()
-    with pytest.raises(InputError, match="A loop of one's own keeps neither promise"):
+    with pytest.raises(InputError, match="a training loop of your own cannot have it"):
         PrivacyEngine(model, torch.optim.SGD(model.parameters(), lr=0.5), len, make_data(), budgeted_run(1.0))

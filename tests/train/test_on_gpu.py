@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import InputError, LetheError
 from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 from lethe.train.core.generators import fresh_generator
-from lethe.train.network import NetworkNoise
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)

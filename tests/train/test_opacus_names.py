@@ -43,7 +43,7 @@ def test_a_loop_over_epochs_is_the_run_that_opacus_means() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = PrivacyEngine(model, optimizer, losses_of(model), loader_of(), epsilon=3.0, delta=DELTA, epochs=2, clip_norm=0.4)
     run = engine.run
-    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.Poisson(size=5), 2 * 5)
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(5), 2 * 5)
     assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 0.4, 0.1)
     counts = []
     for epoch in engine.epochs():

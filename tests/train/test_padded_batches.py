@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.train import Fitted, PrivacyEngine, fit
-from lethe.train.data import MapStyleSource
+from lethe.train.data.map_style import MapStyleSource
 
 RECORDS, WORDS = 24, 7
 
@@ -76,7 +76,7 @@ def of_words(outputs: Tensor, targets: Tensor) -> Tensor:
 def run(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": RECORDS,
-        "batches": lethe.Cyclic(size=8),
+        "batches": lethe.batches.Cyclic(8),
         "passes": 1,
         "step_size": 0.1,
         "clip_norm": 1.0,
@@ -147,7 +147,7 @@ class Pooled(Mean):
 def test_so_it_is_of_the_features_of_a_backbone() -> None:
     def head_on(collate: Any, *, masked: bool = True) -> Fitted[nn.Sequential]:
         loss = lethe.losses.Softmax(feature_norm=1.0, intercept=True, evidence="enforced")
-        told = run(batches=lethe.Cyclic(size=4), clip_norm=None, loss=loss, release="last")
+        told = run(batches=lethe.batches.Cyclic(4), clip_norm=None, loss=loss, release="last")
         return fit_head(
             Pooled(masked=masked).requires_grad_(False),
             nn.Linear(5, 3),

@@ -11,7 +11,7 @@ from problems import executed, make_loss, make_problem, make_run
 from scipy import stats
 
 from lethe.errors import HypothesisError
-from lethe.run.losses import require_linear_loss
+from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted
 from lethe.train.core.generators import seeded_generators

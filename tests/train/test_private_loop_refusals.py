@@ -133,7 +133,7 @@ def test_a_plain_backward_within_a_logical_batch_is_refused_and_leaves_nothing()
     [
         ({}, {"data": torch.utils.data.DataLoader([1, 2], batch_size=None)}, InputError, "batches of its own"),
         ({"regulariser": {"kind": "ridge", "strength": 1.0}}, {}, InputError, "belong to the plain recursion"),
-        ({"release": "last"}, {}, HypothesisError, "or a loop of one's own"),
+        ({"release": "last"}, {}, HypothesisError, "or a training loop of your own"),
         ({"records": 22}, {}, InputError, "records: the run says 22"),
     ],
 )

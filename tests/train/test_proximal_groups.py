@@ -15,12 +15,12 @@ from torch import nn
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.run.regularisers import L1, Ball, GroupL1, Ridge
+from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
 from lethe.train import ProximalGroup, TrainOptions, fit
 
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
-LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), Ridge(strength=0.3)), parameters=("3.weight",))
+LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), L2(strength=0.3)), parameters=("3.weight",))
 FALLING = {"schedule": "exponential", "first": 0.8, "ratio": 0.9}
 
 
@@ -98,7 +98,7 @@ def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(opt
 @pytest.mark.parametrize("secure", [False, True])
 def test_one_group_of_all_is_the_runs_regulariser(secure: bool) -> None:
     run = make_network_run(noise_multiplier=0.0 if secure else 2.0)
-    parts = (L1(strength=0.03), Ridge(strength=0.2))
+    parts = (L1(strength=0.03), L2(strength=0.2))
     options: dict[str, Any] = {"seed": None, "secure": True, "batch_generator": torch.Generator().manual_seed(1)} if secure else {}
     whole = trained(run, proximal_groups=[ProximalGroup(regularisers=parts)], **options)
     if secure:
@@ -116,22 +116,22 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3) / 2.0).epsilon(1e-5))  # 9 steps in 4 slots: one is met thrice
 
 
-ALL = ProximalGroup(regularisers=(Ridge(strength=1.0),))
+ALL = ProximalGroup(regularisers=(L2(strength=1.0),))
 REFUSED: tuple[tuple[str, dict[str, Any], Any, type[LetheError], str], ...] = (
-    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "one regulariser of all parameters"),
-    ("own regulariser", {"regulariser": Ridge(strength=1.0)}, [FIRST], InputError, "belong to the plain recursion"),
-    ("overlap", {}, [FIRST, ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
+    ("last iterate", {"release": "last"}, [FIRST], HypothesisError, "plain SGD steps"),
+    ("own regulariser", {"regulariser": L2(strength=1.0)}, [FIRST], InputError, "belong to the plain recursion"),
+    ("overlap", {}, [FIRST, ProximalGroup(regularisers=(L2(strength=1.0),), parameters=("0.bias",))], InputError, "in a group twice"),
     (
         "unknown name",
         {},
-        [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=("9.weight",))],
+        [ProximalGroup(regularisers=(L2(strength=1.0),), parameters=("9.weight",))],
         InputError,
         "not one that is trained",
     ),
-    ("no names", {}, [ProximalGroup(regularisers=(Ridge(strength=1.0),), parameters=())], InputError, "got no names"),
+    ("no names", {}, [ProximalGroup(regularisers=(L2(strength=1.0),), parameters=())], InputError, "got no names"),
     ("names as text", {}, [ProximalGroup(regularisers=(ALL.regularisers), parameters="0.bias")], InputError, "needs names"),  # pyright: ignore[reportArgumentType]
     ("no regularisers", {}, [ProximalGroup(regularisers=(), parameters=("0.bias",))], InputError, "at least one"),
-    ("bare regulariser", {}, [ProximalGroup(regularisers=Ridge(strength=1.0))], InputError, "in a tuple"),  # pyright: ignore[reportArgumentType]
+    ("bare regulariser", {}, [ProximalGroup(regularisers=L2(strength=1.0))], InputError, "in a tuple"),  # pyright: ignore[reportArgumentType]
     ("no regulariser at all", {}, [ProximalGroup(regularisers=(3.0,))], InputError, "no proximal step"),  # pyright: ignore[reportArgumentType]
     ("no list", {}, FIRST, InputError, "needs a list of ProximalGroup"),
 )

@@ -16,7 +16,8 @@ import lethe
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train import TrainOptions, fit
-from lethe.train.clip import Group, per_layer
+from lethe.train.clip.groups import Group
+from lethe.train.clip.ways.layers import per_layer
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 

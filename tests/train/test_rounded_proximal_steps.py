@@ -13,7 +13,7 @@ import torch
 
 from lethe.calculus.rounding import pairwise_sum
 from lethe.heavy_tailed import sets
-from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, keep_within
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 
@@ -56,7 +56,7 @@ def kept(part: Ball, point: np.ndarray) -> np.ndarray:
 
 
 def in_a_set(part: Ball, point: np.ndarray) -> np.ndarray:
-    return sets.Ball(radius=part.radius).project(point)
+    return sets.BallDomain(radius=part.radius).project(point)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -134,7 +134,7 @@ def test_a_simplex_step(name: str, total: float) -> None:
 
 
 @pytest.mark.parametrize("door", [network, linear])
-@pytest.mark.parametrize("part", [Ridge(strength=0.3), L1(strength=0.3), ElasticNet(l1_strength=0.2, ridge_strength=0.9)])
+@pytest.mark.parametrize("part", [L2(strength=0.3), L1(strength=0.3), L1L2(l1_strength=0.2, ridge_strength=0.9)])
 def test_a_step_of_each_coordinate(door: object, part: Regulariser) -> None:
     point, step_size = np.random.default_rng(2).normal(size=500), 0.7
     l1 = Fraction(getattr(part, "l1_strength", part.strength if isinstance(part, L1) else 0.0)) * Fraction(step_size)  # pyright: ignore[reportAttributeAccessIssue]

@@ -33,7 +33,7 @@ def attack_run(dtype: torch.dtype, release: str, **changes: object) -> Run:
     """The noise is just above what the refusal of drowned noise would have asked for: 1024 units in the last place."""
     said = {
         "records": RECORDS,
-        "batches": lethe.Full(),
+        "batches": lethe.batches.Full(),
         "steps": 1,
         "noise_multiplier": MULTIPLIER,
         "release": release,
@@ -143,7 +143,7 @@ def test_no_record_moves_more_than_is_counted(door: str, release: str, dtype: to
 @pytest.mark.parametrize("door", ["fit", "linear", "head"])
 def test_rounding_between_steps_is_counted(door: str, dtype: torch.dtype) -> None:
     """The record is touched in the first step alone; the steps after it may flip roundings."""
-    changes = {"batches": lethe.Cyclic(size=8), "steps": 8, "step_size": 1040 * ULPS[dtype] * 8 / MULTIPLIER}
+    changes = {"batches": lethe.batches.Cyclic(8), "steps": 8, "step_size": 1040 * ULPS[dtype] * 8 / MULTIPLIER}
     run = (attack_run if door in NETWORKS else linear_run)(dtype, "last", **changes)
     length, rounding = moved(door, run, dtype)
     assert length < ALLOWED * float(run.sensitivities[0]) + rounding
@@ -155,7 +155,7 @@ def test_rounding_between_steps_is_counted(door: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_a_pass_rounds_before_its_noise_is_counted(dtype: torch.dtype) -> None:
     """Noise comes at the pass end, to the mean of the iterates: the steps before it are rounded without any, in float64."""
-    changes = {"batches": lethe.Cyclic(size=8), "passes": 1, "steps": None, "noise_at": "pass_ends", "pass_weights": 1.0}
+    changes = {"batches": lethe.batches.Cyclic(8), "passes": 1, "steps": None, "noise_at": "pass_ends", "pass_weights": 1.0}
     run = linear_run(dtype, "last", **changes, step_size=1040 * ULPS[dtype] * 8 / MULTIPLIER)
     length, rounding = moved("linear", run, dtype)
     assert length < ALLOWED * float(run.sensitivities[0]) + 3 * rounding
@@ -178,7 +178,7 @@ class Quadratic(nn.Module):
 def test_what_a_model_rounds_before_its_gradients_is_counted(dtype: torch.dtype) -> None:
     """Of two steps the first has no noise: the record decides where the model has all weights in the second, 15 times its sensitivity."""
     half = ULPS[torch.float32] / 2 * 32 / 31
-    changes = {"batches": lethe.Cyclic(size=32), "steps": None, "passes": 1, "noise_at": "pass_ends", "noise_multiplier": 1.0}
+    changes = {"batches": lethe.batches.Cyclic(32), "steps": None, "passes": 1, "noise_at": "pass_ends", "noise_multiplier": 1.0}
     run = attack_run(torch.float32, "last", **changes, step_size=1.0, clip_norm=1.001 * half * np.sqrt(WIDTH))
     run = run.replace(loss=lethe.losses.Convex(smoothness=1.0))
 

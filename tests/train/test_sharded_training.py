@@ -32,7 +32,7 @@ from shared_work import (
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
@@ -271,8 +271,7 @@ def test_the_digest_of_shards_is_refused(processes: Processes) -> None:
 
 def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
     """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
-    from lethe.train.network import SecureNoise
-    from lethe.train.network.noise.secure import grid_noise_std
+    from lethe.train.network.noise.secure import SecureNoise, grid_noise_std
     from lethe.train.network.noise.training_noise import TrainingNoise
     from lethe.train.network.steps import NoisySums
 

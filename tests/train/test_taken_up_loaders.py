@@ -144,6 +144,7 @@ def test_what_a_loader_says_of_itself() -> None:
 def test_epochs_after_a_kill_are_those_left_and_a_schedule_that_begins_again_says_so(tmp_path: Path) -> None:
     loop = Epochs(tmp_path)
     loop.epoch()
+    next(loop.numbers)
     next(iter(loop.loader))  # with this the step before is saved
     loop.engine.close()
     again = Epochs(tmp_path)
@@ -151,7 +152,7 @@ def test_epochs_after_a_kill_are_those_left_and_a_schedule_that_begins_again_say
     torch.optim.lr_scheduler.ExponentialLR(again.optimizer, 0.9)
     with pytest.warns(LetheWarning, match=r"after step 5, and the learning rate's scheduler begins again.*also="):
         assert again.epoch() == 5
-    assert again.epoch() == 0
+    assert next(again.numbers, None) is None
 
 
 def test_a_schedule_that_was_saved_goes_on_without_a_word(tmp_path: Path) -> None:

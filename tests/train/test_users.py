@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 import lethe
 from lethe.errors import InputError
 from lethe.train import Checkpoints, Head, Linear, TrainOptions, fit
-from lethe.train.data import BatchStream
+from lethe.train.data.batches import BatchStream
 from lethe.train.data.users import Members, owners_of
 
 

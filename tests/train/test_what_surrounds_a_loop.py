@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import InputError
 from lethe.train import PrivacyEngine, TrainOptions, fit
-from lethe.train.data import as_source
+from lethe.train.data.loaders import as_source
 
 RUN = make_network_run(noise_multiplier=1.0)
 FEATURES, LABELS = make_data()

@@ -15,9 +15,9 @@ import lethe
 from lethe.certificates.findings import first_failure
 from lethe.errors import LetheError
 from lethe.run.batches import Batches
-from lethe.run.losses import Loss
+from lethe.run.losses.base import Loss
 from lethe.run.neighbours import ANY_NUMBER, OF_ONE_NUMBER
-from lethe.run.noise import CorrelatedNoise
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation
 from lethe.run.regularisers import Regulariser
 from lethe.theorems.base import Theorem

@@ -14,7 +14,7 @@ from lethe.errors import InputError
 from lethe.run.batches import DESIGNS as CLASSES
 from lethe.run.neighbours import OF_ONE_NUMBER
 from lethe.run.participation import BatchSizes, Participation
-from lethe.run.regularisers import Ridge
+from lethe.run.regularisers import L2
 
 STATED: dict[str, Any] = {
     "participation": Participation.PUBLIC_SLOT,
@@ -40,17 +40,17 @@ def test_a_design_states_each_of_its_facts(fact: str) -> None:
 def test_nothing_inherits_what_another_states() -> None:
     with pytest.raises(InputError, match="inherits from cyclic"):
 
-        class Twice(lethe.Cyclic):  # pyright: ignore[reportUnusedClass]
+        class Twice(lethe.batches.Cyclic):  # pyright: ignore[reportUnusedClass]
             design: ClassVar[str] = "twice"
 
     with pytest.raises(InputError, match="inherits from cyclic"):
 
-        class Nameless(lethe.Cyclic):  # pyright: ignore[reportUnusedClass]
+        class Nameless(lethe.batches.Cyclic):  # pyright: ignore[reportUnusedClass]
             pass
 
     with pytest.raises(InputError, match="inherits from ridge"):
 
-        class Steeper(Ridge):  # pyright: ignore[reportUnusedClass]
+        class Steeper(L2):  # pyright: ignore[reportUnusedClass]
             kind: ClassVar[str] = "steeper"
 
 

@@ -14,7 +14,7 @@ from lethe.run.neighbours import OF_ONE_NUMBER
 from lethe.run.participation import BatchSizes, Participation
 from lethe.theorems.base import Theorem
 from lethe.theorems.budget_filter import spent_budgets
-from lethe.theorems.composition import Composition
+from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.registry import ALL, OURS
 from lethe.theorems.steps import batch_sizes, largest_batch, step_constants
 from lethe.theorems.truncation import truncation_slack
@@ -56,8 +56,8 @@ WORST_SLOT, EVERY_STEP = 2.0 * math.sqrt(5.0) / 4.0, 2.0 * math.sqrt(sum(5.0 / (
 )
 def test_composition_counts_the_steps_of_a_participation(design: str, mu: float) -> None:
     """Worked out by hand; the noise that falls with j makes slot 0 the worst, also of each pass alone."""
-    guarantee = Composition().bound(of_design(design, release="all")).guarantee
-    assert guarantee.epsilon(DELTA) == pytest.approx(lethe.GDP(mu).epsilon(DELTA), rel=1e-9)
+    guarantee = GaussianComposition().bound(of_design(design, release="all")).guarantee
+    assert guarantee.epsilon(DELTA) == pytest.approx(lethe.guarantees.GDP(mu).epsilon(DELTA), rel=1e-9)
 
 
 @pytest.mark.parametrize("release", ["last", "all"])

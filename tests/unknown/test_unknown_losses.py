@@ -17,7 +17,8 @@ import lethe
 from lethe.errors import InputError
 from lethe.heavy_tailed.composite import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
-from lethe.influence import PublicCurvatures, SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
+from lethe.influence import SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
+from lethe.influence.quadratic import PublicCurvatures
 from lethe.theorems.base import Theorem
 from lethe.theorems.registry import ALL, OURS
 from lethe.utility.excess_risk import excess_risk_bound

@@ -15,7 +15,8 @@ from noisy_quadratics import exact_risk
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.utility import RiskBound, excess_risk_bound
+from lethe.utility import excess_risk_bound
+from lethe.utility.excess_risk import RiskBound
 from lethe_experiments.risk.gradient_descent import erub, noise_to_gap
 
 PUBLIC: dict[str, Any] = {"dimension": 3, "initial_gap": 1.0}

@@ -33,7 +33,8 @@ from lethe.mechanisms.selection.bounded_range import guarantee_for
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import repetitions_from_dict
 from lethe.mechanisms.standardise import scaled_moments_sensitivity
-from lethe.run.losses import LinearLoss, parse_loss
+from lethe.run.losses import parse_loss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Neighbours, Run
 
 

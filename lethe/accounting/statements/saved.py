@@ -7,7 +7,7 @@ from typing import Any
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.base import Guarantee
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
 from lethe.documents.kinds import refuse_other_kind
 from lethe.errors import InputError

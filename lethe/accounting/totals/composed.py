@@ -20,7 +20,7 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims
 from lethe.certificates.parts import Citation, exactly, read_text
 from lethe.certificates.relations import relation_words
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
 from lethe.errors import InputError

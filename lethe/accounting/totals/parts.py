@@ -15,7 +15,7 @@ from lethe.calculus.any_guarantee.relations import require_relation
 from lethe.calculus.base import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, LetheError

@@ -11,7 +11,7 @@ from lethe.accounting.statements.saved import TOTAL
 from lethe.accounting.totals.composed import MOST, Total, composed
 from lethe.accounting.totals.parts import Part, digest, part_of, read_part
 from lethe.calculus.domains import outside, require_count
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError

@@ -5,45 +5,15 @@ All of it works on any callable `train(data, seed) -> model`, or on a `World` th
 """
 
 import importlib.util
+from typing import NoReturn
 
+from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
 
-from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions, replaced
-from lethe.audit.games.gradient_game import GradientGame
-from lethe.audit.games.observed_steps import audit_steps, watch_steps
-from lethe.audit.games.scores import OneRunScores, TwoWorldScores
-from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, TrainFunction, World
-from lethe.audit.games.two_worlds import SingleTrials, Trials, play
-from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
 
-__all__ = [
-    "CanaryRun",
-    "Data",
-    "FinalTrial",
-    "GradientGame",
-    "Observations",
-    "OneRunScores",
-    "Record",
-    "RecordTrial",
-    "SingleTrials",
-    "StepsTrial",
-    "TrainFunction",
-    "Trials",
-    "TwoWorldScores",
-    "World",
-    "audit_canaries",
-    "audit_steps",
-    "audit_worlds",
-    "blank",
-    "least_moved_direction",
-    "mislabelled",
-    "play",
-    "random_directions",
-    "replaced",
-    "usual_guesses",
-    "usual_ranks",
-    "watch_steps",
-]
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

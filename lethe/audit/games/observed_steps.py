@@ -13,7 +13,7 @@ from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import SampledGaussianCurve
 from lethe.audit.statistics.inputs import require_array
 from lethe.audit.statistics.lower_bounds import two_world
-from lethe.audit.statistics.rules import Rule, Split
+from lethe.audit.statistics.rules import Split, ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
@@ -42,7 +42,7 @@ def watch_steps(world: World, directions: ArrayLike, *, seed: int) -> TwoWorldSc
 
 
 def audit_steps(
-    page: AuditPage, scores: TwoWorldScores, setting: AuditSetting, *, sampling_probability: float, rule: Rule | None = None
+    page: AuditPage, scores: TwoWorldScores, setting: AuditSetting, *, sampling_probability: float, rule: ThresholdRule | None = None
 ) -> AuditPage:
     r"""The page of two trainings that showed every step.
 

@@ -8,7 +8,7 @@ from lethe.audit.games.scores import OneRunScores, TwoWorldScores
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.curves import GaussianCurve
 from lethe.audit.statistics.lower_bounds import one_run, two_world
-from lethe.audit.statistics.rules import Ranks, Rule
+from lethe.audit.statistics.rules import Ranks, ThresholdRule
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import require_count
 
@@ -33,7 +33,7 @@ def audit_worlds(
     scores: TwoWorldScores,
     setting: AuditSetting,
     *,
-    rule: Rule | None = None,
+    rule: ThresholdRule | None = None,
     conditional: bool = False,
     continuous: bool = True,
 ) -> AuditPage:

@@ -146,10 +146,10 @@ class SampledGaussianCurve(TradeOffCurve):
         argument = float(self._missed(np.float64(rates.false_positive), np.float64(rates.false_negative)))
         if argument <= 0.0:
             raise HypothesisError(
-                f"no Gaussian is sampled with q = {self.sampling_probability:g}: misses are at most {rates.false_negative:.4g} "
-                f"at false positives of at most {rates.false_positive:.4g}; (1 - q)(1 - FPR) is more.",
+                f"no Gaussian sampled with q = {self.sampling_probability:g} has misses <= {rates.false_negative:.4g} at FPR <= "
+                f"{rates.false_positive:.4g}: (1 - q)(1 - FPR) is more.",
                 source="the error rates of the test",
-                remedy="find out why the record is seen in more steps than its sampling rate says",
+                remedy="find out why the record is seen in more steps than its sampling rate says.",
             )
         return lowered(-float(special.ndtri(rates.false_positive)) - float(special.ndtri(argument))) if argument < 1.0 else 0.0
 

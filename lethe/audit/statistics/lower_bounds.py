@@ -14,7 +14,7 @@ from lethe.audit.statistics.curves import AnyMechanism, Estimator, GaussianCurve
 from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_instance, require_scores
 from lethe.audit.statistics.one_run import one_run_epsilon, one_run_gaussian_mu
 from lethe.audit.statistics.result import AuditResult, Unit
-from lethe.audit.statistics.rules import FixedThreshold, Rule, Split, best_threshold
+from lethe.audit.statistics.rules import FixedThreshold, Split, ThresholdRule, best_threshold
 from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import HypothesisError, InputError
@@ -25,7 +25,13 @@ _DECLARE = "give a FixedThreshold, a Split, a MultiSplit or Ranks, declared befo
 
 
 def two_world(
-    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: Rule, unit: Unit = "run", seeds: Sequence[int] = ()
+    out_scores: ArrayLike,
+    in_scores: ArrayLike,
+    setting: AuditSetting,
+    *,
+    rule: ThresholdRule,
+    unit: Unit = "run",
+    seeds: Sequence[int] = (),
 ) -> AuditResult:
     r"""A lower bound on $\epsilon$ from independent runs without and with one record.
 
@@ -42,7 +48,7 @@ def two_world(
     """
     first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
     stated, family = require_instance("setting", setting, AuditSetting), setting.curve
-    counted = require_instance("rule", rule, Rule, _DECLARE).count_errors(
+    counted = require_instance("rule", rule, ThresholdRule, _DECLARE).count_errors(
         first, second, curve=family, delta=stated.delta, level=stated.level
     )
     epsilon, at_best = family.epsilon(counted.rates, stated.delta), _at_best(rule, first.size, second.size, stated)
@@ -64,7 +70,7 @@ def two_world(
     )
 
 
-def _at_best(rule: Rule, out_runs: int, in_runs: int, setting: AuditSetting) -> float | None:
+def _at_best(rule: ThresholdRule, out_runs: int, in_runs: int, setting: AuditSetting) -> float | None:
     """The bound of scores without an error; None where the curve allows no such scores."""
     try:
         rates = rule.best_case(out_runs, in_runs, curve=setting.curve, delta=setting.delta, level=setting.level).rates
@@ -73,7 +79,9 @@ def _at_best(rule: Rule, out_runs: int, in_runs: int, setting: AuditSetting) -> 
         return None
 
 
-def credible(out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: Rule, seeds: Sequence[int] = ()) -> AuditResult:
+def credible(
+    out_scores: ArrayLike, in_scores: ArrayLike, setting: AuditSetting, *, rule: ThresholdRule, seeds: Sequence[int] = ()
+) -> AuditResult:
     """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record.
 
     Args:

@@ -30,7 +30,7 @@ class CountedErrors(NamedTuple):
     rates: Rates
 
 
-class Rule(Specification):
+class ThresholdRule(Specification):
     """A way to choose a threshold that can be declared before the scores are seen."""
 
     selection: ClassVar[Selection]
@@ -63,7 +63,7 @@ class Rule(Specification):
         return self.count_errors(np.zeros(out_runs), np.ones(in_runs), curve=curve, delta=delta, level=level)
 
 
-class FixedThreshold(Rule):
+class FixedThreshold(ThresholdRule):
     """Guess IN where the score is at least `threshold`, a number fixed before the runs."""
 
     selection: ClassVar[Selection] = "fixed"
@@ -76,17 +76,17 @@ class FixedThreshold(Rule):
     def count_errors(
         self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
     ) -> CountedErrors:
-        """See `Rule`."""
+        """See `ThresholdRule`."""
         tally = Tally.at(self.threshold, out_scores, in_scores)
         return CountedErrors(tally, tally.upper_rates(level))
 
     def best_case(self, out_runs: int, in_runs: int, *, curve: TradeOffCurve, delta: float, level: float) -> CountedErrors:
-        """See `Rule`."""
+        """See `ThresholdRule`."""
         tally = Tally(out_trials=out_runs, false_positives=0, in_trials=in_runs, false_negatives=0)
         return CountedErrors(tally, tally.upper_rates(level))
 
 
-class Split(Rule):
+class Split(ThresholdRule):
     """Choose the threshold on one half of each world's runs, drawn at random with `seed`, and count errors on the other half."""
 
     selection: ClassVar[Selection] = "split"
@@ -99,12 +99,12 @@ class Split(Rule):
     def count_errors(
         self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
     ) -> CountedErrors:
-        """See `Rule`."""
+        """See `ThresholdRule`."""
         _require_halves(out_scores, in_scores)
         return _count_on_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
 
 
-class MultiSplit(Rule):
+class MultiSplit(ThresholdRule):
     r"""The median, of an even number the lower one, of the bounds of many splits at half the level each.
 
     If the median is above the truth, at least half of the bounds are; by Markov's inequality that has probability at most
@@ -124,14 +124,14 @@ class MultiSplit(Rule):
     def count_errors(
         self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
     ) -> CountedErrors:
-        """See `Rule`."""
+        """See `ThresholdRule`."""
         _require_halves(out_scores, in_scores)
         generator = np.random.default_rng(self.seed)
         counts = [_count_on_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
         return sorted(counts, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
 
 
-class Ranks(Rule):
+class Ranks(ThresholdRule):
     r"""Guess IN above the r-th largest OUT score, at ranks listed before the runs, each at an equal share of the level.
 
     The rate at which OUT exceeds its own r-th largest of n is Beta(r, n + 1 - r), or less with ties, whose upper quantile is that of
@@ -154,7 +154,7 @@ class Ranks(Rule):
     def count_errors(
         self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
     ) -> CountedErrors:
-        """See `Rule`.
+        """See `ThresholdRule`.
 
         Raises:
             InputError: a rank is more than the number of OUT runs.

@@ -3,23 +3,18 @@
 The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit_linear`, `fit` and `PrivacyEngine`.
 """
 
+from typing import NoReturn
+
 from lethe.audit.trainers.audits import audit
 from lethe.audit.trainers.functions import FunctionTraining
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
-from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
-from lethe.audit.trainers.training import AuditedTraining, Canary, RunTraining, claim_of
+from lethe.audit.trainers.training import Canary
+from lethe.documents.old_names import refuse_old_name
 
-__all__ = [
-    "AuditedTraining",
-    "Canary",
-    "FunctionTraining",
-    "LinearTraining",
-    "NetworkTraining",
-    "RunTraining",
-    "SelfTest",
-    "SelfTestRow",
-    "audit",
-    "claim_of",
-    "self_test",
-]
+__all__ = ["Canary", "FunctionTraining", "LinearTraining", "NetworkTraining", "audit"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

@@ -9,8 +9,11 @@ import numpy as np
 
 from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, OneRunGame, TwoWorldGame
-from lethe.audit.games import CanaryRun, OneRunScores, SingleTrials, TwoWorldScores, audit_canaries, audit_worlds, play
 from lethe.audit.games.canaries import require_data
+from lethe.audit.games.scores import OneRunScores, TwoWorldScores
+from lethe.audit.games.trials import CanaryRun
+from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.verdict import audit_canaries, audit_worlds
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.inputs import require_instance
 from lethe.audit.trainers.linear import LinearTraining

@@ -14,7 +14,11 @@ from torch import nn
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
 from lethe.audit.config import CanaryKind, TwoWorldGame
-from lethe.audit.games import Data, RecordTrial, SingleTrials, TwoWorldScores, audit_worlds, play
+from lethe.audit.games.canaries import Data
+from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.trials import RecordTrial
+from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.verdict import audit_worlds
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.setting import AuditSetting, Threat
 from lethe.audit.trainers.engine_loop import fit_by_engine

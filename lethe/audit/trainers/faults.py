@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lethe.audit.games import Data
+from lethe.audit.games.canaries import Data
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining, Watched
 from lethe.run.run import Run

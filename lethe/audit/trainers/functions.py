@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games import Data, Record, TrainFunction, blank, mislabelled
+from lethe.audit.games.canaries import Data, Record, blank, mislabelled
 from lethe.audit.games.error_context import number
+from lethe.audit.games.trials import TrainFunction
 from lethe.audit.statistics.setting import Neighbours, Threat
 from lethe.audit.trainers.training import AuditedTraining, Canary, Scores
 from lethe.calculus.domains import FloatArray

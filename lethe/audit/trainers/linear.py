@@ -10,13 +10,15 @@ import numpy as np
 import torch
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games import Data, Record, TrainFunction, blank, least_moved_direction, mislabelled, random_directions
+from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions
+from lethe.audit.games.trials import TrainFunction
 from lethe.audit.statistics.setting import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LeastSquares, LinearLoss, require_linear_loss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, Linear, TrainOptions, fit
 from lethe.train.linear.features import prepare_features

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games import Data, Record, TrainFunction, blank, mislabelled
+from lethe.audit.games.canaries import Data, Record, blank, mislabelled
+from lethe.audit.games.trials import TrainFunction
 from lethe.audit.statistics.setting import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.correlated.matrices import as_matrix

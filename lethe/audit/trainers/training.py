@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, CanaryKind
-from lethe.audit.games import Data, Record, RecordTrial, TrainFunction, replaced
+from lethe.audit.games.canaries import Data, Record, replaced
+from lethe.audit.games.trials import RecordTrial, TrainFunction
 from lethe.audit.statistics.setting import Neighbours, Threat
 from lethe.calculus.domains import FloatArray
 from lethe.certificates.certificate import Certificate

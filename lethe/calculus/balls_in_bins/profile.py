@@ -33,8 +33,6 @@ from lethe.calculus.rounding import count_above, exp_above
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 
-__all__ = ["BallsInBinsGaussian"]
-
 Relation = Literal["replace_one", "zero_out", "add_or_remove"]
 _Direction = Literal["with against without", "without against with", "one against the other"]
 

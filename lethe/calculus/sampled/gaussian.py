@@ -32,8 +32,6 @@ from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
 
-__all__ = ["Design", "Relation", "SampledGaussian", "sampled_gaussian"]
-
 _EPS = float(np.finfo(np.float64).eps)
 # A Renyi curve takes 40 to 150 microseconds a level.
 _MOST_RENYI_LEVELS = 20_000

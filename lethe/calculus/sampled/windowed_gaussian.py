@@ -65,10 +65,10 @@ class WindowedGaussian(Guarantee):
         require_design(self.design, self.relation)
         if len(rows) != mus.size or any(row.shape != noise.shape or row.sum() < 1 or np.any(row != np.floor(row)) for row in rows):
             raise InputError(
-                f"{len(rows)} rows of counts for {mus.size} windows and {noise.size} noise levels; each window needs one whole number a "
-                "level, and at least one step.",
+                f"counts: got {len(rows)} rows for {mus.size} windows and {noise.size} noise levels; it needs whole numbers, and "
+                "a step in each window.",
                 source="the arguments counts, shift_mus and noise",
-                remedy="give counts the shape (windows, levels)",
+                remedy="give counts the shape (windows, levels).",
             )
         probability = require_probability("sampling_probability", self.sampling_probability)
         if probability == 0.0:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from lethe.certificates.signing import Envelope, PublicKey, known_keys, signed, signing_key
 from lethe.certificates.signing.attestation import Released
+from lethe.certificates.signing.dsse import Envelope, signed
+from lethe.certificates.signing.keys import PublicKey, known_keys, signing_key
 from lethe.documents.strict import to_json
 from lethe.errors import InputError
 

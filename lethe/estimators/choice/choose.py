@@ -12,15 +12,15 @@ import numpy as np
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import CalibrationError, InputError
-from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import AnyRecords, Draws, Mechanism, MechanismPlan, Outcome, Penalties
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.mechanism import AnyRecords, Mechanism, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.noisy_moments import NoisyMoments
 from lethe.estimators.choice.perturbed import ObjectivePerturbation, OutputPerturbation
 from lethe.estimators.choice.risk import risk_of_zeros
 from lethe.estimators.choice.runs import RUNS
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.mechanisms.base import Statement
 
 # Simplest first, which counts where risks are equal.
 MECHANISMS: tuple[Mechanism, ...] = (ObjectivePerturbation(), NoisyMoments(), OutputPerturbation(), *RUNS)
@@ -66,7 +66,7 @@ class Choice:
         return [self.why, *rows]
 
 
-def choose(mechanism: str, facts: PublicFacts, budget: Budget, *, paid: bool = False) -> Choice:
+def choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, *, paid: bool = False) -> Choice:
     """The mechanism asked for by name, or of all that apply the one with the least predicted risk.
 
     Args:
@@ -83,12 +83,12 @@ def choose(mechanism: str, facts: PublicFacts, budget: Budget, *, paid: bool = F
         near = difflib.get_close_matches(str(mechanism), NAMES, n=1)
         raise InputError(
             f"mechanism: got {mechanism!r};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {', '.join(NAMES)}.",
-            source="the parameter mechanism",
+            source="the option mechanism",
         )
     return _remembered(mechanism, facts, budget, paid and mechanism == "auto")
 
 
-def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> Choice:
+def _choose(mechanism: str, facts: PublicFacts, budget: PrivacyBudget, cheap: bool) -> Choice:
     nothing = risk_of_zeros(facts)
     if mechanism == "auto" and facts.records * budget.epsilon < 1.0:
         # Group privacy: all records exchanged change the law of the weights by a factor of e at most.
@@ -137,7 +137,9 @@ def _choose(mechanism: str, facts: PublicFacts, budget: Budget, cheap: bool) -> 
 _remembered = lru_cache(maxsize=256)(_choose)
 
 
-def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
+def _plans(
+    allowed: Sequence[Mechanism], facts: PublicFacts, budget: PrivacyBudget
+) -> tuple[list[MechanismPlan], list[tuple[str, float | str]]]:
     plans: list[MechanismPlan] = []
     refused: list[tuple[str, float | str]] = []
     for one in allowed:
@@ -155,7 +157,7 @@ def _plans(allowed: Sequence[Mechanism], facts: PublicFacts, budget: Budget) -> 
 def zeros(facts: PublicFacts, predicted: float) -> MechanismPlan:
     """Zero weights: they look at no data."""
 
-    def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
+    def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
         return Outcome(
             weights=np.zeros((facts.rows, facts.loss.outputs)),
             statement=Statement(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lethe.estimators.inputs.facts import PublicFacts
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses import LeastSquares, Logistic, Softmax, TruncatedLogistic, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 
 # The share of the largest slope, and what it costs in the risk: of logits, and in squares of the bound on the targets.
 _CUTS = ((0.5, 0.01),)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from lethe.estimators.choice.last_iterates import LastIterates
-from lethe.estimators.choice.mechanism import AnyRecords, Draws
+from lethe.estimators.choice.mechanism import AnyRecords, RandomSources
 from lethe.mechanisms.base import Array
 from lethe.run.descended import descends_envelope
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.train.core.noise_resolution import refuse_overflow
@@ -44,7 +44,7 @@ def zero_start_precision(run: Run, loss: LinearLoss, rows: int) -> Precision | N
 
 
 @torch.inference_mode()
-def carry_out(run: Run, records: AnyRecords, draws: Draws, *, averaged: int = 1) -> tuple[Array, Run]:
+def carry_out(run: Run, records: AnyRecords, draws: RandomSources, *, averaged: int = 1) -> tuple[Array, Run]:
     """The mean of the last iterates, shape (D, k), started at zero, and the run as it was recorded.
 
     Args:

@@ -10,18 +10,19 @@ import numpy as np
 import torch
 
 from lethe.calculus.guarantees import Guarantee
-from lethe.estimators.budget import Budget
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import Records
 from lethe.estimators.partitioned.records import BlockRecords
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.run.run import Run
 
 AnyRecords = Records | BlockRecords
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Draws:
+class RandomSources:
     """Where the randomness of one fit comes from.
 
     Args:
@@ -86,7 +87,7 @@ class MechanismPlan:
     risk: float
     summary: str
     guarantee: Callable[[], Guarantee]
-    train: Callable[[AnyRecords, Draws, Penalties], Outcome]
+    train: Callable[[AnyRecords, RandomSources, Penalties], Outcome]
     passes: int = 0
 
 
@@ -102,7 +103,7 @@ class Mechanism(Protocol):
         """Why it cannot train this problem; None: it can."""
         ...
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """Choose its numbers from public facts.
 
         Raises:

@@ -8,8 +8,8 @@ import numpy as np
 
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.errors import CalibrationError
-from lethe.estimators.budget import Budget
-from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.budget import PrivacyBudget
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, reference, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import fits_densely
@@ -38,7 +38,7 @@ class NoisyMoments:
             return f"it needs a dense copy of {facts.records} x {facts.columns} features and their second moments"
         return None
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """The noise, from the sensitivity; its ridge adapts to what is released."""
         bound = facts.target_bound
         assert bound is not None  # see refusal
@@ -54,7 +54,7 @@ class NoisyMoments:
         def guarantee_at(goal: Guarantee) -> Guarantee:
             return gaussian_guarantee(sensitivity, gaussian_noise_std(sensitivity, goal))
 
-        def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
+        def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
             found = adassp(
                 *records.given(),
                 feature_norm=facts.norm,

@@ -15,9 +15,9 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import enforced
 from lethe.errors import CalibrationError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.cuts import cut_losses
-from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.risk import curvatures, minimiser_missed, risk
 from lethe.estimators.inputs.facts import PublicFacts
 from lethe.estimators.inputs.records import fits_densely
@@ -53,7 +53,7 @@ class ObjectivePerturbation:
             return f"no bound on it is known for the {facts.loss.name} loss"
         return refusal(facts)
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """See `_plan`."""
         return _plan(self.name, facts, budget, _Tilted)
 
@@ -68,7 +68,7 @@ class OutputPerturbation:
         """See `refusal`."""
         return refusal(facts)
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """See `_plan`."""
         return _plan(self.name, facts, budget, _Noised)
 
@@ -167,13 +167,15 @@ class _Noised:
         return output_derivation(self.facts.loss, records=self.facts.records, regularisation=ridge, noise_std=noise_std)
 
 
-def _plan(name: str, facts: PublicFacts, budget: Budget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]) -> MechanismPlan:
+def _plan(
+    name: str, facts: PublicFacts, budget: PrivacyBudget, minimiser: Callable[[PublicFacts, ApproxDP], _Tilted | _Noised]
+) -> MechanismPlan:
     """The cut of the loss and the ridge of least predicted risk, the ridge no less than the one asked for."""
     target = ApproxDP(*_expected(budget))
     settled = _least_risk(cut_losses(facts), budget, lambda one: minimiser(one, target))
     chosen, ridge = minimiser(settled.facts, settled.goal), settled.ridge
 
-    def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
+    def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
         found = chosen.trained(records, ridge, penalties.ridge, draws.mechanism)
         if penalties.ridge <= ridge:
             return _outcome(found, None)
@@ -206,7 +208,7 @@ def work(facts: PublicFacts) -> float:
     return facts.records * facts.weights * min(20.0 * facts.weights, 2_000.0)
 
 
-def _expected(budget: Budget) -> tuple[float, float]:
+def _expected(budget: PrivacyBudget) -> tuple[float, float]:
     """What is left for the training, about; `Budget.settle` finds it exactly."""
     if not budget.spent:
         return budget.epsilon, budget.delta
@@ -239,7 +241,7 @@ class _Settled(NamedTuple):
 
 
 def _least_risk(
-    losses: Sequence[tuple[PublicFacts, float]], budget: Budget, minimiser: Callable[[PublicFacts], _Tilted | _Noised]
+    losses: Sequence[tuple[PublicFacts, float]], budget: PrivacyBudget, minimiser: Callable[[PublicFacts], _Tilted | _Noised]
 ) -> _Settled:
     """Of the losses and the ridges of a grid, none less than the one asked for, those of least risk that can meet the total.
 

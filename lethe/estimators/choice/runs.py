@@ -13,22 +13,23 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import ESTIMATORS, Finding, holds, vouched
-from lethe.certificates.sealing import ReleaseRecord
+from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.signing.attestation import Released
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim, TrainingRecord
-from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.errors import LetheError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.descent import carry_out, zero_start_precision
-from lethe.estimators.choice.mechanism import AnyRecords, Draws, MechanismPlan, Outcome, Penalties
+from lethe.estimators.choice.mechanism import AnyRecords, MechanismPlan, Outcome, Penalties, RandomSources
 from lethe.estimators.choice.run_shapes import RunShape, best_shape, certifies_all, unknown_design
 from lethe.estimators.choice.waning import variances
 from lethe.estimators.inputs.facts import BatchDesign, NoiseShape, PublicFacts
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
 from lethe.run.batches import Batches, Cyclic, CyclicPoisson, Full, Poisson, ShuffledOnce
-from lethe.run.regularisers import L1, ElasticNet, Regulariser, Ridge
+from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 from lethe.run.run import Run
 from lethe.train.core.training_records import KEPT_WITHIN, USERS, WORKERS
 from lethe.train.linear.blocks import MOST_DRAWN
@@ -79,7 +80,7 @@ class RunMechanism:
                 return f"{self.design} batches draw a number for each of {facts.records} records in one place; at most {MOST_DRAWN}"
         return None
 
-    def plan(self, facts: PublicFacts, budget: Budget) -> MechanismPlan:
+    def plan(self, facts: PublicFacts, budget: PrivacyBudget) -> MechanismPlan:
         """Passes, batches and steps by the rule; the noise is found when it is trained."""
         shape = best_shape(facts, self.design, self.schedule, budget.mu)
         bound = shape.facts.envelope
@@ -94,7 +95,7 @@ class RunMechanism:
         def planned() -> Run:
             return _with_noise(self._run(shape), budget, self.schedule, shape.facts)
 
-        def train(records: AnyRecords, draws: Draws, penalties: Penalties) -> Outcome:
+        def train(records: AnyRecords, draws: RandomSources, penalties: Penalties) -> Outcome:
             expected = Penalties(facts.ridge, facts.l1)
             if not penalties.ridge >= expected.ridge:
                 raise LetheError(
@@ -165,7 +166,7 @@ RUNS = (
 )
 
 
-def _with_noise(run: Run, budget: Budget, schedule: NoiseShape, facts: PublicFacts) -> Run:
+def _with_noise(run: Run, budget: PrivacyBudget, schedule: NoiseShape, facts: PublicFacts) -> Run:
     found: list[Run] = []
     run = correlate(run) if schedule == "correlated" else run
 
@@ -198,7 +199,7 @@ def enforced(run: Run) -> dict[str, str]:
 
 def _declared(run: Run, *, in_blocks: bool) -> tuple[Finding, ...]:
     """What nobody can check: whose the records are, and what workers do with secret draws that are sent to them."""
-    users = (holds(*USERS, evidence="declared"),) if run.unit == "user" else ()
+    users = tuple(holds(*claim, evidence="declared") for claim in USERS) if run.unit == "user" else ()
     workers = (holds(*WORKERS, evidence="declared"),) if in_blocks and run.batches.secret else ()
     return (*users, *workers)
 
@@ -275,5 +276,5 @@ def _batches(design: BatchDesign, size: int, groups: int = 1) -> Batches:
 def _regulariser(penalties: Penalties) -> Regulariser | None:
     ridge, l1 = penalties
     if l1 > 0.0:
-        return ElasticNet(l1_strength=l1, ridge_strength=ridge) if ridge > 0.0 else L1(strength=l1)
-    return Ridge(strength=ridge) if ridge > 0.0 else None
+        return L1L2(l1_strength=l1, ridge_strength=ridge) if ridge > 0.0 else L1(strength=l1)
+    return L2(strength=ridge) if ridge > 0.0 else None

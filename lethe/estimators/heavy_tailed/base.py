@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.estimators.budget import Budget
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.estimators.private_estimator import PrivateEstimator
-from lethe.heavy_tailed import Solution
+from lethe.heavy_tailed.solution import Solution
 from lethe.heavy_tailed.solution import beside as worst_of
-from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.base import joint
 from lethe.run.run import Neighbours
 
 PRIVATE = "private"
@@ -34,27 +35,24 @@ class HeavyTailedEstimator(PrivateEstimator):
     of the two: a record is in one of the parts.
 
     Args:
-        solver: "auto" or a name.
-        parameters: "practical", "theory" or "optimised": see `lethe.heavy_tailed`.
         moment: a public bound $r_k$ on the moments of the gradients, or "private": released from a tenth to a third of
             the records, set aside.
-        order: k >= 2 of the moment.
         neighbours: "replace_one", or "zero_out", which is the replacement by a record that counts 0 and has the same guarantee.
     Attributes: those of `PrivateEstimator`, and `run_` (the solver's recursion on the records not set aside, for multi_pass; None for the
-    others), `phases_` (of the solver, with the noise of each), `plan_` (settings with their risk bound; None without), `solver_`,
-    `moment_`, `n_iter_` (noisy means taken).
+    others), `phases_` (of the solver, with the noise of each), `plan_` (settings with their risk bound; None without), `mechanism_`
+    (the solver), `moment_`, `n_iter_` (noisy means taken).
     """
 
-    solver: str = "auto"
-    parameters: str = "practical"
+    neighbours: Neighbours = "replace_one"
     moment: float | str = PRIVATE
-    order: float = 2.0
+
+    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"mechanism", "parameters", "order", "passes"}
 
     def _state_solved(
         self,
         solution: Solution,
         facts: Sequence[Fact],
-        budget: Budget,
+        budget: PrivacyBudget,
         *,
         first: int,
         records: int,
@@ -81,7 +79,7 @@ class HeavyTailedEstimator(PrivateEstimator):
         self.n_iter_ = sum(phase.steps for phase in solution.phases)
 
 
-def whole_cost(budget: Budget) -> GDP:
+def whole_cost(budget: PrivacyBudget) -> GDP:
     r"""The largest $\mu$ that meets the target, with room for the rounding of what is made from it."""
     return GDP(round_down(budget.total_mu, 1e-11))
 

@@ -17,10 +17,11 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.estimators.heavy_tailed.linear import clipped_to
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.run.run import Neighbours
 

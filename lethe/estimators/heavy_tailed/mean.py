@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lethe.calculus.domains import outside, require_count
+from lethe.calculus.domains import outside
 from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed.blocks import RowBlocks
 from lethe.estimators.heavy_tailed.facts import Fact, part_of, released_centre, released_size, set_aside
@@ -16,11 +16,13 @@ from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
 from lethe.estimators.heavy_tailed.solvers import PARAMETERS
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
-from lethe.estimators.inputs.validation import FEWEST_RECORDS
+from lethe.estimators.inputs.validation import FEWEST_RECORDS, declared_passes
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_features
-from lethe.heavy_tailed import ClippedMean, Moments, Problem, multi_pass
+from lethe.heavy_tailed import Moments, Problem, multi_pass
 from lethe.heavy_tailed.inputs import require_point
+from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
 from lethe.mechanisms.base import Array
@@ -28,6 +30,7 @@ from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.given_tables import table_in_blocks
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
+_PASSES = 10  # of multi_pass
 _QUANTILE = 0.9  # of the distances from the centre, where practical settings clip
 
 
@@ -35,22 +38,18 @@ class PrivateMean(HeavyTailedEstimator):
     r"""The mean of rows: $\min_w E\frac12\|w - x\|^2$ by clipped gradients $w - x$, started at a centre.
 
     "clipped_mean" takes one step: $c + \frac1n\sum_i\Pi_C(x_i - c) + $ noise. "multi_pass" moves the point about which rows are clipped,
-    with steps $1/t$, so that noise averages out: for a centre that is far off.
+    with steps $1/t$, so that noise averages out: for a centre that is far off. Rows are clipped, by the option `parameters`, "practical" at
+    $r_k$; "theory" at $r_k(\epsilon n/\sqrt d)^{1/k}$; "optimised" where the bound of the mean squared error is least.
 
     Args:
-        solver: "auto" (clipped_mean), "clipped_mean" or "multi_pass".
-        parameters: where to clip: "practical" at $r_k$; "theory" at $r_k(\epsilon n/\sqrt d)^{1/k}$; "optimised" where the bound of the
-            mean squared error is least.
         moment: a public $r_k$ with $E\|x - c\|^k \le r_k^k$, or "private"; for practical settings the 0.9 quantile of $\|x - c\|$ is
             released in its place, which outliers do not move.
         centre: c, public numbers, one a column; "private": medians of the columns, released from the records set aside.
-        passes: of multi_pass.
     Attributes: those of `HeavyTailedEstimator`, and `mean_`, `centre_`, `error_bound_`: a bound of the root mean squared distance of
     `mean_` from the expectation, if the moment is one; None for multi_pass, and where a quantile stands for the moment.
     """
 
     centre: Any = PRIVATE
-    passes: int = 10
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Estimate the mean of records X of shape (n, d), an array or a frame.
@@ -69,20 +68,21 @@ class PrivateMean(HeavyTailedEstimator):
             table = examined_features(self, blocks)
         count, columns = table.shape
         budget, chance = self._budget(count), self._randomness(count, stored_order=blocks is not None)
-        name = "clipped_mean" if isinstance(self.solver, str) and self.solver == "auto" else self.solver
+        asked = options_of(self)
+        name = "clipped_mean" if isinstance(asked.mechanism, str) and asked.mechanism == "auto" else asked.mechanism
         if name not in MEAN_SOLVERS:
-            raise outside("solver", self.solver, "auto, " + " or ".join(MEAN_SOLVERS))
-        if self.parameters not in PARAMETERS:
-            raise outside("parameters", self.parameters, "one of " + ", ".join(PARAMETERS))
-        passes = require_count("passes", self.passes) if name == "multi_pass" else 1
+            raise outside("mechanism", asked.mechanism, "auto, " + " or ".join(MEAN_SOLVERS))
+        if asked.parameters not in PARAMETERS:
+            raise outside("parameters", asked.parameters, "one of " + ", ".join(PARAMETERS))
+        passes = (declared_passes(asked.passes) or _PASSES) if name == "multi_pass" else 1
         moment = declared("moment", self.moment)
-        stated = Moments(order=self.order, bound=1.0 if moment is None else moment)
+        stated = Moments(order=asked.order, bound=1.0 if moment is None else moment)
         released = isinstance(self.centre, str) and self.centre == PRIVATE
         centre = None if released else require_point("centre", self.centre, columns)
         whole = whole_cost(budget)
         data: Any = table[chance.order] if blocks is None else RowBlocks(ConsecutiveRecords(table, 0, count))
         first = set_aside(count, whole) if moment is None or centre is None else 0
-        if blocks is not None and moment is None and self.parameters != "practical":
+        if blocks is not None and moment is None and asked.parameters != "practical":
             refuse_many(first)
         each = part_of(whole, 2) if moment is None and centre is None else whole
         facts = list[Fact]()
@@ -96,13 +96,13 @@ class PrivateMean(HeavyTailedEstimator):
             sizes = aside.sizes(_gradient, centre) if isinstance(aside, RowBlocks) else row_norms(_gradient(centre, aside))
             facts.append(
                 released_size(sizes, _QUANTILE, each, neighbours=self.neighbours, generator=chance.norm)
-                if self.parameters == "practical"
+                if asked.parameters == "practical"
                 else released_moment(sizes, stated.order, each, neighbours=self.neighbours, generator=chance.norm)
             )
             moment = facts[-1].value
         problem = Problem(gradient=_gradient, dimension=columns, smoothness=1.0, moments=Moments(order=stated.order, bound=moment))
         rho, rest = 0.5 * whole.mu * whole.mu, some_records(data, slice(first, count))
-        clip = _clip_norm(self.parameters, problem, len(rest), rho)
+        clip = _clip_norm(asked.parameters, problem, len(rest), rho)
         solution = multi_pass(
             problem,
             rest,
@@ -113,9 +113,9 @@ class PrivateMean(HeavyTailedEstimator):
             generator=chance.draws.mechanism,
         )
         errors = gradient_errors(problem, batch_size=len(rest), clip_norm=clip, rho=rho)
-        self.solver_, self.moment_, self.plan_, self.centre_ = name, moment, None, centre
+        self.mechanism_, self.moment_, self.plan_, self.centre_ = name, moment, None, centre
         self.mean_ = solution.parameters.copy()
-        stands = name == "clipped_mean" and not (self.moment == PRIVATE and self.parameters == "practical")
+        stands = name == "clipped_mean" and not (self.moment == PRIVATE and asked.parameters == "practical")
         self.error_bound_ = math.sqrt(errors.squared) if stands else None
         stored = [] if blocks is None else [f"records in {len(table.seen)} blocks, of which the first {first} are set aside"]
         given = [f"{key} = {getattr(self, key)}" for key in ("moment", "centre") if not isinstance(getattr(self, key), str)]
@@ -126,7 +126,7 @@ class PrivateMean(HeavyTailedEstimator):
             first=first,
             records=count,
             why=[
-                f"{name}, clipped to {clip:.4g}, {self.parameters} settings",
+                f"{name}, clipped to {clip:.4g}, {asked.parameters} settings",
                 "a row farther than that from the centre counts as one at that distance: of skewed columns the mean comes out nearer to it",
             ],
             public=[f"{columns} columns, and their names", *stored, *given],

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lethe.calculus.domains import require_count, require_positive
+from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.base import PRIVATE, HeavyTailedEstimator, declared, whole_cost
 from lethe.estimators.heavy_tailed.blocks import LinearBlocks, ScoredRows
@@ -17,12 +17,16 @@ from lethe.estimators.heavy_tailed.linear import LinearScoreProblem, Slope, grad
 from lethe.estimators.heavy_tailed.moment import refuse_many, released_moment
 from lethe.estimators.heavy_tailed.solvers import UNIFORM, chosen_solver, solve
 from lethe.estimators.inputs.tables import read_table
-from lethe.heavy_tailed import Ball, Moments, WholeSpace
+from lethe.estimators.inputs.validation import declared_passes
+from lethe.estimators.options import options_of
+from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
+from lethe.heavy_tailed.sets import WholeSpace
 from lethe.mechanisms.base import Array
 from lethe.partitions.consecutive import ConsecutiveRecords
 from lethe.partitions.table import ExaminedTable
 
+_PASSES = 30  # of multi_pass
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip
 
 
@@ -40,19 +44,16 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             outliers do not move.
         radius: R, public; None: no bound, which only multi_pass can do with. The intercept counts.
         smoothness: public $\beta$ of the expected loss; "private": from the largest eigenvalue of the second moments of clipped rows.
-        strong_convexity: public $\mu$ of the expected loss; None: not known. For one_pass, proximal and strongly_convex.
-        passes: of multi_pass.
         fit_intercept: whether to append a constant feature 1.
     Attributes: those of `HeavyTailedEstimator`, and `coef_`, `intercept_`, `smoothness_`.
     """
 
     radius: float | None = None
     smoothness: float | str = PRIVATE
-    strong_convexity: float | None = None
-    passes: int = 30
     fit_intercept: bool = True
 
     coef_: Array = field(init=False)
+    takes_options: ClassVar[frozenset[str]] = HeavyTailedEstimator.takes_options | {"strong_convexity"}
     _loss_slope: ClassVar[Slope]
     _curvature: ClassVar[float]
 
@@ -77,34 +78,34 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         Returns:
             The weights, shape (d,), and the intercept.
         """
-        intercept = self._switch("fit_intercept")
+        intercept, asked = self._switch("fit_intercept"), options_of(self)
         count, columns = table.shape
         in_blocks = isinstance(table, ExaminedTable)
         budget, chance = self._budget(count), self._randomness(count, stored_order=in_blocks)
         moment, smoothness = declared("moment", self.moment), declared("smoothness", self.smoothness)
         radius = None if self.radius is None else require_positive("radius", self.radius)
-        strongly = None if self.strong_convexity is None else require_positive("strong_convexity", self.strong_convexity)
-        require_count("passes", self.passes)
-        name = chosen_solver(self.solver, self.parameters, strongly=strongly is not None)
+        strongly = None if asked.strong_convexity is None else require_positive("strong_convexity", asked.strong_convexity)
+        passes = declared_passes(asked.passes) or _PASSES
+        name = chosen_solver(asked.mechanism, asked.parameters, strongly=strongly is not None)
         if radius is None and name != "multi_pass":
             raise InputError(
-                f'radius = None: the solver "{name}" needs a bounded domain.',
+                f'radius = None: the mechanism "{name}" needs a bounded domain.',
                 source="the parameter radius",
                 remedy="give a public bound of the norm of the weights, or take multi_pass with practical parameters",
             )
         if in_blocks and name in UNIFORM:
             raise InputError(
-                f'solver = "{name}": it draws records at random, again and again; a table in blocks is read in its stored order.',
-                source="the parameter solver",
+                f'mechanism = "{name}": it draws records at random, again and again; a table in blocks is read in its stored order.',
+                source="the option mechanism",
                 remedy='take "multi_pass", or "one_pass", "accelerated" or "proximal", which read it once',
             )
         # Constants first: a moment out of its range is refused before anything is released.
-        stated = Moments(order=self.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
+        stated = Moments(order=asked.order, bound=1.0 if moment is None else moment, kind="uniform" if name in UNIFORM else "raw")
         whole = whole_cost(budget)
         first = set_aside(count, whole) if moment is None or smoothness is None else 0
         data: Any
         if in_blocks:
-            if moment is None and self.parameters != "practical":
+            if moment is None and asked.parameters != "practical":
                 refuse_many(first)
             data = LinearBlocks(ConsecutiveRecords(table, 0, count), ScoredRows(targets, intercept))
             public = [*public, f"records in {len(table.seen)} blocks, of which the first {first} in the stored order are set aside"]
@@ -120,7 +121,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             facts.append(released_curvature(rows, norms, each, neighbours=self.neighbours, generator=chance.norm))
             smoothness = facts[-1].value * self._curvature
         if moment is None:
-            practical = self.parameters == "practical" and name not in UNIFORM
+            practical = asked.parameters == "practical" and name not in UNIFORM
             within, largest = None if practical else radius, type(self)._largest
             sizes = aside.sizes(largest, within) if isinstance(aside, LinearBlocks) else largest(aside[2], aside[1], within)
             facts.append(
@@ -133,7 +134,7 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
             gradient=gradient_rows(self._loss_slope),
             slope=self._loss_slope,
             dimension=columns + (1 if intercept else 0),
-            domain=WholeSpace() if radius is None else Ball(radius=radius),
+            domain=WholeSpace() if radius is None else BallDomain(radius=radius),
             smoothness=smoothness,
             strong_convexity=strongly,
             pl_constant=strongly,
@@ -141,28 +142,25 @@ class HeavyTailedLinearModel(HeavyTailedEstimator):
         )
         found = solve(
             name,
-            self.parameters,
+            asked.parameters,
             problem,
             some_records(data, slice(first, count)),
             0.5 * whole.mu * whole.mu,
-            passes=self.passes,
+            passes=passes,
             generator=chance.draws.mechanism,
         )
-        self.solver_, self.moment_, self.smoothness_ = name, moment, smoothness
+        self.mechanism_, self.moment_, self.smoothness_ = name, moment, smoothness
         # A quantile in the place of a moment bounds no risk.
-        self.plan_ = None if declared("moment", self.moment) is None and self.parameters == "practical" else found.plan
-        known = [
-            f"{key} = {getattr(self, key):g}"
-            for key in ("moment", "smoothness", "radius", "strong_convexity")
-            if isinstance(getattr(self, key), int | float)
-        ]
+        self.plan_ = None if declared("moment", self.moment) is None and asked.parameters == "practical" else found.plan
+        constants = {"moment": self.moment, "smoothness": self.smoothness, "radius": radius, "strong_convexity": strongly}
+        known = [f"{key} = {value:g}" for key, value in constants.items() if isinstance(value, int | float)]
         self._state_solved(
             found.solution,
             facts,
             budget,
             first=first,
             records=count,
-            why=_lines(name, self.parameters, self.plan_),
+            why=_lines(name, asked.parameters, self.plan_),
             public=[f"{columns} columns, and their names", *public, *known],
         )
         weights = found.solution.parameters

@@ -1,4 +1,4 @@
-"""The moment of a size that every record has, released by `lethe.heavy_tailed.private_moment`, with its statement."""
+"""The moment of a size that every record has, released by `lethe.heavy_tailed.private_moments`, with its statement."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import numpy as np
 from lethe.accounting.statements.phases import phases_derivation
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.estimators.partitioned.gathered import many_records
-from lethe.heavy_tailed import private_moment
 from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
-from lethe.mechanisms.base import Array, Statement
+from lethe.heavy_tailed.private_moments import private_moment
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.run.run import Neighbours
 

@@ -11,30 +11,18 @@ import numpy as np
 from lethe.calculus.domains import outside, require_count
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, LinearScoreProblem
-from lethe.heavy_tailed import (
-    Plan,
-    Problem,
-    Solution,
-    accelerated,
-    accelerated_optimised,
-    accelerated_practical,
-    accelerated_theory,
-    localised,
-    localised_practical,
-    localised_theory,
-    multi_pass,
-    one_pass,
-    one_pass_optimised,
-    one_pass_practical,
-    one_pass_theory,
-    practical_oracle,
-    proximal,
-    proximal_optimised,
-    proximal_practical,
-    proximal_theory,
-    strongly_convex,
-)
+from lethe.heavy_tailed import Problem, multi_pass, practical_oracle
+from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.solver import localised
+from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
 from lethe.heavy_tailed.problem import Records, count_records
+from lethe.heavy_tailed.single_pass.accelerated import accelerated
+from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_optimised, accelerated_practical, accelerated_theory
+from lethe.heavy_tailed.single_pass.plans import one_pass_optimised, one_pass_practical, one_pass_theory
+from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.single_pass.settings import Plan
+from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.solution import Solution
 
 SOLVERS = ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex")
 PARAMETERS = ("practical", "theory", "optimised")
@@ -77,13 +65,13 @@ def chosen_solver(solver: Any, parameters: Any, *, strongly: bool) -> str:
     if isinstance(solver, str) and solver == "auto":
         return "multi_pass" if parameters == "practical" else "one_pass" if strongly else "accelerated"
     if solver not in SOLVERS:
-        raise outside("solver", solver, "auto or one of " + ", ".join(SOLVERS))
+        raise outside("mechanism", solver, "auto or one of " + ", ".join(SOLVERS))
     kinds = _KINDS.get(solver, PARAMETERS)
     if parameters not in kinds:
         raise InputError(
-            f'solver = "{solver}" with parameters = "{parameters}"; it has {" and ".join(kinds)} ones only.',
-            source="the parameters solver and parameters",
-            remedy='take another solver, or "auto"',
+            f'mechanism = "{solver}" with parameters = "{parameters}"; it has {" and ".join(kinds)} ones only.',
+            source="the options mechanism and parameters",
+            remedy='take another mechanism, or "auto"',
         )
     return solver
 

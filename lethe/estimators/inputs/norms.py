@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.budget import Budget
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_tiny, warn_of_undetected
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.counted import ColumnsInMemory, CountedColumns
 from lethe.mechanisms.quantiles.located import located_cost, located_quantiles
 from lethe.run.run import Neighbours
@@ -21,7 +22,7 @@ _QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets l
 _UNITS, _LEAST, _MOST = 30.0, 0.05, 0.15
 
 
-def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+def norm_cost(records: int, budget: PrivacyBudget, *, neighbours: Neighbours) -> Statement:
     """What `private_norm` of so many rows will cost, before it looks at one.
 
     Args:
@@ -32,13 +33,13 @@ def norm_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statem
     return planned_statement("feature norm", located_cost(1, _share(records, budget), neighbours), neighbours=neighbours)
 
 
-def _share(records: int, budget: Budget) -> GDP:
+def _share(records: int, budget: PrivacyBudget) -> GDP:
     return budget.planned_share(records, units=_UNITS, least=_LEAST, most=_MOST)
 
 
 def private_norm(
     norms: Array | CountedColumns,
-    budget: Budget,
+    budget: PrivacyBudget,
     *,
     neighbours: Neighbours,
     generator: np.random.Generator | None,

@@ -12,7 +12,7 @@ from lethe.calculus.domains import require_positive
 from lethe.errors import InputError
 from lethe.estimators.inputs.facts import CONSTANT
 from lethe.mechanisms.base import Array
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.core.iterates import inward
 
 _EPS = float(np.finfo(np.float64).eps)

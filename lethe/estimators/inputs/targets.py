@@ -9,10 +9,11 @@ import numpy as np
 
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.budget import Budget
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.paying import planned_statement
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.mechanisms.quantiles.located import located_cost
 from lethe.run.run import Neighbours
@@ -68,7 +69,7 @@ def declared_range(target_bound: Any, *, centred: bool) -> TargetRange | None:
     return _around(low, high, centred=centred)
 
 
-def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> Statement:
+def range_cost(records: int, budget: PrivacyBudget, *, neighbours: Neighbours) -> Statement:
     """What `released_range` of so many targets will cost, before it looks at one.
 
     Args:
@@ -79,12 +80,12 @@ def range_cost(records: int, budget: Budget, *, neighbours: Neighbours) -> State
     return planned_statement(_NAME, located_cost(1, _share(records, budget), neighbours), neighbours=neighbours)
 
 
-def _share(records: int, budget: Budget) -> GDP:
+def _share(records: int, budget: PrivacyBudget) -> GDP:
     return budget.planned_share(records, units=_UNITS, least=_LEAST, most=_MOST)
 
 
 def released_range(
-    targets: Array | CountedColumns, budget: Budget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
+    targets: Array | CountedColumns, budget: PrivacyBudget, *, centred: bool, neighbours: Neighbours, generator: np.random.Generator | None
 ) -> TargetRange:
     """One and a half times the range between the 0.05 and 0.95 quantiles, released for 5 to 30 % of the budget (in squared mu).
 

@@ -69,7 +69,7 @@ def bounded_weights(sample_weight: Any, *, count: int, max_weight: Any) -> Array
     if weights.max() > bound:
         raise InputError(
             f"sample_weight: a weight is above max_weight = {bound:g}; unbounded weights let one record move the model without bound.",
-            source="the argument sample_weight and the parameter max_weight",
+            source="the argument sample_weight and the option max_weight",
             remedy="set max_weight to a bound known without looking at the data; noise grows with it",
         )
     return weights / bound

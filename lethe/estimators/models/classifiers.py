@@ -17,7 +17,8 @@ from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
 from lethe.partitions.given_tables import table_in_blocks
-from lethe.run.losses import LinearLoss, Logistic, Softmax
+from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
@@ -49,7 +50,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with labels y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: labels; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
@@ -67,11 +68,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ABC):
         strength = as_number("C", self.C, "a number > 0")
         if not strength > 0.0:
             raise outside("C", self.C, "a number > 0")
-        if blocks is None:
-            grouped, chance = self._grouped(users, table.shape[0])
-        else:
-            grouped, chance = self._in_blocks(table)
-        records = table.shape[0] if grouped is None else grouped.users
+        grouped, records, chance = self._grouped(users, table)
         budget = self._budget(records)
         loss, alpha = self._loss(len(classes)), 1.0 / (strength * records)
         planned = self._plan(table, loss, budget=budget, alpha=alpha, sample_weight=sample_weight, users=grouped)

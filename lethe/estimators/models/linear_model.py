@@ -11,8 +11,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.domains import require_nonnegative
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.choose import Choice, choose
 from lethe.estimators.choice.mechanism import Penalties
 from lethe.estimators.choice.runs import release_record, secret_design, training_record
@@ -23,19 +24,21 @@ from lethe.estimators.inputs.users import UserRecords, UserRows, row_by_row, row
 from lethe.estimators.inputs.validation import bounded_weights, declared_norm, declared_passes, table_for_prediction
 from lethe.estimators.models.whitened_rows import PlannedWhitening, WhitenedRows, whitened_rows
 from lethe.estimators.models.whitening_choice import chosen_whitening
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.beside import Beside, BlockUsers, looked_beside
 from lethe.estimators.partitioned.gathered import BlockSizes, Norms
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.paying import is_paid
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.randomness import Randomness
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.partitions.table import ExaminedTable
-from lethe.run.losses import LeastSquares, LinearLoss
+from lethe.run.losses import LeastSquares
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
 
-class Planned(NamedTuple):
+class PlannedFit(NamedTuple):
     """A fit that is planned and paid, nothing of a record released yet.
 
     Args:
@@ -62,43 +65,25 @@ class PrivateLinearModel(PrivateEstimator):
     are linear.
 
     Args:
-        mechanism: "auto": of least predicted risk, from public facts only; "sgd": the best of the runs; or a name (`choice.NAMES`).
-        batches: "auto", "cyclic", "shuffled_once", "poisson", "cyclic_poisson" or "full"; other than "auto" it asks for a run.
-        passes: over the data; "auto": by a rule on public facts; a number asks for a run.
-        schedule: of the noise: "auto", "uniform", "joint", "pass_ends" or "correlated"; other than "auto" it asks for a run.
-        release: "last": what is kept is certified; "all": so is every iterate of the run that trains it, whoever sees them; it asks for a
-            run with noise at every step, and the result may be the mean of the last iterates.
         feature_norm: a public bound R, on which longer rows are projected; "auto": a private quantile of the norms, paid for with a
             twentieth of the budget; None is refused.
         fit_intercept: whether to fit one; it is a constant feature of size 0.3 R, regularised as the others.
-        whiten: whether rows are first centred by a private mean and whitened by a private covariance, for a tenth of the budget (in
-            squared mu; of a regression a twentieth); or, of classes, where a covariance would drown in its noise, centred alone, for .03.
-            A penalty then is of such rows, as behind a StandardScaler. "auto": where mechanism = "auto" may choose, the table is a dense
-            one in memory of at most 1024 columns, each row a record, and an intercept is fitted. In both cases not where nothing could be
-            told from noise, by public facts. Models with an l1 penalty never do: their weights would not be sparse.
-        max_weight: a public bound on sample weights.
-        rows_per_user: where `fit` is given users: the most rows of a user that are used, chosen at random; None: all.
     Attributes: those of `PrivateEstimator`, and `coef_`, `intercept_`, `n_iter_` (passes; 0 for zero weights), `run_` (None where the
     mechanism is none), `n_averaged_` (the result is the mean of so many last iterates of the run), `mechanism_`, `feature_norm_`;
     `certificate_` is a Certificate where a run is all that was released, else a Statement; both are sealed to `coef_` and `intercept_`.
     """
 
-    mechanism: str = "auto"
-    batches: str = "auto"
-    passes: int | str = "auto"
-    schedule: str = "auto"
-    release: str = "last"
     feature_norm: float | str | None = "auto"
     fit_intercept: bool = True
-    whiten: bool | str = "auto"
-    max_weight: float = 1.0
-    rows_per_user: int | None = None
 
     coef_: Array = field(init=False)
     run_: Run | None = field(init=False)
     n_averaged_: int = field(init=False)
     feature_norm_: float = field(init=False)
     whitened_: WhitenedRows | None = field(init=False)
+    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {
+        *("mechanism", "batches", "passes", "schedule", "release", "whiten", "max_weight", "rows_per_user")
+    }
     _keeps_loss = False  # whether its name says which loss is trained on
     _against_whitening: ClassVar[str | None] = None  # why a model of this kind never whitens its rows
 
@@ -112,14 +97,14 @@ class PrivateLinearModel(PrivateEstimator):
         table: Any,
         loss: LinearLoss,
         *,
-        budget: Budget,
+        budget: PrivacyBudget,
         alpha: float = 0.0,
         l1: float = 0.0,
         target_bound: float | None = None,
         range_cost: Statement | None = None,
         sample_weight: Any = None,
         users: UserRows | BlockUsers | None = None,
-    ) -> Planned:
+    ) -> PlannedFit:
         r"""Choose a mechanism by public facts alone, and reserve what the fit will cost; nothing of a record was released before.
 
         Args:
@@ -133,11 +118,11 @@ class PrivateLinearModel(PrivateEstimator):
             sample_weight: at most max_weight each.
             users: whose rows are whose; None: each row is a record by itself.
         """
-        intercept = self._switch("fit_intercept")
+        intercept, asked = self._switch("fit_intercept"), options_of(self)
         rows, columns = table.shape
         in_blocks = isinstance(table, ExaminedTable)
         records = rows if users is None else users.users
-        weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=self.max_weight)
+        weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=asked.max_weight)
         weighted = table.source.read.has_weights if in_blocks else weights is not None
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
@@ -148,10 +133,10 @@ class PrivateLinearModel(PrivateEstimator):
             budget = budget.with_spent(norm_cost(rows, budget, neighbours=self.neighbours))
         whole = budget
         whitening = chosen_whitening(
-            self.whiten,
+            asked.whiten,
             table,
             budget,
-            may_choose=self.mechanism == "auto",
+            may_choose=asked.mechanism == "auto",
             against=self._against_whitening,
             intercept=intercept,
             by_users=users is not None,
@@ -160,47 +145,47 @@ class PrivateLinearModel(PrivateEstimator):
         )
         if whitening is not None:
             budget = budget.with_spent(whitening.cost)
-        secret = secret_design(self.mechanism, self.batches)  # pyright: ignore[reportArgumentType]
-        asked = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
+        secret = secret_design(asked.mechanism, asked.batches)  # pyright: ignore[reportArgumentType]
+        penalties = self._penalties_on(radius or 1.0, alpha, l1, weighted=weighted)
         facts = PublicFacts(
             records=records,
             columns=columns,
             loss=loss,
             intercept=intercept,
             neighbours=self.neighbours,
-            ridge=0.0 if radius is None or whitening is not None else asked.ridge,
-            l1=asked.l1,
+            ridge=0.0 if radius is None or whitening is not None else penalties.ridge,
+            l1=penalties.l1,
             target_bound=target_bound,
             keeps_loss=self._keeps_loss,
             weighted=weighted,
-            batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or self.batches,  # pyright: ignore[reportArgumentType]
-            passes=declared_passes(self.passes),
-            schedule=self.schedule,  # pyright: ignore[reportArgumentType]
+            batches=(secret if in_blocks or secret == "cyclic_poisson" else None) or asked.batches,  # pyright: ignore[reportArgumentType]
+            passes=declared_passes(asked.passes),
+            schedule=asked.schedule,  # pyright: ignore[reportArgumentType]
             unit="record" if users is None else "user",
             in_blocks=in_blocks,
-            release=self.release,  # pyright: ignore[reportArgumentType]
+            release=asked.release,  # pyright: ignore[reportArgumentType]
         )
-        choice = choose(self.mechanism, facts, budget, paid=is_paid(self.ledger))
+        choice = choose(asked.mechanism, facts, budget, paid=is_paid(self.ledger))
         if choice.plan.name == "zeros":  # for which no row is looked at
             budget, whitening = whole, None
         self._pay(lambda: budget.with_all(choice.plan.guarantee()), budget, records, unit=facts.unit)
-        return Planned(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
+        return PlannedFit(choice=choice, radius=radius, weights=weights, weighted=weighted, records=records, whitening=whitening)
 
     def _penalties_on(self, radius: float, alpha: float, l1: float, *, weighted: bool) -> Penalties:
         """What was asked for, for rows of norm 1."""
         # Weights are over max_weight, and so is all that stands beside them; a penalty on w is one on R w, the weights of the rows over R.
-        unit = float(self.max_weight) if weighted else 1.0
+        unit = float(options_of(self).max_weight) if weighted else 1.0
         ridge, sparse = (require_nonnegative(*one, allow_infinity=False) / unit for one in (("alpha", alpha), ("l1", l1)))
         return Penalties(ridge=ridge / radius / radius, l1=sparse / radius)
 
     def _train(
         self,
-        planned: Planned,
+        planned: PlannedFit,
         table: Any,
         targets: Any,
         loss: LinearLoss,
         *,
-        budget: Budget,
+        budget: PrivacyBudget,
         chance: Randomness,
         alpha: float = 0.0,
         l1: float = 0.0,
@@ -221,7 +206,7 @@ class PrivateLinearModel(PrivateEstimator):
         Returns:
             The weights, shape (d, k), and the intercepts, shape (k,), for the rows as they came.
         """
-        intercept, radius, choice = bool(self.fit_intercept), planned.radius, planned.choice
+        intercept, radius, choice, asked = bool(self.fit_intercept), planned.radius, planned.choice, options_of(self)
         columns = table.shape[1]
         known = [f"{columns} columns, and their names", *public, *self._known_of_users(users)]
         in_blocks = isinstance(table, ExaminedTable)
@@ -245,11 +230,11 @@ class PrivateLinearModel(PrivateEstimator):
         given: dict[str, Any] = {"loss": loss, "feature_norm": radius, "intercept": intercept}
         if in_blocks:
             known.append(f"records in {len(table.seen)} blocks, in the order in which they are stored")
-            if secret_design(self.mechanism, self.batches) is not None:  # pyright: ignore[reportArgumentType]
+            if secret_design(asked.mechanism, asked.batches) is not None:  # pyright: ignore[reportArgumentType]
                 known.append("NOT public: which records are in a batch, of which each worker is told those that it holds")
             norm = PublicFacts(records=1, columns=columns, loss=loss, intercept=intercept).norm
             assert not isinstance(users, UserRows)
-            beside = Beside(max_weight=float(self.max_weight), users=users)
+            beside = Beside(max_weight=float(asked.max_weight), users=users)
             data = BlockRecords(table, PreparedRows(targets=targets, beside=beside, **given), norm=norm)
         else:
             given |= {"weights": planned.weights, "order": chance.order, "norms": norms}
@@ -266,36 +251,37 @@ class PrivateLinearModel(PrivateEstimator):
         of_features, offset = whitened.of_features(scaled, feature_norm)
         return of_features, constant + offset
 
-    def _in_blocks(self, table: ExaminedTable) -> tuple[BlockUsers | None, Randomness]:
-        """Whose the rows of a table in blocks are, and the randomness of a fit of so many users, or rows.
+    def _grouped(self, users: Any, table: Any) -> tuple[UserRows | BlockUsers | None, int, Randomness]:
+        """Whose rows are whose, None where each is a record; how many users or records there are; and the randomness of such a fit.
 
         Raises:
-            InputError: weights or ids that cannot be used, or a choice among a user's rows, which lie in several blocks.
+            InputError: weights or ids that cannot be used, or a choice among a user's rows that is not possible.
         """
-        if self.rows_per_user is not None:
-            raise InputError(
-                "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
-                source="the parameter rows_per_user",
-                remedy="leave it at None: a user's loss is the mean over all its rows",
-            )
-        users = looked_beside(table, self.max_weight).users
-        return users, self._randomness(table.shape[0] if users is None else users.users, stored_order=True)
-
-    def _grouped(self, users: Any, rows: int) -> tuple[UserRows | None, Randomness]:
-        """Whose rows are whose, if `fit` was told, and the randomness of a fit of so many users, or rows."""
+        asked, rows = options_of(self), table.shape[0]
+        if isinstance(table, ExaminedTable):
+            if asked.rows_per_user is not None:
+                raise InputError(
+                    "rows_per_user: rows of one user may lie in several blocks, and are not chosen among there.",
+                    source="the option rows_per_user",
+                    remedy="leave it at None: a user's loss is the mean over all its rows",
+                )
+            in_blocks = looked_beside(table, asked.max_weight).users
+            count = rows if in_blocks is None else in_blocks.users
+            return in_blocks, count, self._randomness(count, stored_order=True)
         if users is None:
-            if self.rows_per_user is not None:
+            if asked.rows_per_user is not None:
                 raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give fit(X, y, users=ids).")
-            return None, self._randomness(rows)
+            return None, rows, self._randomness(rows)
         count = rows_of_users(users, count=rows, most=None, generator=None).users
         chance = self._randomness(count)
-        return rows_of_users(users, count=rows, most=self.rows_per_user, generator=chance.norm), chance
+        return rows_of_users(users, count=rows, most=asked.rows_per_user, generator=chance.norm), count, chance
 
     def _known_of_users(self, users: UserRows | BlockUsers | None) -> list[str]:
         if users is None:
             return []
-        most = "all rows" if self.rows_per_user is None else f"at most {self.rows_per_user} rows, chosen at random,"
-        return [f"{users.users} users; of each {most} count by the mean of their losses"]
+        most = options_of(self).rows_per_user
+        rows = "all rows" if most is None else f"at most {most} rows, chosen at random,"
+        return [f"{users.users} users; of each {rows} count by the mean of their losses"]
 
     def _release(self, coefficients: Array, intercepts: Any) -> None:
         """Set coef_ and intercept_, as they are released: the certificate of the run, or the statement, will be sealed for them."""

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange
 from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.partitioned.targets import Centred
 from lethe.estimators.paying import planned_statement
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
 from lethe.run.run import Neighbours
 
@@ -57,7 +58,7 @@ def planned_narrowing(
     narrow: bool | str,
     given: TargetRange | None,
     records: int,
-    budget: Budget,
+    budget: PrivacyBudget,
     *,
     may_choose: bool,
     against: str | None,
@@ -85,7 +86,7 @@ def planned_narrowing(
         return None
     if against is not None or given is None:
         raise InputError(
-            f"narrow_range = True: {against}.", source="the parameter narrow_range", remedy='leave it at "auto", or set it to False'
+            f"narrow_range = True: {against}.", source="the option narrow_range", remedy='leave it at "auto", or set it to False'
         )
     sensitivity = channel_sensitivity(1.0, 1, neighbours, _MEAN_WEIGHT, channels=1)
     noise_std = gaussian_noise_std(sensitivity, budget.share(NARROWING_SHARE))
@@ -97,7 +98,7 @@ def planned_narrowing(
 def narrowed_range(
     targets: Array,
     planned: PlannedNarrowing,
-    budget: Budget,
+    budget: PrivacyBudget,
     *,
     centred: bool,
     neighbours: Neighbours,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from lethe.calculus.domains import require_nonnegative
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.targets import TargetRange, declared_range, range_cost, released_range
 from lethe.estimators.inputs.users import row_by_row
 from lethe.estimators.inputs.validation import declared_switch, table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.models.narrowed_range import PlannedNarrowing, narrowed_range, planned_narrowing
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
@@ -35,15 +36,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Args:
         target_bound: where targets lie: a public number B for $\pm B$, a public pair (low, high), or "auto": one and a half times the
             range between two private quantiles, paid for with 5 % of the budget (in squared mu), or up to 30 % where records are few.
-        narrow_range: whether a range that was given is first narrowed by the private mean and second moment of the targets, for a
-            hundredth of the budget (in squared mu); it stays as it is where they fill it. "auto": where mechanism = "auto" may choose,
-            the table is in memory, and each row is a record. Of so few records that noise would hide all, nothing is released either way.
     Attributes: those of `PrivateLinearModel`, and `target_range_`, (low, high): released, public, or public and narrowed.
     """
 
     target_bound: Any = "auto"
-    narrow_range: bool | str = "auto"
 
+    takes_options: ClassVar[frozenset[str]] = PrivateLinearModel.takes_options | {"narrow_range"}
     _frame_of_targets = True  # of one column, without a warning, as in scikit-learn's least squares
 
     def __sklearn_tags__(self) -> Tags:
@@ -65,16 +63,16 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return None
 
     def _narrowing(
-        self, given: TargetRange | None, records: int, budget: Budget, *, by_users: bool, in_blocks: bool
+        self, given: TargetRange | None, records: int, budget: PrivacyBudget, *, by_users: bool, in_blocks: bool
     ) -> PlannedNarrowing | None:
         """What is to be released to narrow the given range by; None: nothing."""
-        against = self._against_narrowing()
+        against, asked = self._against_narrowing(), options_of(self)
         if in_blocks:
             against = "the table is in blocks"
         elif by_users:
             against = "the moments are released from single rows, of which one user may have many"
         return planned_narrowing(
-            self.narrow_range, given, records, budget, may_choose=self.mechanism == "auto", against=against, neighbours=self.neighbours
+            asked.narrow_range, given, records, budget, may_choose=asked.mechanism == "auto", against=against, neighbours=self.neighbours
         )
 
     def _taken_as_public(self, known: TargetRange) -> list[str]:
@@ -101,7 +99,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Train on records X of shape (n, d), an array, a frame or a CSR table, with targets y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
             sample_weight: at most max_weight each; None: all 1. They are private. Of a table in blocks the name of their column.
             users: the id of each row's user, whole numbers or texts: the certificate is then by users, all of whose rows may change
@@ -113,11 +111,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         blocks, targets = table_in_blocks(X, y, beside=(sample_weight, users)), None
         if blocks is None:
             table, targets = table_and_targets(self, X, y, numeric=True, frame=self._frame_of_targets)
-            grouped, chance = self._grouped(users, len(targets))
         else:
             table = examined_numbers(self, blocks)
-            grouped, chance = self._in_blocks(table)
-        records = table.shape[0] if grouped is None else grouped.users
+        grouped, records, chance = self._grouped(users, table)
         ridge, l1 = self._penalties(records)
         budget = self._budget(records)
         known = self._declared_range()
@@ -125,7 +121,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise row_by_row('target_bound = "auto"', "the range of the targets, a number or a pair")
         public = [] if known is None else self._taken_as_public(known)
         narrowing = self._narrowing(known, records, budget, by_users=grouped is not None, in_blocks=blocks is not None)
-        if narrowing is None and declared_switch("narrow_range", self.narrow_range):
+        if narrowing is None and declared_switch("narrow_range", options_of(self).narrow_range):
             public.append(
                 f"that range is not narrowed, though asked for: {records} records tell nothing of it at this epsilon; it cost nothing"
             )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lethe.calculus.domains import require_positive
 from lethe.estimators.models.classifiers import PrivateClassifier
-from lethe.run.losses import LinearLoss, OneVersusRest, SmoothedHinge
+from lethe.run.losses import OneVersusRest, SmoothedHinge
+from lethe.run.losses.linear import LinearLoss
 
 
 class LinearSVC(PrivateClassifier):

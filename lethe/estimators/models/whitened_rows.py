@@ -25,11 +25,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.budget import Budget
+from lethe.certificates.statement import Statement
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.features.whitening import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.paying import planned_statement
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
 from lethe.mechanisms.row_mean import noisy_mean
 from lethe.run.run import Neighbours
@@ -110,7 +111,7 @@ class PlannedWhitening:
 
 
 def planned_whitening(
-    records: int, columns: int, budget: Budget, *, neighbours: Neighbours, regression: bool = False
+    records: int, columns: int, budget: PrivacyBudget, *, neighbours: Neighbours, regression: bool = False
 ) -> PlannedWhitening | None:
     """What is worth its price, by public facts; None: nothing.
 
@@ -141,7 +142,7 @@ def whitened_rows(
     planned: PlannedWhitening,
     *,
     feature_norm: float,
-    budget: Budget,
+    budget: PrivacyBudget,
     neighbours: Neighbours,
     generator: np.random.Generator | None,
 ) -> tuple[Array, WhitenedRows, Statement]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.models.whitened_rows import PlannedWhitening, planned_whitening
 from lethe.partitions.table import ExaminedTable
@@ -19,7 +19,7 @@ _MOST_COLUMNS = 1024  # of a covariance that a default asks for
 def chosen_whitening(
     whiten: bool | str,
     table: Any,
-    budget: Budget,
+    budget: PrivacyBudget,
     *,
     may_choose: bool,
     against: str | None,
@@ -51,7 +51,7 @@ def chosen_whitening(
     if asked is None and (not may_choose or against is not None or columns > _MOST_COLUMNS):
         return None
     if against is not None:
-        raise InputError(f"whiten = True: {against}.", source="the parameter whiten", remedy='leave it at "auto", or set it to False')
+        raise InputError(f"whiten = True: {against}.", source="the option whiten", remedy='leave it at "auto", or set it to False')
     return planned_whitening(records, columns, budget, neighbours=neighbours, regression=regression)
 
 

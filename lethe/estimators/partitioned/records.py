@@ -16,7 +16,7 @@ from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
 from lethe.partitions.record_sums import RecordSums
 from lethe.partitions.table import ExaminedTable
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 
 _CHUNK = 2**16  # entries that are held at 8 bytes at once: with twice as many, a worker of Dask asks the kernel anew for each chunk
 

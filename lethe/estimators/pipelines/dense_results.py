@@ -15,8 +15,11 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 
 from lethe.errors import InputError
 from lethe.estimators.pipelines.fitted_refusals import Path, named
-from lethe.estimators.preprocessing import PrivatePCA, PrivateStandardScaler, PrivateWhitening, PublicScaler
+from lethe.estimators.preprocessing.components import PrivatePCA
 from lethe.estimators.preprocessing.data_free import FEATURES, learns_nothing
+from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
+from lethe.estimators.preprocessing.public_scaler import PublicScaler
+from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
 
 _DENSE = (OrdinalEncoder, PrivatePCA, PrivateStandardScaler, PrivateWhitening, *FEATURES)
 

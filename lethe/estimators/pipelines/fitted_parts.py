@@ -17,6 +17,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.pipelines.dense_results import require_public_density
 from lethe.estimators.pipelines.fitted_refusals import Path, named, not_fitted, refused, searched
@@ -24,7 +25,6 @@ from lethe.estimators.preprocessing.data_free import learns_nothing
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.surrounding import others_around, search_around
 from lethe.estimators.unseen_costs import no_columns
-from lethe.mechanisms.base import Statement
 
 _ONE_RECORD = "taken to look at one record at a time, with constants that were not read off these records"
 _FROZEN = "taken to have been fitted before, on records that are not these, and to look at one record at a time"

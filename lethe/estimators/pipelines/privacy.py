@@ -9,10 +9,11 @@ from typing import Any
 from lethe.calculus.domains import require_delta
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.findings import holds
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.pipelines.fitted_parts import FittedPart, parts_of
 from lethe.estimators.report import privacy_report
-from lethe.mechanisms.base import Statement, joint
+from lethe.mechanisms.base import joint
 
 _PUBLIC = (
     "the names, the number and the types of the columns",
@@ -21,8 +22,7 @@ _PUBLIC = (
 )
 _NO_OTHERS = holds(
     "no other fits",
-    "nothing else that was fitted on these records is published, or was looked at to choose this: not another model, candidate or "
-    "fold, and no score of one",
+    "no other fit on these records, or its score, is published or decided this one",
     evidence="declared",
 )
 

@@ -21,9 +21,9 @@ from sklearn.base import clone
 from lethe.calculus.domains import outside, require_vector
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.preprocessing import PrivateTransformer
+from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, is_gaussian
@@ -60,7 +60,7 @@ def split_budget(steps: Sequence[PrivateEstimator], epsilon: float, delta: float
             source="the argument shares",
             remedy="divide them by their sum",
         )
-    budget, names = Budget(epsilon=epsilon, delta=delta), [str(place) for place in range(len(listed))]
+    budget, names = PrivacyBudget(epsilon=epsilon, delta=delta), [str(place) for place in range(len(listed))]
     gaussian = {name: _is_gaussian(step) for name, step in zip(names, listed, strict=True)}
     whole = _whole(budget, min(total, 1.0), gaussian=all(gaussian.values()))
     found = step_tries(whole, gaussian, dict(zip(names, parts, strict=True)), delta=budget.delta)
@@ -75,7 +75,7 @@ def _is_gaussian(step: PrivateEstimator) -> bool:
     return isinstance(step, PrivateTransformer) or (isinstance(step, PrivateLinearModel) and is_gaussian(step))
 
 
-def _whole(budget: Budget, part: float, *, gaussian: bool) -> Try:
+def _whole(budget: PrivacyBudget, part: float, *, gaussian: bool) -> Try:
     """What all steps may cost together: so much of the budget."""
     if gaussian:
         mu = budget.total_mu * math.sqrt(part) * _DOWN

@@ -9,9 +9,10 @@ import numpy as np
 
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.inputs.ranges import private_ranges
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.tables import one_a_column
 from lethe.run.run import Neighbours
 

@@ -9,12 +9,12 @@ from sklearn.utils import Tags
 
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP
+from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.partitioned.transformed import Projected
 from lethe.estimators.preprocessing.bounds import released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer
-from lethe.mechanisms.base import Statement
 
 _NORM_SHARE = 0.2  # of the squared mu, where columns are clipped as well
 

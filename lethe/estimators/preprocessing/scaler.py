@@ -10,11 +10,12 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lethe.certificates.findings import enforced
+from lethe.certificates.statement import Statement
 from lethe.estimators.inputs.tables import read_rows
 from lethe.estimators.partitioned.transformed import Standardised
 from lethe.estimators.preprocessing.bounds import declared_bounds, released_bounds
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
-from lethe.mechanisms.base import Array, Statement
+from lethe.mechanisms.base import Array
 from lethe.mechanisms.standardise import standardise
 
 _BOUNDS_SHARE = 0.5  # of the squared mu, for private bounds

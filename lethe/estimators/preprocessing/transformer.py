@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_up
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.inputs.tables import read_table
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
@@ -36,7 +36,7 @@ class Start:
     """
 
     table: Any
-    budget: Budget
+    budget: PrivacyBudget
     generator: np.random.Generator | None
 
     def norms(self, *, low: Array | None = None, high: Array | None = None) -> Array | BlockSizes:

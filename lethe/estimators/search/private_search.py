@@ -17,7 +17,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import Tags, get_tags
@@ -30,6 +30,7 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
 from lethe.estimators.inputs.range_warnings import withheld
 from lethe.estimators.inputs.validation import FEWEST_RECORDS, table_and_targets, table_for_prediction
+from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.tables import examined_labels, examined_numbers
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.estimators.search.candidates import ParameterCandidate, candidates_of
@@ -78,12 +79,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             (`PublicScaler` and those of `lethe.estimators.preprocessing.data_free`), and of such a model at its end. Epsilon, delta and
             neighbours of its own are not used.
         candidates: as scikit-learn's ParameterGrid: lists of values by name of the parameter, or a list of such. Public.
-        tries: E[K] of the random number of tries, above 1, at most 1000.
-        eta: of its law, the truncated negative binomial; 1: geometric.
+        tries: E[K] of the random number of tries, above 1, at most 1000, geometric; or a pair (E[K], eta): truncated negative binomial.
         held_out: the share of records that score, in (0, 1).
         score_bound: for a regression: the public residual $r_0 > 0$ from which a prediction counts as worthless.
-        shares: of the private steps of a pipeline, numbers > 0 by name of the step, in proportion (of squared mu where all are Gaussian);
-            None: four fifths for the model, the rest in equal parts.
         epsilon: the target, > 0, for the search and the model together.
         random_state: for the public split, and other public choices; noise and secret draws come from fresh entropy.
     Attributes: those of `PrivateEstimator`, and `best_estimator_`, `best_params_`, `best_score_` (with its noise), `score_noise_std_`,
@@ -95,11 +93,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     estimator: Any = field(kw_only=False)
     candidates: Any = field(kw_only=False)
-    tries: float = 10.0
-    eta: float = 1.0
+    tries: float | tuple[float, float] = 10.0
     held_out: float = 0.2
     score_bound: float | None = None
-    shares: Any = None
+
+    takes_options: ClassVar[frozenset[str]] = PrivateEstimator.takes_options | {"shares"}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -113,7 +111,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         """Search on records X of shape (n, d), an array, a frame or a CSR table, with y of shape (n,).
 
         Args:
-            X: features; or a table in blocks: a `lethe.partitions.PartitionedTable`, or a DataFrame or an Array of Dask.
+            X: features; or a table in blocks: a table of `lethe.partitions`, or a DataFrame or an Array of Dask.
             y: targets; of a table in blocks the name of their column, or a collection of Dask in the same partitions.
 
         Raises:
@@ -121,14 +119,15 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             CalibrationError: nothing of epsilon is left for one try.
         """
         chosen = candidates_of(self.estimator, self.candidates)
-        shares = self._shares(chosen)
+        asked = options_of(self)
+        shares = _shares(asked.shares, chosen)
         labelled = is_classifier(self.estimator)
         bound = self._score_bound(labelled)
         blocks = table_in_blocks(X, y)
         given = self._in_memory(X, y, labelled) if blocks is None else self._in_blocks(blocks, chosen, labelled)
         public, classes, records = list(given.public), given.classes, given.table.shape[0]
         budget = self._budget(records)
-        repetitions = law_of_tries(self.tries, self.eta)
+        repetitions = law_of_tries(self.tries)
         chance = self._randomness(records)
         scored = self._scored(records)
         training, aside = chance.order[scored:], chance.order[:scored]
@@ -148,7 +147,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 own: dict[str, Any] = {
                     "epsilon": part.target.epsilon_bound,
                     "delta": part.target.delta_bound,
-                    "allow_large_delta": self.allow_large_delta,
+                    "options__allow_large_delta": asked.allow_large_delta,
                     "neighbours": self.neighbours,
                     "random_state": order_seed,
                     "ledger": None,  # the search is paid as a whole
@@ -222,15 +221,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     def _declared_classes(self) -> Any:
         return self.estimator.get_params()[f"{model_prefix(self.estimator)}classes"]
 
-    def _shares(self, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
-        """Of the private steps of every candidate; a name that is in none is refused."""
-        shares = [declared_shares(self.shares, candidate.gaussian) for candidate in chosen]
-        known = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
-        for name in self.shares or ():
-            if name not in known:
-                raise outside("shares", name, f"names of private steps: {', '.join(sorted(known - {''})) or 'there are none'}")
-        return shares
-
     def _score_bound(self, labelled: bool) -> float | None:
         if labelled:
             return None
@@ -291,6 +281,16 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         """The class probabilities of the chosen model."""
         model, table = self._best(X)
         return model.predict_proba(table)
+
+
+def _shares(asked: Any, chosen: list[ParameterCandidate]) -> list[dict[str, float]]:
+    """Of the private steps of every candidate; a name that is in none is refused."""
+    shares = [declared_shares(asked, candidate.gaussian) for candidate in chosen]
+    known = {prefix.removesuffix("__") for candidate in chosen for prefix in candidate.gaussian}
+    for name in asked or ():
+        if name not in known:
+            raise outside("shares", name, f"names of private steps: {', '.join(sorted(known - {''})) or 'there are none'}")
+    return shares
 
 
 def _said(how: str, classes: Any) -> str:

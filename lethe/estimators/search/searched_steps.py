@@ -11,8 +11,12 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from lethe.errors import InputError
 from lethe.estimators.models.linear_model import PrivateLinearModel
-from lethe.estimators.preprocessing import PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateTransformer, PrivateWhitening
+from lethe.estimators.preprocessing.clipper import PrivateQuantileClipper
+from lethe.estimators.preprocessing.components import PrivatePCA
 from lethe.estimators.preprocessing.data_free import learns_nothing, lesson_of
+from lethe.estimators.preprocessing.private_whitening import PrivateWhitening
+from lethe.estimators.preprocessing.scaler import PrivateStandardScaler
+from lethe.estimators.preprocessing.transformer import PrivateTransformer
 from lethe.estimators.search.tries import is_gaussian
 
 # By their types and not those of subclasses, which may do anything. Each is mu-GDP whatever its parameters are.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lethe.certificates.findings import Finding, holds
+from lethe.certificates.statement import Statement
 from lethe.estimators.search.candidates import ParameterCandidate
 from lethe.estimators.search.tries import Try
-from lethe.mechanisms.base import Statement
 
 
 def search_statement(stated: Statement, one: Try, chosen: Sequence[ParameterCandidate], *, scored: int, tries: float) -> Statement:

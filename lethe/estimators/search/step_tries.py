@@ -61,7 +61,7 @@ def step_tries(one: Try, gaussian: Mapping[str, bool], shares: Mapping[str, floa
                     guarantee=ApproxDP(part * epsilon, part * failing), target=ApproxDP(part * epsilon * (1.0 - DOWN), part * failing)
                 )
     if not _cover(one, found.values()):
-        raise CalibrationError("the steps of a pipeline cost more together than one try may.", source="the parameter shares")
+        raise CalibrationError("the steps of a pipeline cost more together than one try may.", source="the option shares")
     return found
 
 
@@ -77,7 +77,7 @@ def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float
     """
     if shares is not None and len(steps) == 1 and "" in steps:
         raise InputError(
-            "shares: the estimator is one model, which has the whole budget.", source="the parameter shares", remedy="leave it at None"
+            "shares: the estimator is one model, which has the whole budget.", source="the option shares", remedy="leave it at None"
         )
     if shares is None:
         others = max(len(steps) - 1, 1)
@@ -89,7 +89,7 @@ def declared_shares(shares: Any, steps: Mapping[str, object]) -> dict[str, float
     if missing:
         raise InputError(
             f"shares: none for {', '.join(missing)}; every private step needs one.",
-            source="the parameter shares",
+            source="the option shares",
             remedy=f"name {', '.join(step.removesuffix('__') for step in steps)}",
         )
     return {step: known[step.removesuffix("__")] for step in steps}

@@ -11,8 +11,9 @@ from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.rounding import round_down
 from lethe.errors import CalibrationError
-from lethe.estimators.budget import Budget
+from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
+from lethe.estimators.options import options_of
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
 
@@ -41,25 +42,26 @@ class Try:
         return found.epsilon(self.guarantee.delta_bound) <= self.guarantee.epsilon_bound
 
 
-def law_of_tries(tries: Any, eta: Any) -> TruncatedNegativeBinomial:
-    """The law of K with mean `tries`.
+def law_of_tries(tries: Any) -> TruncatedNegativeBinomial:
+    """The law of K: geometric with a mean, or of a pair (mean, eta).
 
     Raises:
         InputError: an argument is out of its range.
     """
-    mean = as_number("tries", tries, "a number above 1 and at most 1000")
+    asked, eta = tries if isinstance(tries, tuple) and len(tries) == 2 else (tries, 1.0)
+    mean = as_number("tries", asked, "a number above 1 and at most 1000")
     if not 1.000001 <= mean <= 1000.0:
-        raise outside("tries", tries, "a number above 1 and at most 1000")
+        raise outside("tries", asked, "a number above 1 and at most 1000")
     return TruncatedNegativeBinomial.of_mean(mean, eta=eta)
 
 
 def is_gaussian(model: PrivateLinearModel) -> bool:
     """Whether its parameters say that a fit is mu-GDP."""
     released = [getattr(model, name, None) for name in ("feature_norm", "target_bound")]
-    return model.mechanism in GAUSSIAN and not any(isinstance(value, str) for value in released)
+    return options_of(model).mechanism in GAUSSIAN and not any(isinstance(value, str) for value in released)
 
 
-def one_try(budget: Budget, repetitions: TruncatedNegativeBinomial, *, gaussian: bool) -> Try:
+def one_try(budget: PrivacyBudget, repetitions: TruncatedNegativeBinomial, *, gaussian: bool) -> Try:
     """As the top says.
 
     Args:

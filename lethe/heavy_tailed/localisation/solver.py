@@ -15,7 +15,7 @@ from lethe.heavy_tailed.localisation.plans import LocalPhase, require_schedule
 from lethe.heavy_tailed.oracles.base import MeanOracle
 from lethe.heavy_tailed.oracles.clipped import ClippedMean
 from lethe.heavy_tailed.problem import Problem, Records, some_records
-from lethe.heavy_tailed.sets import Ball, WholeSpace, dykstra, onto_two_balls
+from lethe.heavy_tailed.sets import BallDomain, WholeSpace, dykstra, onto_two_balls
 from lethe.heavy_tailed.single_pass.blocks import noisy_gradient, phase_over, require_oracle, started
 from lethe.heavy_tailed.solution import Phase, Solution, composed
 
@@ -188,10 +188,10 @@ def local_projection(problem: Problem, centre: Array, radius: float | None) -> C
     domain = problem.domain
     if radius is None:
         return domain.project
-    local = Ball(radius=radius, centre=tuple(centre.tolist()))
+    local = BallDomain(radius=radius, centre=tuple(centre.tolist()))
     if isinstance(domain, WholeSpace):
         return local.project
-    if isinstance(domain, Ball):
+    if isinstance(domain, BallDomain):
         return lambda point: onto_two_balls(point, domain, local)
 
     def project(point: Array) -> Array:

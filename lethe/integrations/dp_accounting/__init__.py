@@ -4,7 +4,7 @@ Importing this package loads dp_accounting; `import lethe` alone does not.
 """
 
 from lethe.integrations.dp_accounting.accountant import LetheAccountant
-from lethe.integrations.dp_accounting.events import ExportedEvent, to_dp_event
+from lethe.integrations.dp_accounting.events import to_dp_event
 from lethe.integrations.dp_accounting.releases import IterateDpEvent, LastIterateDpEvent
 
-__all__ = ["ExportedEvent", "IterateDpEvent", "LastIterateDpEvent", "LetheAccountant", "to_dp_event"]
+__all__ = ["IterateDpEvent", "LastIterateDpEvent", "LetheAccountant", "to_dp_event"]

@@ -23,14 +23,13 @@ from lethe.integrations.lightning.refusals import refuse_optimizers, refuse_trai
 from lethe.integrations.lightning.step_losses import StepLosses
 from lethe.integrations.lightning.steps import PrivateSteps
 from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.recorded_training import Planned, RecordedTraining
+from lethe.integrations.recorded_training import PlannedTraining, RecordedTraining
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Group, PrivacyEngine, TrainOptions
 from lethe.train.callbacks.paying import Spender
-from lethe.train.data import Source
 from lethe.train.data.loaders import records_of, refuse_own_batches
-from lethe.train.data.sources import fields_of
+from lethe.train.data.sources import Source, fields_of
 from lethe.train.data.users import ids_of
 
 _ELSEWHERE = {
@@ -146,7 +145,7 @@ class PrivateTraining(RecordedTraining, Callback):
         self._options |= {"seed": seed, "gradient_memory": gradient_memory, "ema": ema, "ledger": ledger}
         self._steps: PrivateSteps | None = None
         self._before: tuple[Any, ...] = ()
-        self._plan: Planned | None = None
+        self._plan: PlannedTraining | None = None
         self.engine: PrivacyEngine | None = None
         self._restored = False
 
@@ -208,10 +207,10 @@ class PrivateTraining(RecordedTraining, Callback):
         done, optimizer = trainer.global_step, trainer.optimizers[0]
         if done and (self._kept is None or not self._restored):
             raise InputError(
-                f"ckpt_path: {done} steps were taken before, and there is no record here of the noise that they had.",
+                f"ckpt_path: {done} steps were taken before, and there is no record here of their noise.",
                 source="ckpt_path, PrivateTraining(checkpoints=...)",
-                remedy="give PrivateTraining the folder of checkpoints that it had then; a start from other weights is "
-                "Module.load_from_checkpoint(path), and a training on the same records adds its cost.",
+                remedy="give PrivateTraining the checkpoints folder of that training; to start anew from its weights: "
+                "Module.load_from_checkpoint(path).",
             )
         losses = StepLosses(trainer, pl_module, named=fields_of(self._source) is not None)
         settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned
+from lethe.integrations.recorded_training import PlannedTraining
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
@@ -30,7 +30,7 @@ def planned(
     neighbours: Neighbours,
     allow_large_delta: bool = False,
     users: Any = None,
-) -> Planned:
+) -> PlannedTraining:
     r"""The run of a Trainer.
 
     A logical batch is the loader's batch_size x accumulate_grad_batches records (expected) in each process, of which the first factor are
@@ -64,7 +64,7 @@ def planned(
         per_epoch = steps_per_epoch(units, physical * trainer.world_size, accumulated, drop_last=loader.drop_last)
         told: dict[str, Any] = {"clip_norm": clip_norm, "neighbours": neighbours, "of_users": users is not None}
         made = poisson_run(units, logical, _steps(trainer, per_epoch), _rate(trainer), **told)
-        return Planned(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
+        return PlannedTraining(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
     delta_for(require_run(run, correlated=True).records, delta, allow_large_delta=allow_large_delta)  # before the long work
     if users is None:
         refuse_users(run, "PrivateTraining without users=")
@@ -86,7 +86,7 @@ def planned(
             source=f"max_steps and max_epochs of the Trainer, with {per_epoch} steps an epoch",
             remedy=f"Trainer(max_steps={run.total_steps}, max_epochs=-1).",
         )
-    return Planned(run, min(physical, run.batch_size), per_epoch)
+    return PlannedTraining(run, min(physical, run.batch_size), per_epoch)
 
 
 def _steps(trainer: Any, per_epoch: int) -> int:

@@ -26,18 +26,15 @@ def refuse_strategy(trainer: Any) -> None:
         return
     if not (type(strategy).__name__ == "DDPStrategy" and is_a(strategy, "DDPStrategy")):
         raise InputError(
-            f"strategy: got {type(strategy).__name__}, which private training does not take.",
+            f"strategy: got {type(strategy).__name__}; private training takes one device, or DDP.",
             source="Trainer",
-            remedy='strategy="ddp", in any number of processes. A model too large for one device is trained in shards by lethe.train.fit, '
-            "or in a loop of your own: call torch.distributed.fsdp.fully_shard on it, and give it to fit, or to a PrivacyEngine(run).",
+            remedy='strategy="ddp"; for a model too large for one device, lethe.train.fit after torch.distributed.fsdp.fully_shard(model).',
         )
     if strategy._start_method != "popen":
         raise InputError(
-            f"strategy: got DDPStrategy that starts its processes by {strategy._start_method}; what they record stays in them, and the "
-            "certificate with it.",
+            f"strategy: got DDP that starts its processes by {strategy._start_method}, where the certificate would stay.",
             source="Trainer",
-            remedy='strategy="ddp", in a script (torchrun --nproc-per-node=2 script.py, or Lightning starts the processes itself); in a '
-            "notebook devices=1.",
+            remedy='strategy="ddp" in a script, by itself or under torchrun --nproc-per-node=2; in a notebook devices=1.',
         )
     asked = {
         "ddp_comm_hook": strategy._ddp_comm_hook,

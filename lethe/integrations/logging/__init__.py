@@ -4,7 +4,6 @@ Importing this package loads neither of the two; making a logger does.
 """
 
 from lethe.integrations.logging.mlflow import MLflowLogger
-from lethe.integrations.logging.run_logger import RunLogger
 from lethe.integrations.logging.tensorboard import TensorBoardLogger
 
-__all__ = ["MLflowLogger", "RunLogger", "TensorBoardLogger"]
+__all__ = ["MLflowLogger", "TensorBoardLogger"]

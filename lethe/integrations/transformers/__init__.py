@@ -19,7 +19,6 @@ if not all(importlib.util.find_spec(package) for package in ("torch", "transform
 
 from transformers import Trainer
 
-from lethe.integrations.transformers.corrected_adam import CorrectedAdamW
 from lethe.integrations.transformers.criteria import record_losses
 from lethe.integrations.transformers.trainer import PrivateTrainer
 
@@ -34,4 +33,4 @@ if not all(hasattr(Trainer, name) for name in _ASKED.split()):
         remedy='pip install "lethe-dp[transformers]"',
     )
 
-__all__ = ["CorrectedAdamW", "PrivateTrainer", "record_losses"]
+__all__ = ["PrivateTrainer", "record_losses"]

@@ -99,8 +99,7 @@ def labels_of(inputs: Mapping[str, Tensor], names: Sequence[str]) -> tuple[dict[
     raise InputError(
         f"labels: a batch holds {', '.join(inputs)}; of the labels ({', '.join(names)}) it has {', '.join(there) or 'none'}.",
         source="the data collator, label_names",
-        remedy=f"name the column that holds them (label_names=[...]){collator}, as numbers: collators leave text out; for several, "
-        "override compute_loss, to one loss a record.",
+        remedy=f"name the numeric column that holds them (label_names=[...]){collator}; for several, override compute_loss.",
     )
 
 
@@ -166,9 +165,8 @@ def _computed(losses: Callable[[dict[str, Tensor]], Tensor], batch: dict[str, Te
         if isinstance(error, LetheError | torch.OutOfMemoryError):
             raise
         raise InputError(
-            f"model: of a record alone, with {', '.join(batch)}, it computes nothing: {type(error).__name__}: {first_line(error)}",
+            f"model: forward fails on a record alone, with {', '.join(batch)}: {type(error).__name__}: {first_line(error)}",
             source=_CHECK,
-            remedy="see that texts are tokenised (dataset.map(lambda record: tokenizer(record['text']))), that no token is beyond the "
-            "model's vocabulary (len(tokenizer), config.vocab_size), that no record is longer than it takes "
-            "(config.max_position_embeddings), and that the columns are arguments of its forward.",
+            remedy="tokenise texts; look for tokens beyond len(tokenizer) or config.vocab_size, and for texts beyond "
+            "config.max_position_embeddings.",
         ) from error

@@ -18,7 +18,7 @@ from transformers.trainer_utils import TrainOutput
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.integrations.logical_batches import LogicalBatch, LogicalBatches
-from lethe.integrations.recorded_training import MeanLoss, Planned
+from lethe.integrations.recorded_training import MeanLoss, PlannedTraining
 from lethe.integrations.transformers.criteria import labels_of, with_decoder_inputs
 from lethe.integrations.transformers.planning import planned
 from lethe.integrations.transformers.resuming import checkpoints_of
@@ -41,7 +41,7 @@ class PrivateLoop(Trainer):
     _kept: Any
     _log_private: bool
     _noisy_norm: float | None
-    _plan: Planned | None
+    _plan: PlannedTraining | None
     _record: TrainingRecord | None
     _recording: bool
     _target: dict[str, Any]
@@ -172,7 +172,7 @@ class PrivateLoop(Trainer):
         return self.engine
 
     @property
-    def _planned(self) -> Planned:
+    def _planned(self) -> PlannedTraining:
         if self._plan is None:
             if self.train_dataset is None:
                 raise InputError("train_dataset: none was given; it needs the private records.")

@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
-from lethe.integrations.recorded_training import Planned
+from lethe.integrations.recorded_training import PlannedTraining
 from lethe.run.known_fields import require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
@@ -37,7 +37,7 @@ def planned(
     neighbours: Neighbours,
     allow_large_delta: bool = False,
     users: Any = None,
-) -> Planned:
+) -> PlannedTraining:
     r"""The run of a Trainer.
 
     A logical batch is per_device_train_batch_size x gradient_accumulation_steps records in each process, of which the first factor are on
@@ -83,11 +83,11 @@ def planned(
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * per_epoch)
         told: dict[str, Any] = {"clip_norm": _clip_norm(args), "neighbours": neighbours, "of_users": users is not None}
         made = poisson_run(units, logical, steps, args.learning_rate, **told)
-        return Planned(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
+        return PlannedTraining(plan(made, epsilon, delta, allow_large_delta=allow_large_delta), physical, per_epoch)
     delta_for(run.records, delta, allow_large_delta=allow_large_delta)  # before the long work
     per_epoch = steps_per_epoch(units, logical, 1, drop_last=False)
     _refuse_other_words(args, run, per_epoch)
-    return Planned(run, min(physical, logical), per_epoch)
+    return PlannedTraining(run, min(physical, logical), per_epoch)
 
 
 def _clip_norm(args: TrainingArguments) -> float:

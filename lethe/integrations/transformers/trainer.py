@@ -14,7 +14,7 @@ from transformers.trainer_utils import TrainOutput
 
 from lethe.errors import InputError, require_finite
 from lethe.integrations.logical_batches import LogicalBatches
-from lethe.integrations.recorded_training import Planned, RecordedTraining
+from lethe.integrations.recorded_training import PlannedTraining, RecordedTraining
 from lethe.integrations.transformers.arguments import (
     TRAINING,
     Known,
@@ -142,7 +142,7 @@ class PrivateTrainer(RecordedTraining, PrivateLoop):
         self._target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "allow_large_delta": allow_large_delta, "run": run}
         self._target |= {"neighbours": neighbours, "users": self._users}
         self._options |= {"users": self._users, "records_per_user": records_per_user, "views": views}
-        self._plan: Planned | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
+        self._plan: PlannedTraining | None = None if self.train_dataset is None else planned(self.args, self.train_dataset, **self._target)
         self.engine: PrivacyEngine | None = None
         self._criterion: Any = None
         self._loss_sum, self._recording, self._resume = 0.0, False, False

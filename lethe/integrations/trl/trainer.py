@@ -82,8 +82,8 @@ class PrivateSFTTrainer(PrivateTrainer, SFTTrainer):
             raise InputError(
                 f"{dataset_name}_dataset: it has the columns {', '.join(dataset.column_names)}; TRL looks for {error}.",
                 source=f"{dataset_name}_dataset, SFTConfig",
-                remedy="SFTConfig(dataset_text_field=...) names the column of texts; prompt and completion, or messages, are found by "
-                "their names; formatting_func makes a text of a record.",
+                remedy="name the column of texts (SFTConfig(dataset_text_field=...)), or give prompt and completion, messages, or "
+                "formatting_func.",
             ) from error
         if longest is None:
             return prepared

@@ -1,6 +1,1 @@
 """`lethe audit`: from a configuration to a certificate and audits of it, side by side."""
-
-from lethe.jobs.audit.job import AuditJob
-from lethe.jobs.audit.outcome import AuditOutcome
-
-__all__ = ["AuditJob", "AuditOutcome"]

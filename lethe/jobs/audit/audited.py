@@ -10,8 +10,9 @@ from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.accounting.certify import certify
 from lethe.audit.claim import Claim
-from lethe.audit.games import Data
-from lethe.audit.trainers import AuditedTraining, FunctionTraining, LinearTraining, claim_of
+from lethe.audit.games.canaries import Data
+from lethe.audit.trainers import FunctionTraining, LinearTraining
+from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.certificates.certificate import Certificate
 from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import read_document
@@ -45,7 +46,7 @@ class PreparedAudit:
     certificate: Certificate | None = None
 
 
-class Subject(Specification):
+class AuditSubject(Specification):
     """What is audited."""
 
     kind: ClassVar[str]
@@ -63,7 +64,7 @@ class Subject(Specification):
         """
 
 
-class TrainSubject(Subject):
+class TrainSubject(AuditSubject):
     """A configuration of `lethe train`: its run, its data, and its delta.
 
     Args:
@@ -74,13 +75,13 @@ class TrainSubject(Subject):
     config: str
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `Subject`."""
+        """See `AuditSubject`."""
         job = Job.load(self.config)
         allowed = allow_large_delta or job.privacy.allow_large_delta
         return _of_job(job, job.privacy.delta if delta is None else delta, self.config, allow_large_delta=allowed)
 
 
-class RunSubject(Subject):
+class RunSubject(AuditSubject):
     """A run, and the data it is of.
 
     Args:
@@ -93,7 +94,7 @@ class RunSubject(Subject):
     data: dict[str, Any] = Field(default_factory=dict)
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `Subject`."""
+        """See `AuditSubject`."""
         if delta is None:
             raise _no_delta("a run has none")
         run = Run.load(self.run)
@@ -126,7 +127,7 @@ class RecordFile(Specification):
     classes: Annotated[tuple[str, ...] | None, Field(strict=False)] = None
 
 
-class CallableSubject(Subject):
+class CallableSubject(AuditSubject):
     """A function that trains, and one that scores.
 
     Args:
@@ -145,7 +146,7 @@ class CallableSubject(Subject):
     ] = None
 
     def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
-        """See `Subject`."""
+        """See `AuditSubject`."""
         del allow_large_delta  # nothing is certified
         if delta is None:
             if self.claim is None:
@@ -157,10 +158,10 @@ class CallableSubject(Subject):
         return PreparedAudit(name=self.train, training=training, data=(table.features, table.targets), delta=delta, claim=self.claim)
 
 
-SUBJECTS: dict[str, type[Subject]] = {subject.kind: subject for subject in (TrainSubject, RunSubject, CallableSubject)}
+SUBJECTS: dict[str, type[AuditSubject]] = {subject.kind: subject for subject in (TrainSubject, RunSubject, CallableSubject)}
 
 
-def parse_subject(value: object) -> Subject:
+def parse_subject(value: object) -> AuditSubject:
     """The subject that {kind: ...} describes.
 
     Raises:

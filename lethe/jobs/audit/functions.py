@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
-from lethe.audit.games import Data, Record
+from lethe.audit.games.canaries import Data, Record
 from lethe.audit.games.error_context import errors_of, number
 from lethe.errors import InputError
 

@@ -15,7 +15,7 @@ from lethe.audit.trainers import audit
 from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.strict import read_document, require_place
 from lethe.errors import InputError, LetheError
-from lethe.jobs.audit.audited import Subject, parse_subject
+from lethe.jobs.audit.audited import AuditSubject, parse_subject
 from lethe.jobs.audit.outcome import AuditOutcome
 
 Game = Literal["two_world", "one_run"]
@@ -34,7 +34,7 @@ class AuditJob(AuditOptions):
         threat, canary, level, conditional, allow_large_delta, seed: see `AuditConfig`.
     """
 
-    subject: Annotated[InstanceOf[Subject], BeforeValidator(parse_subject)]
+    subject: Annotated[InstanceOf[AuditSubject], BeforeValidator(parse_subject)]
     delta: float | None = Field(default=None, ge=0, lt=1)
     game: Game = "two_world"
     runs: int = Field(default=1000, ge=2)

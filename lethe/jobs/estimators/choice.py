@@ -42,7 +42,7 @@ class EstimatorChoice(Specification):
 
     Args:
         estimator: one of `ESTIMATORS`.
-        parameters: of its constructor, but for those that other sections state.
+        parameters: of its constructor and of its `EstimatorOptions`, all beside each other, but for those that other sections state.
     """
 
     estimator: str
@@ -122,20 +122,24 @@ class EstimatorChoice(Specification):
         import lethe.estimators as private  # needs the optional scikit-learn
 
         kind = getattr(private, ESTIMATORS[self.estimator])
-        known = [name for name in kind().get_params() if name not in _ELSEWHERE and name not in _UNUSED]
+        known = [
+            *(name for name in kind().get_params(deep=False) if name not in _ELSEWHERE and name != "options"),
+            *sorted(kind.takes_options - _ELSEWHERE.keys() - _UNUSED),
+        ]
         for name in self.parameters:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f" did you mean {near[0]!r}?" if near else ""
                 raise InputError(f"model.{name}: unknown;{hint} {self.estimator} knows {', '.join(known)}.")
+        options = {name: value for name, value in self.parameters.items() if name in kind.takes_options}
         facts: dict[str, Any] = {"classes": list(data.classes) if data.classes else None} if self.is_classifier else {}
         return kind(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            allow_large_delta=privacy.allow_large_delta,
             random_state=seed,
             seed_noise=seed is not None,
             **facts,
             **({} if self.is_classifier else {"target_bound": data.target_range}),
-            **self.parameters,
+            options=private.EstimatorOptions(allow_large_delta=privacy.allow_large_delta, **options),
+            **{"neighbours": "replace_one"} | {name: value for name, value in self.parameters.items() if name not in options},
         )

@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import to_json
 from lethe.jobs.configuration import Data, Privacy
-from lethe.jobs.datasets import Table
+from lethe.jobs.datasets import RecordTable
 from lethe.jobs.estimators.choice import EstimatorChoice
 from lethe.jobs.estimators.saved import MODEL, WEIGHTS, SavedModel, weights_file
 from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.mechanisms.base import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +116,8 @@ class EstimatorOutcome:
 
 def train_estimator(
     choice: EstimatorChoice,
-    train: Table,
-    test: Table | None,
+    train: RecordTable,
+    test: RecordTable | None,
     *,
     data: Data,
     privacy: Privacy,
@@ -174,7 +174,7 @@ def train_estimator(
     return outcome
 
 
-def _targets(table: Table) -> npt.NDArray[Any]:
+def _targets(table: RecordTable) -> npt.NDArray[Any]:
     return table.targets if table.classes is None else np.array(table.class_names)[table.targets]
 
 

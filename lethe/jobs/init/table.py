@@ -73,6 +73,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         ),
         f"  feature_norm: {_root(kept):g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
         "  # A smaller feature_norm shortens the longest rows and needs less noise; auto is a private quantile of the norms, paid for.",
+        "  neighbours: zero_out   # one record's contribution becomes zero; or replace_one, which takes up to twice the noise",
         "privacy:",
         "  epsilon: 1.0",
         "  delta: 1e-5   # below one over the number of records, well below it",

@@ -102,8 +102,8 @@ class PublicColumns:
             raise InputError(
                 "columns: " + "\n".join(lines),
                 source=source,
-                remedy=f"state what is known of each without looking at the records, or {DROP}; "
-                f"`lethe init --data {table.file.name} --target {target}` writes a configuration with these questions.",
+                remedy=f"state each without a look at the records, or {DROP}; `lethe init --data {table.file.name} --target {target}` "
+                "asks for them.",
             )
         if not self.kept:
             raise InputError("columns: all of them are dropped; there are no features.", source=source)

@@ -19,7 +19,7 @@ from lethe.ledger.chain import Entry
 from lethe.ledger.store.pipeline import COMMITTED, LOCKED, decided, pipelines
 from lethe.ledger.store.read_only_file import may_write, reading_connection, undisturbed
 from lethe.ledger.store.rows import write
-from lethe.ledger.store.standing import ASKED_POSTGRES, ASKED_SQLITE, ASKED_WITHOUT_PIPELINE, Standing, standing_of
+from lethe.ledger.store.standing import ASKED_POSTGRES, ASKED_SQLITE, ASKED_WITHOUT_PIPELINE, DataSetStanding, standing_of
 
 _WRITES, _RESTS = "lethe_writes", "lethe_rests"
 # One message to the server each.
@@ -147,8 +147,8 @@ class Database:
                 raise
             connection.exec_driver_sql(_COMMIT)
 
-    def decide(self, data_set: str, spender: str, decide: Callable[[Standing], Entry]) -> Entry:
-        """As `writing`, of one entry: what is asked for is `Standing`, and what is decided from it is written.
+    def decide(self, data_set: str, spender: str, decide: Callable[[DataSetStanding], Entry]) -> Entry:
+        """As `writing`, of one entry: what is asked for is `DataSetStanding`, and what is decided from it is written.
 
         Args:
             data_set, spender: as `standing_of`.

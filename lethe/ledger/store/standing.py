@@ -24,7 +24,7 @@ ASKED_WITHOUT_PIPELINE = _ASKED.format(now="clock_timestamp()", data_set=":data_
 ASKED_SQLITE = _ASKED.format(now="NULL", data_set=":data_set", spender=":spender")
 
 
-class Standing(NamedTuple):
+class DataSetStanding(NamedTuple):
     """What the ledger says of a data set at one moment.
 
     Args:
@@ -44,7 +44,7 @@ class Standing(NamedTuple):
     moment: datetime | None
 
 
-def standing_of(rows: Sequence[Any], data_set: str) -> Standing:
+def standing_of(rows: Sequence[Any], data_set: str) -> DataSetStanding:
     """From the rows that were asked for; the digest of every entry is checked.
 
     Args:
@@ -55,7 +55,7 @@ def standing_of(rows: Sequence[Any], data_set: str) -> Standing:
     """
     entries = [checked(entry_of(row)) for row in rows]
     about = [entry for entry in entries if entry.data_set == data_set]
-    return Standing(
+    return DataSetStanding(
         entered=next((entry for entry in about if entry.kind == "data_set"), None),
         own=about[-1] if about else None,
         last=entries[-1] if entries else None,

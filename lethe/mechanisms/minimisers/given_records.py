@@ -13,7 +13,7 @@ from lethe.mechanisms.minimisers.newton import is_factored
 from lethe.mechanisms.minimisers.summed_objective import SummedObjective
 from lethe.mechanisms.rows import projected_rows
 from lethe.partitions.record_sums import RecordSums
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lethe.mechanisms.base import Array
 from lethe.partitions.record_sums import Chunks
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 
 _CHUNK = 2**16  # entries of a chunk of rows: half a MiB, which stays in the cache between its two products
 

@@ -21,12 +21,13 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
 from lethe.calculus.targets import overshoot, require_target
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
-from lethe.mechanisms.base import PrivateWeights, Statement
+from lethe.mechanisms.base import PrivateWeights
 from lethe.mechanisms.minimisers.given_records import given_records
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
@@ -38,7 +39,7 @@ from lethe.mechanisms.minimisers.perturbed_minimiser import (
     ridge_for,
 )
 from lethe.mechanisms.tables import public_records
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
 CITATIONS = (

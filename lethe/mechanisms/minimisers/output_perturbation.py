@@ -24,16 +24,17 @@ from lethe.calculus.domains import require_count, require_nonnegative, require_p
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding, holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import PrivateWeights, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.mechanisms.base import PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.mechanisms.minimisers.given_records import given_records
 from lethe.mechanisms.minimisers.minimiser import minimiser
 from lethe.mechanisms.rows import projected
 from lethe.mechanisms.tables import public_records
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
 CITATION = Citation(

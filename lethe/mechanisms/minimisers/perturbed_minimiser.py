@@ -44,7 +44,8 @@ from lethe.calculus.domains import outside, require_nonnegative, require_positiv
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
 from lethe.documents.synonyms import in_other_words
-from lethe.run.losses import LinearLoss, Softmax, TruncatedSoftmax
+from lethe.run.losses import Softmax, TruncatedSoftmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Neighbours
 
 # Vertices with their lengths in units of the largest gradient, and how many there are; with or without the determinants of step 1.

@@ -14,7 +14,7 @@ import numpy as np
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.minimisers.linear_objective import Penalty, add_curvature
 from lethe.partitions.record_sums import Chunks, RecordSums
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 
 _KEPT = 3  # points whose sums are kept: the last, the one before a trial, and zero
 

@@ -19,10 +19,11 @@ from lethe.calculus.domains import require_count
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.mechanisms.base import Array, Statement, gaussian_guarantee, gaussian_noise_std, require_swap
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
 from lethe.run.run import Neighbours
 
 _CITATIONS = (Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Theorem 2.7"),)

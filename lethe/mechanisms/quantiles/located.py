@@ -24,7 +24,8 @@ from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import round_down
 from lethe.certificates.findings import holds
-from lethe.mechanisms.base import Array, Statement, joint
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import Array, joint
 from lethe.mechanisms.quantiles.counted import CountedColumns
 from lethe.mechanisms.quantiles.histogram import histogram_guarantee, histogram_noise_std, noisy_counts
 from lethe.mechanisms.quantiles.read_off import SIZE, Flags, bin_of_largest, two_quantiles

@@ -12,11 +12,12 @@ from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.targets import require_target
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import Statement, target_mu
+from lethe.mechanisms.base import target_mu
 from lethe.mechanisms.quantiles.exponential import quantile_law
 from lethe.mechanisms.quantiles.ranks import Spacing, rank_sensitivity, ranked
 from lethe.mechanisms.quantiles.searched import search_noise_std, search_quantile

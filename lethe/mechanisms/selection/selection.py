@@ -13,12 +13,12 @@ from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.domains import as_number, outside
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.certificates.certificate import Citation
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.base import Statement
 from lethe.mechanisms.selection.privacy import selection_guarantee
 from lethe.mechanisms.selection.repetitions import Repetitions
 from lethe.run.run import Neighbours

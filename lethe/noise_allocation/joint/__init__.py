@@ -1,17 +1,1 @@
 """Noise of least harm when only the last iterate is released: for one position of the record, for pass ends, for any position in a pass."""
-
-from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.passes import joint_passes
-from lethe.noise_allocation.joint.position import JointSchedule, Regime, joint_schedule, joint_schedule_reset, regime
-from lethe.noise_allocation.joint.result import CyclicJoint
-
-__all__ = [
-    "CyclicJoint",
-    "JointSchedule",
-    "Regime",
-    "joint_cyclic",
-    "joint_passes",
-    "joint_schedule",
-    "joint_schedule_reset",
-    "regime",
-]

@@ -14,7 +14,7 @@ from typing import Any
 from lethe.errors import InputError, LetheError, MissingExtraError
 from lethe.partitions.on_dask.paused_workers import SMALLER_PARTITIONS, refuse_paused
 from lethe.partitions.partition_tasks import computed
-from lethe.partitions.passes import Answer, Part, Rows, Work, not_computed
+from lethe.partitions.passes import BlockLocation, BlockResult, Rows, Work, not_computed
 
 STANDSTILL = 60.0  # seconds without a block until workers are asked whether they are paused
 _SLOW_IMPORTS = "lethe.train", "lethe.estimators"  # seconds; workers import those that are in use here
@@ -58,7 +58,7 @@ class Unshown:
     """The records of a block that are asked for, in a form that workers do not write into their logs where a task fails.
 
     Args:
-        rows: as of `Part`.
+        rows: as of `BlockLocation`.
     """
 
     rows: Rows | None
@@ -80,7 +80,7 @@ class OnCluster:
     client: Any
     _warm: set[str] = field(default_factory=set, init=False)
 
-    def answers(self, parts: Sequence[Part], work: Work) -> Iterator[Answer]:
+    def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         """As tasks end; if this ends before, those that are left are cancelled.
 
         Raises:
@@ -118,7 +118,7 @@ class OnCluster:
                 except (distributed.client.FutureCancelledError, LetheError) as error:
                     raise _given_up(part_of[future], error) from error
                 except Exception as error:  # whatever the user's own graph does
-                    answer = Answer(part_of[future].place, None, None, fault=not_computed(part_of[future].name, error))
+                    answer = BlockResult(part_of[future].place, None, None, fault=not_computed(part_of[future].name, error))
                 future.release()
                 largest = max(largest, answer.size)
                 yield answer
@@ -148,11 +148,11 @@ def _import(names: list[str]) -> None:
         importlib.import_module(name)
 
 
-def _given_up(part: Part, error: Exception, remedy: str = "") -> LetheError:
+def _given_up(part: BlockLocation, error: Exception, remedy: str = "") -> LetheError:
     return LetheError(
         f"{part.name}: the cluster gave it up: {error}", source="Dask; nothing was released", remedy=f"{remedy}look at the workers' logs"
     )
 
 
-def _answer(work: Work, place: int, name: str, stored: Any, asked: Unshown) -> Answer:
+def _answer(work: Work, place: int, name: str, stored: Any, asked: Unshown) -> BlockResult:
     return work(place, name, computed(stored), asked.rows)

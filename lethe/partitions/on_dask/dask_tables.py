@@ -10,7 +10,7 @@ from lethe.errors import InputError
 from lethe.partitions.array_tables import default_workers
 from lethe.partitions.on_dask.cluster import OnCluster, current_client, given_client
 from lethe.partitions.partition_tasks import partition_tasks
-from lethe.partitions.passes import Part, Threads
+from lethe.partitions.passes import BlockLocation, Threads
 from lethe.partitions.progress import BlockCallback
 from lethe.partitions.readers import ArrayReader, FrameReader, require_numbers
 from lethe.partitions.table import PartitionedTable
@@ -44,7 +44,7 @@ def is_dask(X: Any) -> bool:
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed") and hasattr(X, "ndim")
 
 
-def _frames(X: Any, y: Any) -> tuple[tuple[Part, ...], FrameReader]:
+def _frames(X: Any, y: Any) -> tuple[tuple[BlockLocation, ...], FrameReader]:
     names, kinds = tuple(X.columns), tuple(str(kind) for kind in X.dtypes)
     if len(set(names)) < len(names):
         raise InputError("X: two columns have one name; each needs its own.", source="the argument X")
@@ -62,7 +62,7 @@ def _paired(frame: Any, targets: Any) -> tuple[Any, Any]:
     return frame, targets
 
 
-def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
+def _arrays(X: Any, y: Any) -> tuple[tuple[BlockLocation, ...], ArrayReader]:
     require_numbers("X", X.dtype)
     rows = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
     # As they are: Dask's optimisation would make two tasks of what features and targets are both made of, and let go of what is persisted.
@@ -76,8 +76,8 @@ def _arrays(X: Any, y: Any) -> tuple[tuple[Part, ...], ArrayReader]:
     return _parts(partition_tasks(list(zip(blocks, y.to_delayed(optimize_graph=False).ravel(), strict=True)))), reader
 
 
-def _parts(stored: Sequence[Any]) -> tuple[Part, ...]:
-    return tuple(Part(place, f"partition {place}", one) for place, one in enumerate(stored))
+def _parts(stored: Sequence[Any]) -> tuple[BlockLocation, ...]:
+    return tuple(BlockLocation(place, f"partition {place}", one) for place, one in enumerate(stored))
 
 
 def _apart(y: Any, partitions: int) -> InputError:

@@ -30,8 +30,7 @@ def refuse_paused(client: Any, *, done: int, blocks: int, largest: int) -> None:
     held = ", ".join(f"{_gigabytes(worker['metrics']['memory'])} of {_gigabytes(worker['memory_limit'])}" for worker in paused[:4])
     size = f"the largest of them holds {_gigabytes(largest)} as an array" if done else "how large blocks are is not known yet"
     raise LetheError(
-        f"partitions: the pass stands still. {len(paused)} of {len(workers)} workers are paused because their memory is full ({held}), and "
-        f"none computes anything; {done} of {blocks} blocks were read, {size}.",
+        f"partitions: {len(paused)} of {len(workers)} workers are paused and full ({held}); {done} of {blocks} blocks were read, {size}.",
         source="Dask; nothing was released",
         remedy=SMALLER_PARTITIONS,
     )

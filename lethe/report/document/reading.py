@@ -11,7 +11,7 @@ from typing import Any
 from lethe.accounting.verify_others import load
 from lethe.audit.page import AuditPage
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
 from lethe.report.document.curves import Curve, as_curves

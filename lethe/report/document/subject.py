@@ -20,8 +20,8 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
-from lethe.certificates.sealing import Seal
-from lethe.certificates.signing import PublicKey
+from lethe.certificates.sealing.seal import Seal
+from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Recorded
 from lethe.errors import InputError

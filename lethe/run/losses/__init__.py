@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.losses.base import Evidence, Loss
+from lethe.run.losses.base import Loss
 from lethe.run.losses.general import Convex, GeneralisedLinear, Holder, Smooth, StronglyConvex, Unknown, WeaklyConvex
 from lethe.run.losses.huber import Huber
 from lethe.run.losses.least_squares import LeastSquares
-from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.losses.logistic import Logistic
 from lethe.run.losses.one_versus_rest import OneVersusRest
 from lethe.run.losses.smoothed_hinge import SmoothedHinge
@@ -20,16 +19,12 @@ from lethe.run.losses.truncated_logistic import TruncatedLogistic
 from lethe.run.losses.truncated_softmax import TruncatedSoftmax
 
 __all__ = [
-    "LOSSES",
     "Convex",
-    "Evidence",
     "GeneralisedLinear",
     "Holder",
     "Huber",
     "LeastSquares",
-    "LinearLoss",
     "Logistic",
-    "Loss",
     "OneVersusRest",
     "Smooth",
     "SmoothedHinge",
@@ -37,10 +32,7 @@ __all__ = [
     "StronglyConvex",
     "TruncatedLogistic",
     "TruncatedSoftmax",
-    "Unknown",
     "WeaklyConvex",
-    "parse_loss",
-    "require_linear_loss",
 ]
 
 LOSSES: dict[str, type[Loss]] = {

@@ -10,17 +10,7 @@ from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.noise.lower_triangular import LowerTriangular
 from lethe.run.noise.toeplitz import BandedToeplitz, BufferedToeplitz
 
-__all__ = [
-    "NOISES",
-    "REMEDY",
-    "BandedToeplitz",
-    "BufferedToeplitz",
-    "CorrelatedNoise",
-    "LowerTriangular",
-    "parse_noise",
-    "refuse_correlated",
-    "refuse_correlating",
-]
+__all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
 NOISES: dict[str, type[CorrelatedNoise]] = {
     "banded_toeplitz": BandedToeplitz,
@@ -83,8 +73,8 @@ def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
         )
     if run.noise_multiplier is not None and run.noise_multipliers.min() != run.noise_multipliers.max():
         raise InputError(
-            f"noise_multiplier: runs from {run.noise_multipliers.min():g} to {run.noise_multipliers.max():g}; {noise.kind} noise needs one "
-            "number: how it differs between steps is what the strategy says.",
+            f"noise_multiplier: got {run.noise_multipliers.min():g} to {run.noise_multipliers.max():g}; {noise.kind} noise "
+            "needs one number.",
             source="noise, noise_multiplier",
             remedy="give one number, or put the schedule into a lower_triangular strategy: divide its rows by it.",
         )

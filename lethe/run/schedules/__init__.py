@@ -12,8 +12,7 @@ import numpy as np
 
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
-from lethe.run.schedules.allocation import OptimalNoise, optimal_schedule
-from lethe.run.schedules.base import Array, Schedule, read_only
+from lethe.run.schedules.base import Schedule
 from lethe.run.schedules.constant import Constant
 from lethe.run.schedules.explicit import Explicit
 from lethe.run.schedules.exponential import Exponential
@@ -23,25 +22,7 @@ from lethe.run.schedules.repeated import Repeated
 from lethe.run.schedules.step import Step
 from lethe.run.schedules.time_decay import TimeDecay
 
-__all__ = [
-    "SCHEDULES",
-    "Array",
-    "Constant",
-    "Explicit",
-    "Exponential",
-    "Influence",
-    "OptimalNoise",
-    "Polynomial",
-    "Repeated",
-    "Schedule",
-    "Step",
-    "TimeDecay",
-    "as_schedule",
-    "optimal_schedule",
-    "parse_schedule",
-    "read_only",
-    "schedule_document",
-]
+__all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,

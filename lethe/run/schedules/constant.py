@@ -14,7 +14,7 @@ class Constant(Schedule):
     """$v_t = v$. In a document: the number itself."""
 
     schedule: ClassVar[str] = "constant"
-    value: float = Field(ge=0)
+    value: float = Field(ge=0, kw_only=False)
 
     def values(self, count: int) -> Array:
         """The first `count` values, shape (count,)."""

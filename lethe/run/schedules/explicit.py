@@ -15,7 +15,7 @@ class Explicit(Schedule):
     """$v_t$ as listed. In a document: the list itself."""
 
     schedule: ClassVar[str] = "explicit"
-    listed: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1, strict=False)]
+    listed: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(strict=False)] = Field(min_length=1, kw_only=False)
 
     def values(self, count: int) -> Array:
         """The list, shape (count,).

@@ -10,10 +10,10 @@ from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.correlated.sensitivity import band_count
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.balls_in_bins import cost_levels
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping

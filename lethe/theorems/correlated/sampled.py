@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.requirements import drawn_afresh, gradient_bound_when_drawn, other_batches, secrecy

@@ -10,12 +10,12 @@ import numpy as np
 from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, holds
-from lethe.run.noise import CorrelatedNoise
+from lethe.certificates.parts import Citation
+from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.composition import averaged_over_slots, touch_mus

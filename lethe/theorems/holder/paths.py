@@ -16,7 +16,7 @@ import numpy as np
 from lethe.calculus.rounding import above
 from lethe.run.losses import Holder
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.lipschitz import ridge_contraction
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.steps import step_constants

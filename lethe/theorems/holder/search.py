@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.holder.paths import HolderPath, PassStretch, Touched
 from lethe.theorems.shift import engine as shift
 

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds, holds_by_declaration
+from lethe.certificates.parts import Citation
 from lethe.run.batches import Batches
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.clip_methods import Clipping
 from lethe.theorems.holder.paths import HolderPath

@@ -11,10 +11,10 @@ import numpy as np
 from lethe.calculus.guarantees import RDPCurve
 from lethe.calculus.rounding import square_above
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.lipschitz import plain_step
 from lethe.theorems.requirements import (

@@ -19,11 +19,11 @@ import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.losses import Holder
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step

@@ -8,8 +8,8 @@ from scipy import special
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.requirements import (

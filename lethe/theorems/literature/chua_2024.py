@@ -13,8 +13,8 @@ from lethe.calculus.domains import FloatArray, require_nonnegative
 from lethe.calculus.guarantees import GDP, Profile
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.requirements import design, each_gradient_bounded, gradient_bound, relation, secrecy, whole_passes

@@ -8,10 +8,10 @@ import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.requirements import (
     constant_noise_and_step,

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from lethe.calculus.composition.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.composition import slot_mus, touch_mus, worst_of_each_pass
 from lethe.theorems.requirements import gradient_bound

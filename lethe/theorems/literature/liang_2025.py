@@ -14,8 +14,8 @@ from lethe.calculus.guarantees import ZCDP, Guarantee, RDPCurve, WithSlack
 from lethe.calculus.rounding import raised, round_up
 from lethe.calculus.sampled.order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order, smallest_noise
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.requirements import (

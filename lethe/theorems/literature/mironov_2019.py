@@ -9,8 +9,8 @@ import numpy as np
 from lethe.calculus.guarantees import RDPCurve
 from lethe.calculus.rounding import above, square_above
 from lethe.calculus.sampled.order import LARGEST_PROBABILITY, SMALLEST_NOISE, largest_order
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.requirements import design, each_gradient_bounded, relation, secrecy

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from lethe.calculus.guarantees import ZCDP, RDPCurve
 from lethe.calculus.rounding import above, square_above
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.requirements import (
     constant_noise_and_step,

@@ -136,10 +136,9 @@ def spender_in_force() -> Any:
     known, name = known_in_force(), os.environ.get(_MARK)
     if known is None and name and not _paid.get():
         raise InputError(
-            f"ledger: this process was started within lethe.ledger.spending of {name!r}, and the ledger is not known here: a training "
-            "would not be counted.",
+            f"ledger: this process began within lethe.ledger.spending of {name!r}, and has no ledger: a training would not be counted.",
             source=f"the environment variable {_MARK}",
-            remedy="give ledger=lethe.ledger.Spending(...), or make the estimator in the process that has the ledger, and send it here.",
+            remedy="give ledger=lethe.ledger.Spending(...), or make the estimator in the process that has the ledger.",
         )
     return known
 

@@ -32,7 +32,8 @@ class Telling:
     def __init__(
         self, callbacks: Callback | Iterable[Callback] = (), payer: Paying | None = None, watched: tuple[Callback, ...] = ()
     ) -> None:
-        self._callbacks, self._payer, self.pays = (*watched, *_checked(callbacks)), payer, payer is not None
+        self._asked, self._payer, self.pays = _checked(callbacks), payer, payer is not None
+        self._callbacks = (*watched, *self._asked)
         self.live: list[Callback] = []
         self.asks_losses = False
         self._run: Run | None = None
@@ -40,6 +41,11 @@ class Telling:
         self._ended: tuple[int, str] | None = None
         self._loss: Tensor | float = 0.0
         self._losses = 0
+
+    @property
+    def private(self) -> bool:
+        """Whether a callback that was asked for, and not a bar that only shows, is told of the records."""
+        return any(callback.private for callback in self._asked)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:

@@ -247,10 +247,10 @@ class Checkpointing:
         found = read_checkpoint(self._path)
         if journal.finished and self._run.release == "last" and (found is None or found.get("step") != self._run.total_steps):
             raise InputError(
-                f"{journal.path}: this run is finished before its last step, and its model may be released; from the checkpoint training "
-                "would come to another model of the same records.",
+                f"{journal.path}: this run is finished before its last step, and its model may be released; to train on would "
+                "make another.",
                 source="checkpoints.folder",
-                remedy="give another folder for another run, and destroy this one when you have the model.",
+                remedy="give another folder for another run, and delete this one when you have the model.",
             )
         if found is None and journal.step:
             raise InputError(

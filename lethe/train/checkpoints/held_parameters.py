@@ -42,6 +42,5 @@ class HeldParameters:
             raise HypothesisError(
                 f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
                 source="the guarantee covers parameters that only noisy steps move",
-                remedy="leave them alone between two steps, in the model's forward pass and in the loss; what is done to noisy iterates "
-                "belongs into the optimiser's step, or comes after training.",
+                remedy="change parameters in the optimiser's step or after training, not between steps, in forward or in the loss.",
             )

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from lethe.errors import InputError
 from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.clip import METHODS, Clipper
 from lethe.train.clip.check.kept_state import digests
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import contents, is_shard, whole
-from lethe.train.data import BatchStream
+from lethe.train.data.batches import BatchStream
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""

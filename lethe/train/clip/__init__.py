@@ -1,12 +1,10 @@
 """Clipped sums of records' gradients, of any model and any function of a batch to one loss a record."""
 
-from lethe.train.clip.clipper import Clipper
-from lethe.train.clip.groups import METHODS, Group, Method
-from lethe.train.clip.parts.outer_products import OuterProducts
-from lethe.train.clip.parts.part import Part, Rows
-from lethe.train.clip.parts.token_rows import TokenRows
-from lethe.train.clip.rules.registry import register_rule
-from lethe.train.clip.rules.rule import Call
-from lethe.train.clip.ways.layers import per_layer
+from typing import NoReturn
 
-__all__ = ["METHODS", "Call", "Clipper", "Group", "Method", "OuterProducts", "Part", "Rows", "TokenRows", "per_layer", "register_rule"]
+from lethe.documents.old_names import refuse_old_name
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Answer a name that moved by an error that says where to."""
+    refuse_old_name(__name__, name)

@@ -18,7 +18,7 @@ from lethe.train.clip.check.kept_state import Attributes
 from lethe.train.clip.check.look import Look
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
-from lethe.train.clip.parts.part import Table
+from lethe.train.clip.parts.part import UnitRows
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums, ReopenedError
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients
@@ -110,7 +110,10 @@ class Clipper:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
         if not callable(losses):
-            raise InputError(f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.")
+            raise InputError(
+                f"losses: got {type(losses).__name__}; it needs a function of a batch to one loss a record.",
+                remedy='give a function such as lambda batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none").',
+            )
         if method not in METHODS:
             raise InputError(f"method: got {method!r}; it needs one of {', '.join(METHODS)}.")
         if isolation not in ISOLATIONS:
@@ -304,7 +307,7 @@ class Clipper:
         if units is None:
             self._sums.add(parts, self._gradients.names, losses, counted)
             return losses
-        table = Table([list(rows) for rows in units], losses.device)
+        table = UnitRows([list(rows) for rows in units], losses.device)
         with torch.no_grad():
             grouped = {parameter: parts.pop(parameter).grouped(table).settled() for parameter in list(parts)}
         self._sums.add(grouped, self._gradients.names, table(losses).sum(1), None)

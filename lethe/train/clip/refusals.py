@@ -93,7 +93,11 @@ def refuse_model(model: nn.Module) -> None:
                 remedy="make it outside, or give copy.deepcopy(model).",
             )
         if parameter.requires_grad and not parameter.is_floating_point():
-            raise InputError(f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.", source="model")
+            raise InputError(
+                f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.",
+                source="model",
+                remedy=f"convert it, as by model.float(), or freeze it: {name}.requires_grad_(False).",
+            )
     for name, module in model.named_modules():
         for holds, what, source, remedy in _REFUSALS:
             if holds(module):

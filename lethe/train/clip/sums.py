@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lethe.errors import InputError
 from lethe.train.clip.groups import Group, Method, group_of
-from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
 # How much a computed squared norm may lie below the square of what is added, in eps: 44 where it is a product of two sums of squares
 # (`squares_of`), or where what is formed for the sum is brought to what was measured, 22 each; 4 for the roundings of the weight and of
@@ -36,7 +36,9 @@ class ClippedSums:
         self.largest: Tensor | None = None  # of the squared norms of all records that could be measured; -1: of none; None: no records
 
     @torch.no_grad()
-    def add(self, parts: Mapping[nn.Parameter, Part], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None) -> None:
+    def add(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], names: Mapping[nn.Parameter, str], losses: Tensor, counted: Tensor | None
+    ) -> None:
         """Add a batch.
 
         Args:
@@ -49,7 +51,7 @@ class ClippedSums:
             groups = [_measured(parts, losses)]
             whole = groups[0].squared
         else:
-            members: list[dict[nn.Parameter, Part]] = [{} for _ in self._groups]
+            members: list[dict[nn.Parameter, ParameterGradients]] = [{} for _ in self._groups]
             for parameter, part in parts.items():
                 members[self._place(names[parameter])][parameter] = part
             groups = [_measured(of_group, losses) for of_group in members]
@@ -146,7 +148,7 @@ class Arriving:
         self.sums: dict[nn.Parameter, Tensor] = {}
 
     @torch.no_grad()
-    def add(self, place: int, parts: Mapping[nn.Parameter, Part]) -> None:
+    def add(self, place: int, parts: Mapping[nn.Parameter, ParameterGradients]) -> None:
         """Add a group; a ReopenedError where it was added before: clipped twice, a record would count twice."""
         if not parts:
             return
@@ -168,7 +170,7 @@ class _Measured(NamedTuple):
         dtype: the coarsest in which any is formed.
     """
 
-    parts: list[tuple[list[nn.Parameter], Part]]
+    parts: list[tuple[list[nn.Parameter], ParameterGradients]]
     squared: Tensor
     numbers: int
     dtype: torch.dtype
@@ -186,22 +188,22 @@ class _Measured(NamedTuple):
                 first += parameter.numel()
 
 
-def _measured(parts: Mapping[nn.Parameter, Part], losses: Tensor | None = None) -> _Measured:
+def _measured(parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor | None = None) -> _Measured:
     """A group; given the records' losses, it may have no parameters."""
-    joined: list[tuple[list[nn.Parameter], Part]] = []
+    joined: list[tuple[list[nn.Parameter], ParameterGradients]] = []
     small: dict[torch.dtype, tuple[list[nn.Parameter], list[Tensor]]] = {}
     squares, numbers, dtype = list[Tensor](), 0, torch.float64
     for parameter, part in parts.items():
         numbers += parameter.numel()
         dtype = dtype if part.dtype == torch.float64 else part.dtype
-        if isinstance(part, Rows) and parameter.numel() <= _SMALL:
+        if isinstance(part, MaterialisedGradients) and parameter.numel() <= _SMALL:
             members, rows = small.setdefault(part.dtype, ([], []))
             members.append(parameter)
             rows.append(part.gradients if part.gradients.dim() == 2 else part.gradients.flatten(1))
         else:
             joined.append(([parameter], part))
     for members, rows in small.values():
-        joined.append((members, Rows(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1))))
+        joined.append((members, MaterialisedGradients(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1))))
     for _, part in joined:
         squares.append(part.squares())
     if losses is not None and not squares:

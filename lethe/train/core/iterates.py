@@ -22,7 +22,7 @@ from lethe.errors import InputError
 from lethe.run.precision import Precision
 from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 
 # What a gradient alone moves to lies within two radii. A step rounds at most 34.5 times at the radius (docs/theory.md, section 14).
 _ABOVE_RADIUS, _ROUNDINGS = 2.0, 18.0
@@ -129,8 +129,8 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
     error, norm = gradient_error(radius_of(said)), _ABOVE_RADIUS * max(least, longest)
     if said.dtype != "float64" or said.parameter_norm < norm or said.gradient_error < error or said.roundings < _ROUNDINGS:
         raise InputError(
-            f"precision: got {said!r}; this training is in float64, with parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g} and "
-            f"roundings >= {_ROUNDINGS:g}.",
+            f"precision: got {said}; it needs float64, parameter_norm >= {norm:.3g}, gradient_error >= {error:.3g}, roundings "
+            f">= {_ROUNDINGS:g}.",
             source="run.precision",
             remedy="leave precision out of the run: training fills it in.",
         )

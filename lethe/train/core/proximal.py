@@ -25,7 +25,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
 from lethe.documents.synonyms import class_in_other_words
 from lethe.errors import InputError, LetheError
-from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, joint_norm
 from lethe.train.core.tensors import checked_tensors, dimension
 
@@ -127,7 +127,7 @@ def proximal_step(regularisers: Sequence[Regulariser]) -> Proximal:
         InputError: another regulariser.
     """
     for part in regularisers:
-        if not isinstance(part, L1 | Ridge | ElasticNet | Ball):
+        if not isinstance(part, L1 | L2 | L1L2 | Ball):
             raise InputError(
                 f"regulariser.kind: got {part.kind}; the trainer's proximal steps are ridge, l1, elastic_net and ball.",
                 source="regulariser",
@@ -147,7 +147,7 @@ def _stages_of(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor], b
     """The stages of the group's proximal step, in order; an error of a sum whose argmin is not known in closed form."""
     _refuse(regularisers, tensors)
     l1 = sum(part.strength for part in regularisers if isinstance(part, L1))
-    l1 += sum(part.l1_strength for part in regularisers if isinstance(part, ElasticNet))
+    l1 += sum(part.l1_strength for part in regularisers if isinstance(part, L1L2))
     ridge = sum(part.strong_convexity for part in regularisers)
     group = sum(part.strength for part in regularisers if isinstance(part, GroupL1))
     nuclear = sum(part.strength for part in regularisers if isinstance(part, NuclearNorm))
@@ -257,7 +257,7 @@ def _simplex_threshold(point: Tensor, total: float, start: float) -> float:
 
 def _refuse(regularisers: Sequence[Regulariser], tensors: Sequence[Tensor]) -> None:
     for part in regularisers:
-        if not isinstance(part, L1 | Ridge | ElasticNet | GroupL1 | NuclearNorm | Ball | Box | Simplex):
+        if not isinstance(part, L1 | L2 | L1L2 | GroupL1 | NuclearNorm | Ball | Box | Simplex):
             got = part.kind if isinstance(part, Regulariser) else type(part).__name__
             raise InputError(f"regulariser.kind: got {got}; no proximal step of it is known here.")
     kinds = {part.kind for part in regularisers}

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from lethe.certificates.findings import TRAIN
+from lethe.certificates import findings
 from lethe.certificates.training_record import HypothesisClaim, Released, TrainingRecord
-from lethe.certificates.weights import tensors_digest
+from lethe.certificates.weights.digest import tensors_digest
 from lethe.certificates.weights.torch_tensors import raw_state
 from lethe.errors import InputError
 from lethe.run.run import Run
@@ -20,57 +20,37 @@ from lethe.train.core.tensors import whole
 KEPT_WITHIN = "iterates are kept in float64 and projected to that norm; noise is added before they are rounded"
 _OF_NETWORKS = f"{KEPT_WITHIN}; curvature is declared of the gradients as the model computes them at parameters of its own type"
 
-START = HypothesisClaim(
-    "start",
-    "the model's weights, and the optimiser's state, before training do not depend on these records, unless by a training that is "
-    "certified as well: the two certificates then add up",
+START = HypothesisClaim("start", "the initial weights depend on these records only through another certified training")
+STATE = HypothesisClaim("start", "initial weights and optimiser state depend on these records through certified training only")
+MODEL = HypothesisClaim("model", "each record's output depends on that record alone, also in unchecked batches")
+MEMORY = HypothesisClaim("memory", "apart from its trained weights, the model stores nothing of the records anywhere")
+LOSS = HypothesisClaim("loss", "each record's loss depends on its own output and target alone, also in unchecked batches")
+CONSTANTS = HypothesisClaim("constants", "weights, numbers and tensors that the loss holds are public, and no batch statistics")
+OPTIMISER = HypothesisClaim(findings.OPTIMISER, "the optimiser and its hooks use nothing of the records but noisy gradients")
+SETTINGS = HypothesisClaim("learning rate", "it and other settings follow a plan or released values, never a training loss")
+USERS = (
+    HypothesisClaim("users", "all records of a user have its id, and nobody else's record has it"),
+    HypothesisClaim("user of a record", "it is known without a look at other users' records"),
+    HypothesisClaim("list of ids", "it does not depend on any user's data"),
 )
-MODEL = HypothesisClaim(
-    "model",
-    "the model keeps records apart in batches other than those that were checked, and keeps nothing of what it saw, in itself, in a file, "
-    "in an iterator or elsewhere",
-)
-LOSS = HypothesisClaim(
-    "loss",
-    "each record's loss is made of its own output and target in batches other than those that were checked, and what else enters it "
-    "(weights, constants, tensors and numbers that the loss holds) is public, and no count, mean or rank of a batch",
-)
-OPTIMISER = HypothesisClaim(
-    "optimiser",
-    "the optimiser and its hooks make each step of noisy gradients and of nothing else of the records, and its settings follow a plan, or "
-    "what is released: no learning rate is chosen by a training loss",
-)
-USERS = HypothesisClaim(
-    "users",
-    "all records of a user have its id, and nobody else's record has it; whose a record is was not found out by a look at other users' "
-    "records; and the list of ids stays as it is when one user's data are others",
-)
-WORKERS = HypothesisClaim(
-    "workers", "whoever carries out passes over a table in blocks is told which of its records are in a batch, and tells nobody"
-)
-LOOP = HypothesisClaim(
-    "loop",
-    "what the loop does to a batch between the loader and engine.backward keeps records apart, and each batch is used in its own step "
-    "alone: none is kept, or replayed, for another",
-)
-ORDER = HypothesisClaim("order", "the losses of a batch stand in the order of its rows: whose each of them is, is known by its row alone")
-UNCHECKED = HypothesisClaim(
-    "checks", "neither model nor loss was checked in any batch (isolation=declared): that they keep records apart is all declared"
-)
-ATTRIBUTES = HypothesisClaim(
-    "model",
-    "what modules and the loss keep in Python objects, in a file, in an iterator or elsewhere is nothing of the records: each of them "
-    "passed through the model as a batch of its own, and what it leaves there was not looked for; and padding, whose length the longest "
-    "record of a batch decides, is masked",
-)
-"""In the place of MODEL and LOSS where isolation is enforced."""
+WORKERS = HypothesisClaim("workers", "workers that read blocks learn which records are in a batch, and tell nobody")
+LOOP = HypothesisClaim("loop", "between the loader and engine.backward, the loop keeps the records of a batch apart")
+REPLAY = HypothesisClaim("replay", "each batch is used in its own step alone, and none is stored for another")
+ORDER = HypothesisClaim("order", "the losses of a batch stand in the order of its rows")
+UNCHECKED = HypothesisClaim("checks", "isolation=declared: neither the model nor the loss was checked in any batch")
+OBJECTS = HypothesisClaim("memory", "modules and loss store nothing of the records in Python objects, files or elsewhere")
+PADDING = HypothesisClaim("padding", "the model masks padding, whose length the longest record of a batch decides")
+"""Where isolation is enforced, `OBJECTS`, and `PADDING` of records that are read one by one, take the place of `MODEL` to `CONSTANTS`."""
+PRIVATE = HypothesisClaim("callbacks", "what callbacks with private=True are told of the records is never published")
 
 _ALONE = HypothesisClaim("isolation", "each record passed through the model and the loss alone, as a batch of one")
 _SECRET = HypothesisClaim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown")
 _FILTER = HypothesisClaim("budget filter", "the budget filter of lethe.train decides it, step by step")
 
 
-def claims(*, data: Any, isolation: str, optimiser: bool, users: bool, loop: bool = False) -> tuple[HypothesisClaim, ...]:
+def claims(
+    *, data: Any, isolation: str, optimiser: bool, users: bool, loop: bool = False, private: bool = False
+) -> tuple[HypothesisClaim, ...]:
     """What is declared of the training of a network. It is published, so nothing in it may depend on the records.
 
     Args:
@@ -79,20 +59,22 @@ def claims(*, data: Any, isolation: str, optimiser: bool, users: bool, loop: boo
         optimiser: whether one of the caller's own takes the steps, all of which are released.
         users: whether they are the unit.
         loop: whether the loop is the caller's own.
+        private: whether a callback is told of the records.
     """
     enforced, own = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
     apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
     said = (
-        (START, True),
-        (ATTRIBUTES, enforced),
-        (MODEL, not enforced),
-        (USERS, users),
-        (LOSS, not enforced),
-        (LOOP, loop),
+        (STATE if optimiser else START, True),
+        (OBJECTS, enforced),
+        (PADDING, enforced and (own or hasattr(data, "declared"))),
+        *((claim, not enforced) for claim in (MODEL, MEMORY, LOSS, CONSTANTS)),
+        *((claim, users) for claim in USERS),
+        *((claim, loop) for claim in (LOOP, REPLAY)),
         (ORDER, loop and users),
-        (OPTIMISER, optimiser),
+        *((claim, optimiser) for claim in (OPTIMISER, SETTINGS)),
         *((HypothesisClaim("data", detail), True) for detail in (*apart, *getattr(data, "declared", ()))),
         (UNCHECKED, isolation == "declared"),
+        (PRIVATE, private),
     )
     return tuple(claim for claim, holds in said if holds)
 
@@ -116,7 +98,7 @@ def network_record(
     """
     enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
     states = {"model": model.state_dict()} if averaged is None else {"model": model.state_dict(), "moving average": averaged}
-    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=released_states(states))
+    return TrainingRecord(run=run, by=findings.TRAIN, enforced=enforced, declared=declared, released=released_states(states))
 
 
 def linear_record(
@@ -133,7 +115,7 @@ def linear_record(
     bounds = HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)
     enforced = (*bounds, *(() if run.seeded else (_SECRET,)), *_of_every_run(run, KEPT_WITHIN))
     released = Released("weights and intercept", tensors_digest({"weights": weights, "intercept": intercept}))
-    return TrainingRecord(run=run, by=TRAIN, enforced=enforced, declared=declared, released=(released,))
+    return TrainingRecord(run=run, by=findings.TRAIN, enforced=enforced, declared=declared, released=(released,))
 
 
 def _of_every_run(run: Run, arithmetic: str) -> tuple[HypothesisClaim, ...]:

@@ -58,8 +58,8 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     raise InputError(
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
         source=_DESIGN,
-        remedy="give (features, targets) as tensors, NumPy arrays or .npy files (of a DataFrame table[[...]].to_numpy('float32')), or an "
-        "object with len(data) and data[i]; a list of records as lethe.train.data.MapStyleSource(data); not a sampler, but its data set.",
+        remedy="give (features, targets) as tensors, arrays (of a DataFrame .to_numpy) or .npy files; or "
+        "lethe.train.data.map_style.MapStyleSource(data).",
     )
 
 
@@ -84,6 +84,5 @@ def refuse_own_batches(loader: DataLoader[Any]) -> None:
         raise InputError(
             f"data: got a DataLoader with a {type(loader.batch_sampler if own else loader.sampler).__name__}, which {what}.",
             source=_DESIGN,
-            remedy="give DataLoader(dataset, batch_size=...), as it was before accelerator.prepare, or the data set; choose records "
-            "before: torch.utils.data.Subset(dataset, indices).",
+            remedy="give DataLoader(dataset, batch_size=...), as it was before accelerator.prepare, of a Subset to leave records out.",
         )

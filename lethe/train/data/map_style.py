@@ -72,9 +72,9 @@ class MapStyleSource:
         kind = type(dataset).__name__
         makers = [*(["collate"] if collate else []), *([f"{kind}.__getitems__"] if self._several else [])]
         self._apart = ApartCheck(" and ".join(makers)) if makers and not declared_apart else None
-        checked = "(declared_apart=True: not looked at)" if declared_apart else "in batches other than those that were checked"
-        besides = f"; {' and '.join(makers)} make each row of its own record alone {checked}" if makers else ""
-        self.declared = (f"record i of {kind} is made of record i alone, and of random numbers that nothing else is made of{besides}",)
+        where = " (declared_apart=True: not looked at)" if declared_apart else ", also in unchecked batches"
+        besides = (f"{' and '.join(makers)} make each row of its own record alone{where}",) if makers else ()
+        self.declared = (f"record i of {kind} is made of record i alone, with its own random numbers", *besides)
         self._records = length_of(dataset)
         try:
             if strange := reading.keys() - READING:
@@ -124,9 +124,9 @@ class MapStyleSource:
         except Exception as error:  # whatever a collate function makes of records that do not fit together
             raise InputError(
                 f"collate: of {len(kept)} records it makes no batch: {type(error).__name__}: {first_line(error)}",
-                source="the collate function, or records that are no numbers, or whose parts disagree in length",
-                remedy="pad each part of a record to one length: torch.nn.functional.pad in dataset[i], or the tokeniser's "
-                "padding='max_length'; or give the collate function that pads: DataCollatorWithPadding(tokenizer).",
+                source="the collate function, or records of unequal lengths or without numbers",
+                remedy="pad to one length in dataset[i], or by the tokeniser's padding='max_length', or by collate: "
+                "DataCollatorWithPadding(tokenizer).",
             ) from error
         if not isinstance(batch, Mapping):
             if self.fields:
@@ -153,8 +153,7 @@ def as_field(name: Any, entry: Any) -> Tensor:
         raise InputError(
             f"data: field {name} cannot become a tensor: {type(entry).__name__}: {first_line(error)}",
             source="texts, missing values, or lists with parts of different kinds or lengths",
-            remedy=f"take it out: dataset.remove_columns([{name!r}]), or MapStyleSource(dataset, leave_out=[{name!r}]); or make numbers of "
-            "it beforehand.",
+            remedy=f"take it out: dataset.remove_columns([{name!r}]), or MapStyleSource(..., leave_out=[{name!r}]); or make numbers of it.",
         ) from error
 
 
@@ -213,11 +212,10 @@ class ApartCheck:
                 len(one) == 1 and self._agrees(one[0], rows[place], part) for part, (one, rows) in pairs
             ):
                 raise InputError(
-                    f"data: {self._what} makes the row of record {place} of a batch of more than that record: it is another one alone.",
-                    source="other records, or random numbers, which nobody can tell from a mixture of records",
-                    remedy="mix, centre, sort and repeat nothing there: one record of a mixture moves the sum by more than C; pad "
-                    "with one number; draw what is random in dataset[i], which sees one record; or, if each row is made of its own record "
-                    "and of random numbers that are its own, say so: MapStyleSource(..., declared_apart=True).",
+                    f"data: {self._what} makes the row of record {place} of more than that record.",
+                    source="a mixture of records, or random numbers, which look the same from outside",
+                    remedy="mix no records, and draw random numbers in dataset[i]; or, if each row has its own: MapStyleSource(..., "
+                    "declared_apart=True).",
                 )
             if len(alone) < _ALONE[1] and any(one.shape[1:] != rows.shape[1:] for one, rows in zip(single, batch, strict=True)):
                 alone[place] = single

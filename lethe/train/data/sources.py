@@ -52,10 +52,11 @@ def fetched(source: Source, batch: Batch) -> Tensors:
             got = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else f"is {type(tensor).__name__}"
             part = (fields_of(source) or range(len(tensors)))[place]
             raise InputError(
-                f"{type(source).__name__}: part {part} of a batch {got}; it needs a tensor with {rows} rows, one for each record.",
-                source="the data set, or the collate function: texts; or packing: several records in one row",
-                remedy="give every record asked for a row of its own, in order: no texts, no packing=True, no DataCollatorWithFlattening. "
-                "Graphs, or sets, are padded to one size, with a mask as another tensor, or given one at a time: physical_size=1.",
+                f"{type(source).__name__}: part {part} of a batch {got}; it needs a tensor with {rows} rows, one for each record "
+                "(batch dimension first).",
+                source="the data set or its collate function: texts, or several records packed in one row",
+                remedy="no packing=True; graphs and sets are padded to one size, with a mask as a tensor, or given one at a time: "
+                "physical_size=1.",
             )
     return tensors
 

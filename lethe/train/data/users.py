@@ -57,10 +57,9 @@ def plain_ids(ids: Any) -> np.ndarray[Any, Any]:
 
 def _wrong(got: str) -> InputError:
     return InputError(
-        f"users: got {got}; it needs an id for each record, a whole number or a text, and none missing.",
+        f"users: got {got}; it needs one id for each record, all whole numbers or all texts.",
         source="users",
-        remedy="give users=table['patient'], and the records without it: all whole numbers or all texts. Of other ids make texts yourself, "
-        "the same for all records of a user; leave records without a user out, or give each an id of its own.",
+        remedy="give users=table['patient']; make texts of other ids, and give a record without a user an id of its own, or leave it out.",
     )
 
 

@@ -39,8 +39,7 @@ def changed_parameters() -> InputError:
     return InputError(
         "the model's trained parameters are not those that training began with.",
         source="requires_grad, or parameters added since",
-        remedy="begin with all of them; then a PrivacyEngine of one process lets you freeze and unfreeze between steps. fit, several "
-        "processes and correlated noise do not.",
+        remedy="begin with all of them: a loop of one process with PrivacyEngine may then freeze and unfreeze layers between steps.",
     )
 
 

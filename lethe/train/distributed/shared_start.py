@@ -14,8 +14,8 @@ from torch import nn
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.tensors import contents, is_shard
-from lethe.train.data import Source
 from lethe.train.data.fingerprint import fingerprint, whole
+from lethe.train.data.sources import Source
 from lethe.train.distributed.workers import Workers
 
 

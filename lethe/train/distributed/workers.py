@@ -79,10 +79,10 @@ class Workers:
         told = os.environ.get("WORLD_SIZE", "")
         if told.isdecimal() and int(told) > 1:
             raise InputError(
-                f"torch.distributed: this is one of {told} processes, and no process group is initialised. Each would train by itself, "
-                f"with noise of its own, and release a model of its own: {told} releases, where a certificate counts one.",
+                f"torch.distributed: one of {told} processes, and no process group is initialised: each would train and release a "
+                "model of its own.",
                 source=f"the environment variable WORLD_SIZE = {told}, which torchrun sets",
-                remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE in it.",
+                remedy="call torch.distributed.init_process_group first; or start one process without torchrun, or unset WORLD_SIZE.",
             )
         return cls()
 

@@ -62,7 +62,7 @@ NAMES: Mapping[str, str] = {
     "PRVAccountant": "lethe.certify(run, delta) tries every theorem, exact loss distributions among them",
     "RDPAccountant": "lethe.certify(run, delta) tries every theorem; lethe.integrations.dp_accounting has an accountant to compose with",
     "get_noise_multiplier": "lethe.plan(run, epsilon=target_epsilon, delta=target_delta).noise_multiplier, with run = "
-    "lethe.Run(records=..., batches=lethe.Poisson(size=sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all')",
+    "lethe.Run(records=..., batches=lethe.batches.Poisson(sample_rate * records), steps=..., step_size=1.0, clip_norm=1.0, release='all')",
     "attach_step_hook": "optimizer.register_step_post_hook(hook) is PyTorch's own; the engine counts its steps by itself",
     "save_checkpoint": _WITH.format("checkpoints=folder") + " saves as it goes and resumes with fresh noise; engine.save() saves now",
     "load_checkpoint": _WITH.format("checkpoints=folder") + " goes on from what lies in the folder",

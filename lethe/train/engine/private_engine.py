@@ -213,8 +213,8 @@ class PrivacyEngine(LoopState):
         return tuple(claim.detail for claim in self._claims())
 
     def _claims(self) -> tuple[HypothesisClaim, ...]:
-        users = self.run.unit == "user"
-        return claims(data=self._source, isolation=self._clipper.isolation, optimiser=True, loop=True, users=users)
+        users, private = self.run.unit == "user", self._told.private
+        return claims(data=self._source, isolation=self._clipper.isolation, optimiser=True, loop=True, users=users, private=private)
 
     def __getattr__(self, name: str) -> Any:
         """What Opacus' engine has besides: an error with the line that does it here."""

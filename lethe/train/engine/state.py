@@ -18,7 +18,7 @@ from lethe.train.callbacks.telling import Telling
 from lethe.train.clip.batch import records_of
 from lethe.train.core.noise_resolution import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
-from lethe.train.data import LoadedBatch
+from lethe.train.data.batches import LoadedBatch
 from lethe.train.data.sources import fields_of, mapping_of
 from lethe.train.engine.step_guard import StepGuard
 from lethe.train.fitted import Diagnostics

@@ -16,7 +16,7 @@ from lethe.partitions.given_tables import looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.clip_fields import ClipMethod
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.sources import TensorSource

@@ -12,8 +12,7 @@ from lethe.calculus.domains import require_count
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss, require_linear_loss
-from lethe.run.losses.linear import ManyClassLoss
+from lethe.run.losses.linear import LinearLoss, ManyClassLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.iterates import onto_ball
@@ -26,17 +25,10 @@ from lethe.train.options import TrainOptions
 
 _AT_ONCE = 256
 _DECLARED = (
-    HypothesisClaim(
-        "public backbone", "the backbone is public: none of these records, nor anything computed from them, went into its weights"
-    ),
-    HypothesisClaim(
-        "records apart", "it keeps records apart in batches other than those that were checked, and keeps nothing of what it saw"
-    ),
-    HypothesisClaim(
-        "start",
-        "the head's weights before training do not depend on these records, unless by a training that is certified as well: "
-        "the two certificates then add up",
-    ),
+    HypothesisClaim("public backbone", "the backbone's weights depend on none of these records"),
+    HypothesisClaim("records apart", "each record's features depend on that record alone, also in unchecked batches"),
+    HypothesisClaim("memory", "the backbone stores nothing of the records"),
+    HypothesisClaim("start", "the head's initial weights depend on these records only through another certified training"),
 )
 
 

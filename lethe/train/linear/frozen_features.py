@@ -140,10 +140,10 @@ class Backbone:
         apart, sizes = (row - expected)[finite].abs(), expected[finite].abs()
         if len(sizes) and not bool((apart <= ALLOWED[expected.dtype] * sizes.max()).all()):
             raise HypothesisError(
-                "backbone: gives a record of a padded batch other features than the record alone: they depend on how far its batch is "
-                "padded, and so on the others' lengths.",
+                "backbone: a record's features depend on how far its batch is padded, and so on the other records.",
                 source="the check of padded batches: the record in its batch against the record collated alone",
-                remedy="mask the padding in the backbone, pad every record to one length that is fixed before, or set physical_size to 1.",
+                remedy="mask padding in the backbone, pad all records to one fixed length, or use micro-batches of one record "
+                "(physical_size=1).",
             )
 
     def _refuse_meeting(self, inputs: Tensor, expected: Tensor) -> None:

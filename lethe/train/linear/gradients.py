@@ -16,7 +16,8 @@ from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
-from lethe.run.losses import LeastSquares, LinearLoss, Logistic, Softmax
+from lethe.run.losses import LeastSquares, Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.iterates import inward, most_records
 from lethe.train.core.samplers import Batch

@@ -16,7 +16,7 @@ from lethe.errors import InputError
 from lethe.partitions.given_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
-from lethe.run.losses import LinearLoss, require_linear_loss
+from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
@@ -28,8 +28,8 @@ from lethe.train.core.progress import progress_of
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
-from lethe.train.core.training_records import WORKERS, linear_record
-from lethe.train.data import as_source
+from lethe.train.core.training_records import PRIVATE, WORKERS, linear_record
+from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Diagnostics, Fitted, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows
@@ -219,7 +219,7 @@ def train_linear(
     return Fitted(
         model=predictor,
         run=recorded,
-        record=linear_record(recorded, predictor.weights, predictor.intercept, ready.declared),
+        record=linear_record(recorded, predictor.weights, predictor.intercept, (*ready.declared, *((PRIVATE,) if told.private else ()))),
         checked=_CLOSED_FORM,
         diagnostics=Diagnostics.of(run, steps=recorded.total_steps, projected=ready.projected),
         **spending(budget, seeded=recorded.seeded),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from lethe.errors import InputError
-from lethe.run.losses import LinearLoss
+from lethe.run.losses.linear import LinearLoss
 from lethe.train.fitted import ModelDescription
 from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import losses_of

@@ -57,9 +57,15 @@ class BatchLosses:
         if isinstance(loss, type):
             raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
         if not callable(loss) and (loss is not None or self._fields is None):
-            raise InputError(f"loss: got {type(loss).__name__}; it needs a function of {needed}.")
+            raise InputError(
+                f"loss: got {type(loss).__name__}; it needs a function of {needed}.",
+                remedy='give nn.CrossEntropyLoss(reduction="none"), or a function without a mean over the batch dimension.',
+            )
         if not isinstance(model, nn.Module):
-            raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
+            raise InputError(
+                f"model: got {type(model).__name__}; it needs a torch.nn.Module.",
+                remedy="give the network itself, an object of a class of torch.nn.",
+            )
         own = {id(parameter) for parameter in model.parameters()}
         if isinstance(loss, nn.Module) and any(parameter.requires_grad and id(parameter) not in own for parameter in loss.parameters()):
             raise InputError(
@@ -149,10 +155,9 @@ class BatchLosses:
                 remedy="convert the features first, as by features.astype(numpy.float32), or the model by model.double().",
             )
         return InputError(
-            f"data: a batch, {', '.join(map(_said, inputs))}, does not go into this model: {first_line(error)}.",
+            f"data: forward fails on a batch, {', '.join(map(_said, inputs))}: {first_line(error)}.",
             source="the model's forward pass, on a batch of the records",
-            remedy="make the model's first layer as wide as a record has numbers, an embedding as large as the largest index and "
-            "one, and shape the records as the layers take them (the records come first).",
+            remedy="match the first layer's width (or an embedding's size) to the records, whose first dimension is the batch.",
         )
 
 
@@ -246,7 +251,7 @@ def _arguments_of(model: nn.Module, fields: tuple[str, ...], *, all_of_them: boo
             f"data: a record has the fields {', '.join(fields)}; forward of {type(model).__name__} takes {', '.join(by_name) or 'none'}: "
             f"{what}.",
             source="the fields of a record, which are arguments of the model",
-            remedy="rename or leave out columns: dataset.rename_column(...), dataset.remove_columns([...]), or a collate function that "
-            "makes a mapping of the model's arguments.",
+            remedy="rename or remove columns: dataset.rename_column(...), dataset.remove_columns([...]), or map names in a collate "
+            "function.",
         )
     return tuple(known)

@@ -10,10 +10,11 @@ from torch import nn
 
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
-from lethe.train.clip import METHODS, Clipper, per_layer
-from lethe.train.clip.groups import as_groups
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, as_groups
 from lethe.train.clip.sum_error import margin_of
 from lethe.train.clip.ways.isolated import Losses
+from lethe.train.clip.ways.layers import per_layer
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
@@ -57,8 +58,7 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
         )
     if run.noise_budget is not None and not budgeted:
         raise InputError(
-            f"noise_budget: got {run.noise_budget:g}; its filter decides between two steps whether there is another, and lets a policy see "
-            "nothing but released iterates. A loop of one's own keeps neither promise.",
+            f"noise_budget: got {run.noise_budget:g}; a training loop of your own cannot have it: its filter must decide on each step.",
             source="run.noise_budget",
             remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
         )
@@ -88,8 +88,7 @@ def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
         raise InputError(f"method: got {method!r}; it needs {', '.join(METHODS)}, or None, for the run's.")
     if "envelope" in (method, run.clip_method):
         raise InputError(
-            "clip_method: got envelope; the envelope of a network's loss would take a minimisation over its parameters for each record at "
-            "each step, and is neither convex nor known.",
+            "clip_method: got envelope; it is known of linear models only, and a network's would cost a minimisation a record.",
             source="method or run.clip_method",
             remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
         )
@@ -99,8 +98,8 @@ def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
         lengthened = run.replace(clip_method=method)
         if run.record_bound < lengthened.record_bound:
             raise HypothesisError(
-                f"method: {method} gives a record's gradient a norm up to {run.clip_norm:g}; the run counts with {run.record_bound:g}, the "
-                "loss's bound on the gradient as it was.",
+                f"method: {method} makes per-sample gradients of norm up to {run.clip_norm:g}; the run counts with "
+                f"loss.gradient_bound = {run.record_bound:g}.",
                 source="method, run.loss.gradient_bound",
                 remedy=f"plan the run with clip_method: {method}, use method clip, or leave the gradient bound out.",
             )
@@ -152,7 +151,10 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         raise InputError("model: its parameters are not finite before training.", remedy="initialise them.")
     devices = {str(tensor.device) for tensor in held.values()}
     if len(devices) != 1:
-        raise InputError(f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.")
+        raise InputError(
+            f"model: its trained parameters are on {', '.join(sorted(devices))}; they need to be on one device.",
+            remedy="move the model before training: model.to(device).",
+        )
     if shared := sharing_memory(held):
         raise InputError(
             f"parameters {' and '.join(shared)} share numbers in memory: a step would move these once for each, and they are not the "
@@ -229,8 +231,7 @@ def _refuse_plain(given: str, run: Run) -> None:
     """Refuse a run whose certificate counts with the steps of the plain recursion, and none besides."""
     if run.release == "last":
         raise HypothesisError(
-            f"{given}: given, or a loop of one's own, and release is last: a certificate of the last iterate counts with the run's plain "
-            "steps and its one regulariser of all parameters, in float64 and within a ball.",
+            f"{given}: given, or a training loop of your own, with release: last; that needs the plain SGD steps that its theorem counts.",
             source=f"{given}, run.release",
             remedy="set release: all, or train by lethe.train.fit with run.regulariser alone.",
         )

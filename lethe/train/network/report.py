@@ -11,10 +11,10 @@ from torch import nn
 from lethe.errors import BatchShapeWarning
 from lethe.run.participation import BatchSizes
 from lethe.run.run import Run
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.full_precision import tf32_in_convolutions, tf32_in_products
 from lethe.train.core.comparison import coarser
-from lethe.train.data import BatchStream
+from lethe.train.data.batches import BatchStream
 
 _UNSAID = "This message, unlike the model, is covered by no certificate."
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -22,7 +22,8 @@ from lethe.train.core.progress import Progress, progress_of
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
-from lethe.train.data import BatchStream, LoadedBatch, as_source
+from lethe.train.data.batches import BatchStream, LoadedBatch
+from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import fields_of
 from lethe.train.data.users import members_of
 from lethe.train.distributed.data_parallel import bare_module
@@ -301,7 +302,13 @@ def train_network(
         averaged = None if trainer.average is None else trainer.average.of(model)
         model.zero_grad(set_to_none=True)  # what the forward pass may have put there has no noise
         placement.meet()
-        said = claims(data=trainer.source, isolation=options.isolation, optimiser=optimizer is not None, users=run.unit == "user")
+        said = claims(
+            data=trainer.source,
+            isolation=options.isolation,
+            optimiser=optimizer is not None,
+            users=run.unit == "user",
+            private=told.private,
+        )
         said = said if options.patience is None else (*said, PUBLIC)
         return Fitted(
             model=model,

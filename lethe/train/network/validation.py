@@ -13,8 +13,7 @@ from lethe.calculus.domains import require_count
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import HypothesisError
 from lethe.run.run import Run
-from lethe.train.data import as_source
-from lethe.train.data.loaders import records_of
+from lethe.train.data.loaders import as_source, records_of
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.batch_losses import BatchLosses
 

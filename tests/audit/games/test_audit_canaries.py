@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.audit.games import blank, least_moved_direction, mislabelled, random_directions, replaced
+from lethe.audit.games.canaries import blank, least_moved_direction, mislabelled, random_directions, replaced
 from lethe.errors import InputError
 
 DATA = (np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 2]))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from lethe.audit import TwoWorldGame
-from lethe.audit.games import SingleTrials, play
 from lethe.audit.games.fingerprint import game_fingerprint
+from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.audit.statistics.inputs import Booleans
 from lethe.errors import InputError
 

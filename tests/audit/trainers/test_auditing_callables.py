@@ -11,7 +11,8 @@ pytest.importorskip("joblib")
 from audit_truths import assert_valid
 from how_many import examples
 
-from lethe.audit import AuditConfig, Claim, FixedThreshold, MultiSplit, Ranks, Split
+from lethe.audit import AuditConfig, Claim, Ranks
+from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split
 from lethe.audit.trainers import FunctionTraining, audit
 from lethe.errors import InputError
 

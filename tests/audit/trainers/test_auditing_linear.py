@@ -12,8 +12,10 @@ import lethe
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
-from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame, gaussian_epsilon
-from lethe.audit.games import SingleTrials, play
+from lethe.audit import AuditConfig, Claim, TwoWorldGame
+from lethe.audit.config import OneRunGame
+from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.trainers import Canary, LinearTraining, audit
 from lethe.errors import InputError
 
@@ -28,7 +30,7 @@ LOSSES: dict[str, Any] = {
 def run_of(loss: str = "least squares", **changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": 12,
-        "batches": lethe.Cyclic(size=4),
+        "batches": lethe.batches.Cyclic(4),
         "passes": 2,
         "step_size": 0.5,
         "noise_multiplier": 1.0,
@@ -100,7 +102,7 @@ def test_a_chosen_start_makes_the_canary_s_gradient_as_large_as_it_can_be() -> N
 
 
 def test_one_run_with_many_canaries() -> None:
-    run = run_of(records=200, batches=lethe.Cyclic(size=50), noise_multiplier=0.5)
+    run = run_of(records=200, batches=lethe.batches.Cyclic(50), noise_multiplier=0.5)
     drawn = np.random.default_rng(0)
     data = drawn.normal(size=(200, 300)) / 100, drawn.normal(size=200)
     page = audit(run, data, AuditConfig(delta=DELTA, game=OneRunGame(canaries=150)))
@@ -113,7 +115,7 @@ def test_one_run_with_many_canaries() -> None:
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
     """All canaries are found out where there is no noise; what is found with it is below the certificate."""
-    run = run_of("logistic", records=60, batches=lethe.Cyclic(size=30), noise_multiplier=noise, neighbours="zero_out", passes=4)
+    run = run_of("logistic", records=60, batches=lethe.batches.Cyclic(30), noise_multiplier=noise, neighbours="zero_out", passes=4)
     claim = Claim(epsilon=1.0, delta=DELTA, neighbours="zero_out", release="last", source="a run with noise")
     config = AuditConfig(delta=DELTA, game=OneRunGame(canaries=60, guesses=((20, 20),)), threat=threat)
     page = audit(run, (np.zeros((60, 80)), np.zeros(60)), config, claim=claim if noise == 0.0 else None)
@@ -123,7 +125,7 @@ def test_one_run_for_every_adversary(threat: Any, noise: float) -> None:
 
 @pytest.mark.slow
 def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
-    run = run_of(batches=lethe.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=2.0)
+    run = run_of(batches=lethe.batches.Full(), records=4, step_size=0.5, passes=4, noise_multiplier=2.0)
     page = audit(run, (np.zeros((4, 3)), np.zeros(4)), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=500 if by_night() else 150)))
     truth = gaussian_epsilon(2 * math.sqrt(4) / 2.0, DELTA)
     assert 0.5 * truth < page.audits[1].epsilon < truth

@@ -16,10 +16,12 @@ from how_many import by_night
 from torch import nn
 from unverified import unverified
 
-from lethe.audit import AuditConfig, Claim, OneRunGame, TwoWorldGame
-from lethe.audit.trainers import NetworkTraining, audit, claim_of
+from lethe.audit import AuditConfig, Claim, TwoWorldGame
+from lethe.audit.config import OneRunGame
+from lethe.audit.trainers import NetworkTraining, audit
 from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED, Watched
+from lethe.audit.trainers.training import claim_of
 from lethe.errors import InputError
 from lethe.theorems.correlated.theorem import slot_mus
 
@@ -29,7 +31,7 @@ DELTA = 1e-5
 def run_of(**changes: Any) -> lethe.Run:
     fields: dict[str, Any] = {
         "records": 6,
-        "batches": lethe.Cyclic(size=3),
+        "batches": lethe.batches.Cyclic(3),
         "steps": 4,
         "step_size": [0.5, 0.25, 0.5, 0.25],
         "clip_norm": 0.5,
@@ -151,7 +153,7 @@ def test_correlated_noise_that_is_missing_is_seen_step_by_step() -> None:
 
 @pytest.mark.slow
 def test_one_run_of_a_network() -> None:
-    training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), noise_multiplier=0.3), build=build)
+    training = NetworkTraining(run=run_of(records=40, batches=lethe.batches.Full(), noise_multiplier=0.3), build=build)
     page = audit(training, data_of(40), AuditConfig(delta=DELTA, game=OneRunGame(canaries=40), threat="white_box"))
     assert page.audits[0].unit == "canary"
     assert page.verdict == "consistent"
@@ -161,7 +163,7 @@ def test_one_run_of_a_network() -> None:
 @pytest.mark.parametrize("threat", ["final_model", "black_box"])
 def test_one_run_of_a_network_for_every_adversary(threat: Any) -> None:
     """Canaries that do not interfere are all found out without noise, and not with it; the white box is above."""
-    training = NetworkTraining(run=run_of(records=40, batches=lethe.Full(), steps=4, step_size=2.0), build=wide)
+    training = NetworkTraining(run=run_of(records=40, batches=lethe.batches.Full(), steps=4, step_size=2.0), build=wide)
     drawn = np.random.default_rng(0)
     data = np.eye(40, dtype=np.float32), drawn.integers(0, 2, 40)
     claim = Claim(epsilon=0.5, delta=DELTA, neighbours="zero_out", release="all", source="a run with noise")

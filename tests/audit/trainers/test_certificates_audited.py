@@ -8,7 +8,8 @@ import pytest
 from certificate_games import GAMES, NETWORKS, Game, cnn
 from unverified import unverified
 
-from lethe.audit.games import RecordTrial, SingleTrials
+from lethe.audit.games.trials import RecordTrial
+from lethe.audit.games.two_worlds import SingleTrials
 
 DELTA = 0.05
 FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean", "ShuffledCoordinateMedian")

@@ -7,7 +7,7 @@ from acme.schedule import Cosine
 from acme.theorem import EveryStep
 from lethe.run.losses import LOSSES
 from lethe.run.schedules import SCHEDULES
-from lethe.train.clip import register_rule
+from lethe.train.clip.rules.registry import register_rule
 
 __all__ = ["Cosine", "EveryStep", "PseudoHuber", "Scale", "noisy_count", "register", "scale_gradients"]
 

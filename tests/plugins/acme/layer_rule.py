@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clip import Call, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
+from lethe.train.clip.rules.rule import Call
 
 
 class Scale(nn.Module):
@@ -21,6 +22,6 @@ class Scale(nn.Module):
         return rows * self.weight
 
 
-def scale_gradients(call: Call) -> Iterator[tuple[str, Rows]]:
+def scale_gradients(call: Call) -> Iterator[tuple[str, MaterialisedGradients]]:
     """$G_i = u_i \\odot g_i$."""
-    yield "weight", Rows(call.given * call.gradient)
+    yield "weight", MaterialisedGradients(call.given * call.gradient)

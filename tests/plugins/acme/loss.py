@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
-from lethe.run.losses import LinearLoss
 from lethe.run.losses.curvatures import Curvatures
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses.targets import real_targets
 
 

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import holds
-from lethe.mechanisms.base import Statement, gaussian_guarantee, gaussian_noise_std
+from lethe.certificates.statement import Statement
+from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std
 
 
 def noisy_count(marks: ArrayLike, target: Guarantee, generator: np.random.Generator | None = None) -> tuple[float, Statement]:

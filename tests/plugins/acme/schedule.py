@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from lethe.run.schedules import Array, Schedule
+from lethe.run.schedules.base import Array, Schedule
 
 
 class Cosine(Schedule):

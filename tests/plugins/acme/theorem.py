@@ -8,8 +8,8 @@ import numpy as np
 
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import round_up
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem

@@ -11,7 +11,7 @@ from hostile_models import RECORDS, rows
 from torch import Tensor, nn
 
 from lethe.errors import RecordByRecordWarning
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 
 def squares(outputs: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import RecordByRecordWarning
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 F64 = torch.float64
 RECORDS, CLIP = 7, 0.7

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from lethe.train.clip.parts.outer_products import Memory
-from lethe.train.clip.parts.part import Part, Table
+from lethe.train.clip.parts.part import ParameterGradients, UnitRows
 from lethe.train.clip.ways.fast import Recording
 from lethe.train.clip.ways.layers import layers_of
 
@@ -25,7 +25,7 @@ def losses_of(outputs: Tensor | Sequence[Tensor]) -> Tensor:
 
 def fast_parts(
     model: nn.Module, losses: Callable[[], Tensor], records: int, *, layout: str = "blocks", memory: int = 2**23
-) -> dict[str, Part]:
+) -> dict[str, ParameterGradients]:
     """What the rules make of one batch, by the parameters' names."""
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     recording = Recording(records, layout, Memory(memory), torch.device("cpu"))
@@ -50,12 +50,12 @@ def true_gradients(model: nn.Module, losses: Callable[[int], Tensor], records: i
 
 
 @torch.no_grad()
-def agree(parts: dict[str, Part], truth: dict[str, Tensor], rel: float = 1e-9) -> None:
+def agree(parts: dict[str, ParameterGradients], truth: dict[str, Tensor], rel: float = 1e-9) -> None:
     """Norms, weighted sums, single gradients, sums over units, and what is left without a record are the true ones."""
     records = len(next(iter(truth.values())))
     scale = max(1e-3, max(float(rows.abs().max()) for rows in truth.values()))
     weights = torch.linspace(-1.0, 2.0, records, dtype=torch.float64)
-    units = Table([[0, records - 1], [1], []] if records > 2 else [[record] for record in range(records)], torch.device("cpu"))
+    units = UnitRows([[0, records - 1], [1], []] if records > 2 else [[record] for record in range(records)], torch.device("cpu"))
     gone = torch.arange(records) == 1
     assert parts.keys() == truth.keys()
 

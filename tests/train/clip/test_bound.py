@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lethe.train.clip import METHODS, Clipper, in_float64
+from lethe.train.clip import in_float64
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS
 from lethe.train.clip.parts import outer_products, several
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import CANCELLED, Part, Rows
+from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients
 from lethe.train.clip.parts.several import Several
 from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.rules import convolution
@@ -261,16 +263,16 @@ def test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound(
         assert float(added(Cotangents(kind, wide).double(), batch, memory=0).norm()) <= 1 + 1e-12
 
 
-def products(dtype: torch.dtype = torch.float32) -> Part:
+def products(dtype: torch.dtype = torch.float32) -> ParameterGradients:
     return OuterProducts(torch.randn(4, 3, 2, dtype=dtype), torch.randn(4, 3, 5, dtype=dtype), Memory(0))
 
 
-def table(dtype: torch.dtype = torch.float32) -> Part:
+def table(dtype: torch.dtype = torch.float32) -> ParameterGradients:
     return TokenRows(torch.randint(5, (4, 7)), torch.randn(4, 7, 2, dtype=dtype), 5)
 
 
-PARTS: dict[str, Callable[[], Part]] = {
-    "rows": lambda: Rows(torch.randn(4, 5, 2)),
+PARTS: dict[str, Callable[[], ParameterGradients]] = {
+    "rows": lambda: MaterialisedGradients(torch.randn(4, 5, 2)),
     "products": products,
     "kept products": lambda: OuterProducts(torch.randn(4, 30, 2), torch.randn(4, 30, 5), Memory(2**20)),
     "products of one position": lambda: OuterProducts(torch.randn(4, 1, 2), torch.randn(4, 1, 5), Memory(0)),

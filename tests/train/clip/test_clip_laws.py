@@ -11,7 +11,8 @@ from lawful_sums import CLIP, RECORDS, Model, added, batch_of, clipped, flat, lo
 from torch import Tensor, nn
 
 from lethe.errors import InputError, RecordByRecordWarning
-from lethe.train.clip import METHODS, Clipper, Group
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, Group
 
 F64 = torch.float64
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lethe.errors import RecordByRecordWarning
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 F64 = torch.float64
 

@@ -11,7 +11,8 @@ import torch
 from huge_models import KINDS, LOSSES, Whole
 from torch import Tensor, nn
 
-from lethe.train.clip import METHODS, Clipper
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS
 
 HUGE = 1
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clip import Clipper, Group
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import several
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.parts.several import Several, together
 from lethe.train.clip.parts.token_rows import TokenRows
 from lethe.train.clip.ways.fast import Recording
@@ -27,7 +28,7 @@ def products(memory: Memory, positions: int = POSITIONS) -> OuterProducts:
     return OuterProducts(inputs.double(), gradients.double(), memory)
 
 
-def the_same(one: Part, other: Part) -> None:
+def the_same(one: ParameterGradients, other: ParameterGradients) -> None:
     weights = torch.rand(RECORDS, dtype=torch.float64)
     torch.testing.assert_close(one.squares(), other.squares(), rtol=1e-12, atol=0)
     torch.testing.assert_close(one.weighted(weights).flatten(), other.weighted(weights).flatten(), rtol=1e-12, atol=1e-12)
@@ -36,7 +37,7 @@ def the_same(one: Part, other: Part) -> None:
 def test_what_is_formed_is_the_same_and_frees_its_factors() -> None:
     memory = Memory(1)
     settled = products(memory).settled()
-    assert isinstance(settled, Rows)
+    assert isinstance(settled, MaterialisedGradients)
     assert memory.left == 1 + 2 * FACTORS - FORMED
     the_same(settled, products(Memory(0)))
 
@@ -46,7 +47,7 @@ def test_nothing_is_formed_beyond_the_limit(positions: int, limit: int) -> None:
     part = products(Memory(limit), positions)
     assert part.settled() is part
     assert part.memory.left == limit
-    assert isinstance(products(Memory(limit + 1), positions).settled(), Rows)
+    assert isinstance(products(Memory(limit + 1), positions).settled(), MaterialisedGradients)
 
 
 def test_a_record_that_is_dropped_is_measured_anew() -> None:
@@ -64,12 +65,12 @@ def looked_up() -> TokenRows:
 def test_a_tied_table_is_formed_where_there_is_memory(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "FORMED", 0)
 
-    def both(limit: int) -> Part:
-        calls: list[Part] = [products(Memory(limit)), looked_up()]
+    def both(limit: int) -> ParameterGradients:
+        calls: list[ParameterGradients] = [products(Memory(limit)), looked_up()]
         return together(calls[::-1] if turned else calls, WIDTH * OUTPUTS, Memory(limit))
 
     formed, factored = both(1), both(0)
-    assert isinstance(formed, Rows)
+    assert isinstance(formed, MaterialisedGradients)
     assert isinstance(factored, Several)
     the_same(formed, factored)
 
@@ -85,10 +86,10 @@ class Twice(nn.Module):
 
 def test_a_layer_that_is_called_twice_is_formed_of_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Twice().double()
-    came: dict[nn.Parameter, list[type[Part]]] = {}
+    came: dict[nn.Parameter, list[type[ParameterGradients]]] = {}
     taken = Recording._taken
 
-    def seen(self: Recording, parameters: Sequence[nn.Parameter]) -> dict[nn.Parameter, Part]:
+    def seen(self: Recording, parameters: Sequence[nn.Parameter]) -> dict[nn.Parameter, ParameterGradients]:
         came.update({parameter: [type(part) for part in parts] for parameter, parts in self.parts.items()})
         return taken(self, parameters)
 
@@ -96,7 +97,7 @@ def test_a_layer_that_is_called_twice_is_formed_of_both_calls(monkeypatch: pytes
     given = torch.randn(RECORDS, POSITIONS, WIDTH, dtype=torch.float64)
     clipper = Clipper(model, lambda batch: model(batch).square().sum((1, 2)), (Group(parameters=("*",), clip_norm=1e9),))
     clipper.add(given)
-    assert came[model.once.weight] == [Rows]
+    assert came[model.once.weight] == [MaterialisedGradients]
     assert came[model.twice.weight] == [OuterProducts] * 2
     sums = clipper.take()
     model(given).square().sum().backward()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 
 @pytest.mark.parametrize("isolation", ["checked", "enforced", "declared"])

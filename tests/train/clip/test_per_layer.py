@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lethe.errors import RecordByRecordWarning
-from lethe.train.clip import Clipper, Group, OuterProducts, Part, Rows, per_layer
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import outer_products, several
-from lethe.train.clip.parts.several import Several as SeveralParts
+from lethe.train.clip.parts.outer_products import OuterProducts
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.rules import registry
 from lethe.train.clip.rules.linear import linear
 from lethe.train.clip.rules.rule import Rule
 from lethe.train.clip.sums import Arriving, ClippedSums
+from lethe.train.clip.ways.layers import per_layer
 
 F64 = torch.float64
 RECORDS, CLIP, UNITS = 6, 0.3, [[0, 3], [1], [2, 4, 5]]
@@ -226,9 +229,9 @@ def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytes
     model, besides, add = built(name), list[int](), Arriving.add
 
     def parts_alive() -> int:
-        return sum(isinstance(one, Part) for one in gc.get_objects())
+        return sum(isinstance(one, ParameterGradients) for one in gc.get_objects())
 
-    def adding(arriving: Arriving, place: int, parts: dict[nn.Parameter, Part]) -> None:
+    def adding(arriving: Arriving, place: int, parts: dict[nn.Parameter, ParameterGradients]) -> None:
         besides.append(parts_alive() - len(parts) - before)
         add(arriving, place, parts)
 
@@ -306,7 +309,7 @@ def test_a_group_that_seemed_complete_is_not_clipped_twice() -> None:
 @pytest.mark.parametrize("fault", [1.0, 0.99, 1.01])
 def test_a_rule_that_is_off_by_one_percent_is_found(fault: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batches that are compared are kept, so that the records' gradients are there."""
-    rule = Rule(lambda call: ((name, Rows(part.rows() * fault)) for name, part in linear(call)))
+    rule = Rule(lambda call: ((name, MaterialisedGradients(part.rows() * fault)) for name, part in linear(call)))
     monkeypatch.setitem(registry.RULES, nn.Linear, rule)
     model, batch = built("CNN"), batch_of()
     clipper = Clipper(model, losses_of(model), per_layer(model, CLIP))
@@ -323,7 +326,7 @@ def test_a_rule_that_is_off_by_one_percent_is_found(fault: float, monkeypatch: p
 @pytest.mark.parametrize("tied", [False, True])
 def test_sequences_in_single_precision_are_formed_once(piece: int, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record's gradient is measured where it is formed for the sum, some records at a time."""
-    for part in (OuterProducts, SeveralParts):
+    for part in (OuterProducts, several.Several):
         monkeypatch.setattr(part, "squares", lambda _: pytest.fail("measured before"))
     monkeypatch.setattr(outer_products, "FORMED", piece)
     monkeypatch.setattr(several, "FORMED", 0)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import InputError
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_oracle import check, fast_parts, folded, losses_of
 from torch import Tensor, nn
 
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules import convolution
 from lethe.train.clip.rules.convolution import Correlations, Use
 
@@ -122,7 +122,7 @@ def test_norms_of_products_of_places_take_no_windows(
 def test_what_is_smaller_than_its_factors_is_formed_at_once() -> None:
     layer = nn.Conv2d(3, 4, 3, padding=1)
     batch = torch.randn(3, 3, 12, 12)
-    assert isinstance(fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"], Rows)
+    assert isinstance(fast_parts(layer, lambda: losses_of(layer(batch)), 3, memory=0)["weight"], MaterialisedGradients)
 
 
 @pytest.mark.parametrize("memory", [2**23, 0])

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from lethe.train.clip import METHODS, groups, in_float64, sums
+from lethe.train.clip import groups, in_float64, sums
+from lethe.train.clip.groups import METHODS
 from lethe.train.clip.in_float64 import squares_of
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
 
@@ -44,7 +45,7 @@ def test_squares_of_equal_numbers_that_all_round_one_way(width: int, across: boo
 def test_gradients_of_half_precision_are_measured_in_float32(kind: torch.dtype) -> None:
     torch.manual_seed(0)
     rows = torch.randn(3, 1000).to(kind)
-    torch.testing.assert_close(Rows(rows).squares(), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
+    torch.testing.assert_close(MaterialisedGradients(rows).squares(), rows.double().square().sum(1), rtol=22 * 2.0**-23, atol=0)
 
 
 def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32() -> None:
@@ -57,7 +58,7 @@ def test_float32_gradients_of_float64_parameters_are_given_the_room_of_float32()
 
 @pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
 def test_a_group_is_given_the_room_of_its_coarsest_gradients(kinds: tuple[torch.dtype, torch.dtype]) -> None:
-    parameters = {nn.Parameter(torch.zeros(1, dtype=kind)): Rows(torch.ones(1, 1, dtype=kind)) for kind in kinds}
+    parameters = {nn.Parameter(torch.zeros(1, dtype=kind)): MaterialisedGradients(torch.ones(1, 1, dtype=kind)) for kind in kinds}
     summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
     names = {parameter: str(place) for place, parameter in enumerate(parameters)}
     summed.add(parameters, names, torch.zeros(1), None)
@@ -67,7 +68,7 @@ def test_a_group_is_given_the_room_of_its_coarsest_gradients(kinds: tuple[torch.
 
 @pytest.mark.parametrize("sizes", [(10**6, 1), (1, 10**6)])
 def test_squares_of_float64_are_given_one_rounding_more_for_each_number_of_the_group(sizes: tuple[int, int]) -> None:
-    parameters = {nn.Parameter(torch.zeros(size).double()): Rows(torch.eye(1, size).double()) for size in sizes}
+    parameters = {nn.Parameter(torch.zeros(size).double()): MaterialisedGradients(torch.eye(1, size).double()) for size in sizes}
     summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
     names = {parameter: str(place) for place, parameter in enumerate(parameters)}
     summed.add(parameters, names, torch.zeros(1), None)
@@ -103,7 +104,7 @@ def test_what_may_have_vanished_counts_as_there() -> None:
 def test_a_record_that_is_not_finite_adds_nothing_where_some_do_not_count() -> None:
     parameter = nn.Parameter(torch.zeros(1))
     summed = sums.ClippedSums(groups.as_groups(1.0), METHODS["normalise"])
-    part, counted = Rows(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
+    part, counted = MaterialisedGradients(torch.tensor([[math.nan], [2.0], [-3.0]])), torch.tensor([True, True, False])
     summed.add({parameter: part}, {parameter: "weight"}, torch.zeros(3), counted)
     assert float(summed.take([parameter])[parameter]) == pytest.approx(1.0, rel=1e-5)
 

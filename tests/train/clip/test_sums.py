@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 import lethe
 from lethe.errors import InputError
-from lethe.train.clip import METHODS, Clipper, Group
+from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.groups import METHODS, Group
 from lethe.train.clip.in_float64 import CHAIN
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import CANCELLED, Rows
+from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients
 from lethe.train.clip.sum_error import largest_batch, margin_of, shorter, sum_error
 from lethe.train.clip.sums import ClippedSums
 
@@ -24,7 +25,7 @@ GROUPS = (Group(parameters=("*",), clip_norm=2.0),)
 NUMBERS = 16  # of trained numbers, which all have the same gradient
 
 
-def run_of(records: int, batches: lethe.Poisson | lethe.Full) -> lethe.Run:
+def run_of(records: int, batches: lethe.batches.Poisson | lethe.batches.Full) -> lethe.Run:
     return lethe.Run(
         records=records,
         batches=batches,
@@ -41,7 +42,7 @@ def test_sixty_thousand_records_lose_three_parts_in_a_hundred_thousand() -> None
     expected = 2 * 2.0**-53 * 60_000 * (1024 * (2 * 1024 + 64) + 2 * 64 + 60_000 + 1024 + 64)
     assert expected <= sum_error(60_000, 64, processes=1) <= expected * (1 + 1e-4)
     assert expected < 3e-5
-    (group,) = shorter(GROUPS, margin_of(run_of(60_000, lethe.Full()), 64, processes=1))
+    (group,) = shorter(GROUPS, margin_of(run_of(60_000, lethe.batches.Full()), 64, processes=1))
     assert 2.0 * (1 - expected * (1 + 1e-4)) <= group.clip_norm <= 2.0 * (1 - expected)
     more = expected + 2 * 2.0**-53 * 60_000 * 3072
     assert more <= sum_error(60_000, 64, processes=4096) <= more * (1 + 1e-4)
@@ -52,16 +53,16 @@ def test_sums_are_in_the_order_of_the_model_whichever_way_they_came() -> None:
     trained = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
     summed = ClippedSums(GROUPS, METHODS["normalise"])
     names = {parameter: str(place) for place, parameter in enumerate(trained)}
-    summed.add({trained[place]: Rows(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
+    summed.add({trained[place]: MaterialisedGradients(torch.ones(1, 2)) for place in (2, 1)}, names, torch.zeros(1), None)
     assert [id(parameter) for parameter in summed.take(trained)] == [id(parameter) for parameter in trained]
 
 
 @pytest.mark.parametrize(("fails", "total"), [(False, 0.0), (True, 2.0)])
 def test_what_fails_half_way_adds_nothing_and_takes_nothing(fails: bool, total: float) -> None:
     parameter, summed = nn.Parameter(torch.zeros(1)), ClippedSums(GROUPS, METHODS["normalise"])
-    summed.add({parameter: Rows(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+    summed.add({parameter: MaterialisedGradients(torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
     with suppress(ValueError), summed.all_or_nothing():
-        summed.add({parameter: Rows(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
+        summed.add({parameter: MaterialisedGradients(-torch.ones(1, 1))}, {parameter: "weight"}, torch.zeros(1), None)
         if fails:
             raise ValueError
     assert float(summed.take([parameter])[parameter]) == pytest.approx(total, abs=1e-4)
@@ -75,18 +76,18 @@ def test_every_group_is_shortened() -> None:
 def test_it_is_said_where_it_is_more_than_a_thousandth_and_refused_where_half_is_lost() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        margin_of(run_of(600_000, lethe.Full()), None, processes=1)
+        margin_of(run_of(600_000, lethe.batches.Full()), None, processes=1)
     with pytest.warns(UserWarning, match=r"2000000 gradients in parts of 2000000 may be off by 0\.0037 of the clip norm.*smaller batches"):
-        margin_of(run_of(2_000_000, lethe.Full()), None, processes=1)
+        margin_of(run_of(2_000_000, lethe.batches.Full()), None, processes=1)
     with pytest.raises(InputError, match="smaller batches"):
-        margin_of(run_of(50_000_000, lethe.Full()), None, processes=1)
+        margin_of(run_of(50_000_000, lethe.batches.Full()), None, processes=1)
 
 
 def test_random_batches_are_taken_at_a_size_that_they_never_have() -> None:
-    assert largest_batch(run_of(10**6, lethe.Poisson(size=1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
-    assert largest_batch(run_of(50, lethe.Poisson(size=10))) == 50
-    assert largest_batch(run_of(10**6, lethe.Poisson(size=1000, truncate_at=1200))) == 1200
-    assert largest_batch(run_of(70, lethe.Full())) == 70
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000))) == math.ceil(1000 + 12 * math.sqrt(1000) + 100)
+    assert largest_batch(run_of(50, lethe.batches.Poisson(10))) == 50
+    assert largest_batch(run_of(10**6, lethe.batches.Poisson(1000, truncate_at=1200))) == 1200
+    assert largest_batch(run_of(70, lethe.batches.Full())) == 70
 
 
 @pytest.mark.parametrize("records", [2, 100, 5000])
@@ -190,7 +191,7 @@ def test_a_batch_that_failed_half_way_leaves_the_sums_as_they_were(monkeypatch: 
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Rows, "weighted", fail)
+        patched.setattr(MaterialisedGradients, "weighted", fail)
         with pytest.raises(MemoryError):
             clipper.add(batch)
     clipper.add(batch)
@@ -214,12 +215,12 @@ def test_sums_of_parameters_that_were_frozen_meanwhile_are_not_lost_silently() -
 def test_what_was_added_in_vain_is_no_sum() -> None:
     sums = ClippedSums(GROUPS, METHODS["clip"])
     parameter = nn.Parameter(torch.zeros(1))
-    one = {parameter: Rows(torch.ones(1, 1))}
+    one = {parameter: MaterialisedGradients(torch.ones(1, 1))}
     sums.add(one, {parameter: "p"}, torch.zeros(1), None)
 
     def failing() -> None:
         with sums.all_or_nothing():
-            sums.add({parameter: Rows(torch.full((1, 1), 0.5))}, {parameter: "p"}, torch.zeros(1), None)
+            sums.add({parameter: MaterialisedGradients(torch.full((1, 1), 0.5))}, {parameter: "p"}, torch.zeros(1), None)
             raise KeyError
 
     with pytest.raises(KeyError):

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.data import LoadedBatch
+from lethe.train.data.batches import LoadedBatch
 
 VARIABLE = ("poisson", "balls_in_bins")
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.data import BatchStream, LoadedBatch, MapStyleSource
+from lethe.train.data.batches import BatchStream, LoadedBatch
+from lethe.train.data.map_style import MapStyleSource
 
 
 def stream(run: Run, seed: int = 0, data: Any = None, **changes: Any) -> BatchStream:

@@ -11,7 +11,8 @@ from helpers import DESIGNS
 
 from lethe.errors import InputError
 from lethe.run.run import Run
-from lethe.train.data import BatchStream, TensorSource
+from lethe.train.data.batches import BatchStream
+from lethe.train.data.sources import TensorSource
 
 
 def steps_of(stream: BatchStream) -> list[tuple[int, list[int]]]:

@@ -22,8 +22,10 @@ from torch.utils.data import (
 )
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train.data import BatchStream, MapStyleSource, Source, TensorSource, as_source
-from lethe.train.data.sources import fetched, fields_of
+from lethe.train.data.batches import BatchStream
+from lethe.train.data.loaders import as_source
+from lethe.train.data.map_style import MapStyleSource
+from lethe.train.data.sources import Source, TensorSource, fetched, fields_of
 from lethe.train.data.users import ids_of
 
 RECORDS = 11

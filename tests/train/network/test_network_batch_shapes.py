@@ -12,8 +12,8 @@ from torch import nn
 
 from lethe.errors import BatchShapeWarning
 from lethe.train import TrainOptions, fit
-from lethe.train.clip import Clipper
-from lethe.train.data import BatchStream
+from lethe.train.clip.clipper import Clipper
+from lethe.train.data.batches import BatchStream
 from lethe.train.data.users import Members
 from lethe.train.network.report import warn_of_shapes
 

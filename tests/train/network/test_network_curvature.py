@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lethe.errors import InputError, LetheError
-from lethe.train.network import estimate_curvature
+from lethe.train.network.curvature import estimate_curvature
 
 
 def quadratic(eigenvalues: list[float], seed: int = 0) -> tuple[Callable[[], Tensor], list[Tensor]]:

@@ -11,8 +11,9 @@ import torch
 from how_many import by_night
 from scipy import stats
 
+from lethe.calculus.noise_generators import fresh_numpy_generator
 from lethe.errors import InputError
-from lethe.train.network import NetworkNoise, fresh_numpy_generator
+from lethe.train.network.noise.gaussian import NetworkNoise
 
 
 def shaped(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

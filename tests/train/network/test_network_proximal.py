@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
-from lethe.run.regularisers import L1, Ball, Box, ElasticNet, GroupL1, NuclearNorm, Regulariser, Ridge, Simplex
-from lethe.train.core.proximal import proximal_step
-from lethe.train.network import NetworkProximal, ProximalGroup
+from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
+from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
-BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), Ridge(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
+BOX, RIDGE, BALL, GROUP = Box(half_width=0.6, dimension=20), L2(strength=0.7), Ball(radius=0.9), GroupL1(strength=0.8)
 SUMS: tuple[tuple[Regulariser, ...], ...] = (
     (),
     (RIDGE,),
     (L1(strength=0.5), L1(strength=0.1)),
-    (ElasticNet(l1_strength=0.3, ridge_strength=0.9),),
+    (L1L2(l1_strength=0.3, ridge_strength=0.9),),
     (BALL, Ball(radius=0.7)),
     (L1(strength=0.2), RIDGE, BALL),
     (GROUP,),
@@ -28,7 +27,7 @@ SUMS: tuple[tuple[Regulariser, ...], ...] = (
     (NuclearNorm(strength=0.6),),
     (NuclearNorm(strength=0.4), RIDGE, BALL),
     (BOX,),
-    (BOX, Box(half_width=0.5, dimension=20), ElasticNet(l1_strength=0.2, ridge_strength=0.3)),
+    (BOX, Box(half_width=0.5, dimension=20), L1L2(l1_strength=0.2, ridge_strength=0.3)),
     (Simplex(total=1.5),),
     (Simplex(total=1.5), RIDGE),
 )
@@ -51,9 +50,9 @@ def penalty(parts: Sequence[Regulariser], vector: np.ndarray, blocks: str) -> fl
     for part in parts:
         if isinstance(part, L1):
             total += part.strength * np.abs(vector).sum()
-        elif isinstance(part, ElasticNet):
+        elif isinstance(part, L1L2):
             total += part.l1_strength * np.abs(vector).sum() + part.ridge_strength / 2 * (vector**2).sum()
-        elif isinstance(part, Ridge):
+        elif isinstance(part, L2):
             total += part.strength / 2 * (vector**2).sum()
         elif isinstance(part, GroupL1):
             total += part.strength * sum(float(np.linalg.norm(group)) for group in groups)
@@ -107,7 +106,7 @@ def linear(parts: Sequence[Regulariser], vector: np.ndarray, step_size: float) -
 
 
 @given(
-    parts=st.sampled_from([parts for parts in SUMS if all(isinstance(part, L1 | Ridge | ElasticNet | Ball) for part in parts)]),
+    parts=st.sampled_from([parts for parts in SUMS if all(isinstance(part, L1 | L2 | L1L2 | Ball) for part in parts)]),
     seed=st.integers(0, 10**6),
     size=st.floats(0.05, 4),
     step_size=st.floats(0.05, 2),

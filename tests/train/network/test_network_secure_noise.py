@@ -15,8 +15,7 @@ from scipy import special, stats
 
 import lethe
 from lethe.errors import InputError, LetheError
-from lethe.train.network import SecureNoise, grid_noise_std
-from lethe.train.network.noise.secure import RESOLUTION, grid_spacing, rounded_normals
+from lethe.train.network.noise.secure import RESOLUTION, SecureNoise, grid_noise_std, grid_spacing, rounded_normals
 from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 

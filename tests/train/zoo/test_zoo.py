@@ -19,7 +19,7 @@ from zoo_pictures import PICTURES
 from zoo_text import TEXT
 
 from lethe.errors import LetheError
-from lethe.train.clip import Clipper
+from lethe.train.clip.clipper import Clipper
 
 TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
 GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}

@@ -45,7 +45,6 @@ def _metadata(document: Document) -> dict[str, Any]:
     assert section is not None
     private = bool(document.data["private"])
     return {
-        "library_name": "lethe",
         "tags": ["differential-privacy", "lethe"] if private else ["not-private", "lethe"],
         "differential_privacy": {
             "private": private,

@@ -13,7 +13,7 @@ from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, 
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
-from lethe.run.schedules import Schedule
+from lethe.run.schedules.base import Schedule
 
 # How often a guess is right, at most, and how that is said.
 _STRENGTHS = ((0.6, "can hardly tell"), (0.75, "has only a limited advantage in telling"), (0.95, "may often be able to tell"))
@@ -159,7 +159,6 @@ def _glance(subject: Subject) -> list[tuple[str, str]]:
 
 
 def _of_run(run: Run) -> list[tuple[str, str]]:
-    passes = run.total_steps / run.steps_per_pass
     # The first line of a design's docstring says in words how its batches are made; a design from outside has one too.
     words = (inspect.getdoc(type(run.batches)) or "see the documentation").partition("\n")[0].rstrip(".")
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
@@ -167,13 +166,18 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
         design += f"; g = {count(run.batches.groups_of_records)}"
     rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
-        ("Length", f"{times(run.total_steps, 'step', 'steps')}, {number(passes)} {'pass' if passes == 1 else 'passes'} over the data"),
+        ("Length", f"{times(run.total_steps, 'step', 'steps')}{_passes(run)}"),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
         ("Gradients", _gradients(run)),
         ("Noise", _noise(run)),
         ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
     ]
     return [(name, of_unit(words, run.unit)) for name, words in rows]
+
+
+def _passes(run: Run) -> str:
+    """How many passes the run says it has; of one that says its steps alone, nothing."""
+    return "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
 
 
 def _gradients(run: Run) -> str:

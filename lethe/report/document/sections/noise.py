@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lethe.certificates.findings import OPTIMISER
 from lethe.report.document.model import Picture, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.wording import count, number
@@ -24,10 +25,14 @@ def noise(subject: Subject) -> Section | None:
     sizes = run.step_sizes
     stride = max(1, -(-len(noisy) // _ROWS))
     shown_places = sorted({*range(0, len(noisy), stride), len(noisy) - 1})
-    rows = tuple(
-        (count(int(noisy[place]) + 1), number(float(levels[place])), number(float(stds[place])), number(float(sizes[noisy[place]])))
-        for place in shown_places
-    )
+    columns = [
+        ("step", [count(int(noisy[place]) + 1) for place in shown_places]),
+        ("noise multiplier", [number(float(levels[place])) for place in shown_places]),
+        ("noise on the weights (standard deviation)", [number(float(stds[place])) for place in shown_places]),
+        ("step size", [number(float(sizes[noisy[place]])) for place in shown_places]),
+    ]
+    if any(finding.name == OPTIMISER for finding in subject.findings):
+        del columns[2]  # an optimiser of the caller's own makes something else of the noise than a plain gradient step does
     constant = float(levels.min()) == float(levels.max())
     at = "every step" if run.noise_at == "every_step" else "the last step of every pass, and of all"
     if len(noisy) == 1:
@@ -56,9 +61,9 @@ def noise(subject: Subject) -> Section | None:
         ),
         Table(
             "Noise and step size",
-            ("step", "noise multiplier", "noise on the weights (standard deviation)", "step size"),
-            rows,
-            numbers=(0, 1, 2, 3),
+            tuple(name for name, _ in columns),
+            tuple(zip(*(values for _, values in columns), strict=True)),
+            numbers=tuple(range(len(columns))),
         ),
     )
     stored = None if run.noise_multiplier is None else schedule_document(run.noise_multiplier)

@@ -33,28 +33,34 @@ def steps(subject: Subject) -> Section | None:
     found = _cumulative(run, subject.delta)
     if isinstance(found, str):
         return Section("steps", title, (Text(f"No curve: {found}"),), {"why_not": found})
-    rows = tuple(
-        (count(step), shown(every), shown(last))
-        for step, every, last in zip(found.steps, found.every_iterate, found.last_iterate, strict=True)
+    columns = [
+        ("steps", tuple(map(count, found.steps))),
+        ("all iterates", tuple(map(shown, found.every_iterate))),
+        ("last iterate", tuple(map(shown, found.last_iterate))),
+    ]
+    both = columns[1][1] != columns[2][1]
+    if not both:
+        del columns[1 if run.release == "last" else 2]
+    rows = tuple(zip(*(values for _, values in columns), strict=True))
+    released = "the last iterate" if run.release == "last" else "all iterates"
+    compared = (
+        " “All iterates”: an attacker sees the model after every step, as the usual accounting assumes. “Last iterate”: an attacker "
+        f"sees one model only, and noise covers the traces of the steps before it. Released here: {released}. The other column is for "
+        f"comparison, and each number is about one release alone.{_without_noise(run, found)}"
     )
+    lines = "One line for all iterates, one for the last alone" if both else f"One line for {released}"
     blocks: tuple[Block, ...] = (
-        Text(
-            "Epsilon by the number of steps, had the training ended there. “All iterates”: an attacker sees the model after every step, "
-            "as the usual accounting assumes. “Last iterate”: an attacker sees one model only, and noise covers the traces of the steps "
-            f"before it. Released here: {'the last iterate' if run.release == 'last' else 'all iterates'}. The other column is for "
-            "comparison, and each number is about one release alone."
-            f"{_without_noise(run, found)}"
-        ),
+        Text(f"Epsilon by the number of steps, had the training ended there.{compared if both else f' Released: {released}.'}"),
         Picture(
-            "Line plot. Across: steps. Up: epsilon. One line for all iterates, one for the last alone; the table below has the numbers.",
+            f"Line plot. Across: steps. Up: epsilon. {lines}; the table below has the numbers.",
             f"Epsilon at delta = {subject.delta:g}, had the run stopped there.",
-            lambda: _drawn(found, run.release),
+            lambda: _drawn(found, run.release, both=both),
         ),
         Table(
             f"Epsilon at delta = {subject.delta:g}",
-            ("steps", "all iterates", "last iterate"),
+            tuple(name for name, _ in columns),
             rows,
-            numbers=(0, 1, 2),
+            numbers=tuple(range(len(columns))),
             marks=(*("" for _ in rows[1:]), "strong"),
         ),
     )
@@ -91,10 +97,11 @@ def _seconds(run: Run, delta: float) -> float:
     return max(time.perf_counter() - began, 1e-6)
 
 
-def _drawn(found: Cumulative, release: str) -> str:
+def _drawn(found: Cumulative, release: str, *, both: bool) -> str:
     from lethe.report.document.pictures import steps_picture  # pictures need the optional matplotlib
 
-    return steps_picture(found.steps, _finite_pairs(found, "every_iterate"), _finite_pairs(found, "last_iterate"), release)
+    drawn = {which: _finite_pairs(found, which) if both or which == _COLUMNS[release] else [] for which in _COLUMNS.values()}
+    return steps_picture(found.steps, drawn["every_iterate"], drawn["last_iterate"], release)
 
 
 def _finite_pairs(found: Cumulative, which: str) -> list[tuple[int, float]]:

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.literature.bok_2024.setting import citation, contraction, gdp, shared_hypotheses, step_constant, touch

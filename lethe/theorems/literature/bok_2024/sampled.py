@@ -12,10 +12,10 @@ from lethe.calculus.guarantees import Guarantee, NotPrivate, Tightest
 from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
-from lethe.certificates.certificate import Citation
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.run.schedules import Array
+from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
 from lethe.theorems.literature.bok_2024.setting import citation, contraction, shared_hypotheses, step_constant
 from lethe.theorems.requirements import bounded_domain, design, secrecy

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_up
-from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.run import Run
 from lethe.theorems.lipschitz import plain_step
 from lethe.theorems.requirements import (

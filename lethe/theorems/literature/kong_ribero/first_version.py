@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.run import Run
 from lethe.run.users import clipped_along_a_line
 from lethe.theorems.base import Bound, Standing, Theorem

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown, shown_down
-from lethe.certificates.certificate import Citation, StepConstant
 from lethe.certificates.findings import Finding, fails, holds
+from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.run import Run
 from lethe.theorems.base import SOUND, Standing
 from lethe.theorems.literature.kong_ribero.constants import (

@@ -17,7 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
 from lethe.train.clip.check.kept_state import Attributes, digests
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.part import ParameterGradients
 from lethe.train.clip.ways.isolated import Losses, gradient_of
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
 
@@ -77,7 +77,9 @@ class Look:
             self._chance.rewind()
 
     @torch.no_grad()
-    def difference(self, parts: Mapping[nn.Parameter, Part], losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
+    def difference(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+    ) -> str | None:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
         Args:
@@ -163,9 +165,8 @@ class Look:
             if off := self._off(record, there.__getitem__, precision):
                 name, error, size = off
                 raise InputError(
-                    f"the gradient of record {record} in {name} depends on how far its batch is padded: it is off by {error:.3g} from that "
-                    f"of the record at its own length, of norm {size:.3g}.",
-                    source="the check of a batch against its records alone: the longest record decides how far others are padded",
+                    f"the gradient of record {record} in {name} depends on how far its batch is padded: off by {error:.3g} of {size:.3g}.",
+                    source="the check of a batch against its records alone, each at its own length",
                     remedy="mask padding in averages, attention and losses, or pad all records to one length.",
                 )
 
@@ -186,11 +187,10 @@ class Look:
     def _refuse_other(self, record: int, when: str) -> None:
         if off := self._off(record, self._alone(self._records[record])[0].__getitem__, None):
             raise HypothesisError(
-                f"record {record} has another gradient in {off[0]} {when} (off by {off[1]:.3g} of {off[2]:.3g}): the model or the loss "
-                "keeps what it saw, or draws numbers in a way that cannot be repeated.",
+                f"record {record}: its gradient in {off[0]} {when} is off by {off[1]:.3g} of {off[2]:.3g}: something keeps what "
+                "it saw, or is random.",
                 source="the check of a batch: a record alone before and after the others",
-                remedy="take out what is kept of one record for the next (a hidden state, a memory bank, a running mean), and draw "
-                "from torch's global generator.",
+                remedy="take out hidden states, memory banks and running means; draw random numbers from torch's global generator.",
             )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of
-from lethe.train.clip.parts.part import Grouping, Part, Rows, at_least, no_longer, norms_of
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, at_least, no_longer, norms_of
 from lethe.train.core.tensors import has_fast_doubles
 
 FORMED, FORMED_ON_GPU = 2**20, 2**24
@@ -56,7 +56,7 @@ def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[boo
     return share >= if_kept, share >= always
 
 
-class OuterProducts(Part):
+class OuterProducts(ParameterGradients):
     r"""$G_i = \sum_t g_{it}x_{it}^\top$, shape (p, d), of a weight W used as $Wx_{it}$.
 
     $\|G_i\|^2 = \sum_{t,s}(x_{it}\cdot x_{is})(g_{it}\cdot g_{is})$ costs $T^2(p+d)$ multiplications, forming $G_i$ costs $Tpd$: the faster
@@ -83,7 +83,7 @@ class OuterProducts(Part):
         self.formed_for_sum = positions > 1 and (self.forming[1] or not few)
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         if self._measured is not None:
             return self._measured
         x, g = self.inputs, self.gradients
@@ -101,14 +101,14 @@ class OuterProducts(Part):
             return products.masked_fill(~(lengths < torch.finfo(self.dtype).max / 4), math.inf)
         return at_least(products, lengths, self.terms)
 
-    def settled(self) -> Part:
-        """See Part."""
+    def settled(self) -> ParameterGradients:
+        """See ParameterGradients."""
         x, g = self.inputs, self.gradients
         numbers = x.shape[2] * g.shape[2]
         if not self.forming[0] or not self.memory.take_for(len(x) * numbers * x.element_size(), x.nbytes + g.nbytes):
             return self
         formed = torch.bmm(g.mT, x)
-        return Rows(formed, squares_of(formed))
+        return MaterialisedGradients(formed, squares_of(formed))
 
     def products(self) -> Tensor:
         """Squared norms without forming anything, to `terms` roundings of the squares of `lengths`."""
@@ -125,7 +125,7 @@ class OuterProducts(Part):
         return (norms_of(self.inputs) * norms_of(self.gradients)).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         if not self.formed_for_sum:
             return products_added(weights, self.gradients, self.inputs)
         numbers = self.inputs.shape[2] * self.gradients.shape[2]
@@ -138,11 +138,11 @@ class OuterProducts(Part):
         return total
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return torch.bmm(self.gradients.mT, self.inputs)
 
-    def grouped(self, grouping: Grouping) -> Part:
-        """See Part."""
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
         return OuterProducts(grouping(self.inputs).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.memory)
 
     def _pieces(self, numbers: int, *, pairs: bool = False) -> Sequence[tuple[Tensor, Tensor]]:

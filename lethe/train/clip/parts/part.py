@@ -30,7 +30,7 @@ CANCELLED = 2**10
 """The lengths of the terms of a sum in float64 count as at most so many times the length of the sum."""
 
 
-class Part(ABC):
+class ParameterGradients(ABC):
     """The gradients of the records in one parameter."""
 
     dtype: torch.dtype
@@ -71,19 +71,19 @@ class Part(ABC):
                 setattr(self, name, replaced(tensor))
 
     @abstractmethod
-    def grouped(self, grouping: Grouping) -> Part:
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
         """The sums over the rows of each unit."""
 
-    def settled(self) -> Part:
+    def settled(self) -> ParameterGradients:
         """The same, formed and measured, where that takes little more memory than what it is made of, which is then let go."""
         return self
 
-    def joined(self, others: Sequence[Part]) -> Part | None:
+    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
         """One part of a parameter with those of further calls, without forming them; None: it must be formed."""
         return None
 
 
-class Rows(Part):
+class MaterialisedGradients(ParameterGradients):
     """Gradients held as they are.
 
     Args:
@@ -99,23 +99,23 @@ class Rows(Part):
         self.gradients, self.dtype = wide if wide.dim() > 1 else wide[:, None], wide.dtype
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return squares_of(self.gradients) if self._measured is None else self._measured
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return weighed(weights, self.gradients)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return self.gradients
 
-    def grouped(self, grouping: Grouping) -> Part:
-        """See Part."""
-        return Rows(grouping(self.gradients).sum(1))
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
+        return MaterialisedGradients(grouping(self.gradients).sum(1))
 
 
-class Table:
+class UnitRows:
     """Units with any rows, which are given for each."""
 
     def __init__(self, rows: list[list[int]], device: torch.device) -> None:

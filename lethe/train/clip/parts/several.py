@@ -10,20 +10,20 @@ from torch import Tensor
 
 from lethe.train.clip.in_float64 import products_added
 from lethe.train.clip.parts.outer_products import FORMED, PAIRED, PAIRED_ON_GPU, Memory, OuterProducts, products_of
-from lethe.train.clip.parts.part import Grouping, Part, Rows, at_least
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, at_least
 from lethe.train.clip.parts.token_rows import TokenRows
 
 Factored = OuterProducts | TokenRows
 
 
-class Several(Part):
+class Several(ParameterGradients):
     """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other."""
 
     def __init__(self, parts: Sequence[Factored]) -> None:
         self.parts, self.dtype = parts, parts[0].dtype
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         total = torch.stack([part.products() for part in self.parts]).sum(0)
         for place, one in enumerate(self.parts):
             for other in self.parts[:place]:
@@ -32,7 +32,7 @@ class Several(Part):
         return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         sums = [
             products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
             for part in self.parts
@@ -40,7 +40,7 @@ class Several(Part):
         return torch.stack(sums).sum(0)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         formed, *others = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
         total = formed.rows()
         for part in others:
@@ -48,17 +48,17 @@ class Several(Part):
         return total
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See Part."""
+        """See ParameterGradients."""
         self.parts = [copy(part) for part in self.parts]
         for part in self.parts:
             part.replace(replaced)
 
-    def grouped(self, grouping: Grouping) -> Part:
-        """See Part."""
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
         return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
 
 
-def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
+def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> ParameterGradients:
     """One part for all calls in which a parameter took part.
 
     Args:
@@ -75,10 +75,12 @@ def together(parts: list[Part], numbers: int, memory: Memory) -> Part:
         several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
         factors = [part.inputs for part in products] + [part.gradients for part in factored]
         faster = any(part.forming[0] for part in products)
-        return Rows(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        return (
+            MaterialisedGradients(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        )
     if (joined := parts[0].joined(parts[1:])) is not None:
         return joined
-    return Rows(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
+    return MaterialisedGradients(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
 
 
 def between(one: Factored, other: Factored) -> Tensor:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import looked_up_added, squares_of
-from lethe.train.clip.parts.part import Grouping, Part, norms_of
+from lethe.train.clip.parts.part import Grouping, ParameterGradients, norms_of
 
 
-class TokenRows(Part):
+class TokenRows(ParameterGradients):
     """The gradients in a table of which each record looks some rows up; those of one row are added, so that none is there twice.
 
     Args:
@@ -35,7 +35,7 @@ class TokenRows(Part):
         self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return squares_of(self.gradients)
 
     def products(self) -> Tensor:
@@ -52,17 +52,17 @@ class TokenRows(Part):
         return norms_of(self.gradients).sum(1)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return looked_up_added(weights, self.tokens, self.gradients, self.table)
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         return self.added_to(self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2]))
 
     def added_to(self, formed: Tensor) -> Tensor:
         """The gradients of the whole table, with these added to them, shape (B, table, d)."""
         return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
 
-    def grouped(self, grouping: Grouping) -> Part:
-        """See Part."""
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
         return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.rule import Call, Parts
 
 
@@ -35,7 +35,7 @@ def any_layer(call: Call) -> Parts:
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
         formed = vmap(grad(product), (None, wanted, *dims), randomness="different")(own, list(call.gradients), *leaves)
     for name, gradients in formed.items():
-        yield name, Rows(gradients)
+        yield name, MaterialisedGradients(gradients)
 
 
 def tensors_of(output: Any) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.train.clip.parts.outer_products import Memory
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.linear import watched_linear
 from lethe.train.clip.rules.rule import Parts, Watch, wide
 
@@ -90,7 +90,7 @@ def _projected(module: nn.MultiheadAttention, watch: Watch, given: Sequence[Tens
 
 def _learned(watch: Watch, parameter: Tensor, name: str, records: int) -> Tensor:
     def rule(gradient: Tensor, _inputs: tuple[Tensor, ...], _memory: Memory) -> Parts:
-        yield name, Rows(wide(gradient))
+        yield name, MaterialisedGradients(wide(gradient))
 
     return watch(parameter.repeat(records, 1, 1), (), rule)
 

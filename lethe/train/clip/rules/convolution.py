@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lethe.train.clip.in_float64 import squares_of
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, forming
-from lethe.train.clip.parts.part import Grouping, Part, Rows, no_longer
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, no_longer
 from lethe.train.clip.rules.rule import Call, Parts
 
 # Numbers of windows at a time: 2^18 float32 stay in a core's cache; no fewer than the sum has that they are added to, up to 16 MiB.
@@ -79,7 +79,7 @@ class Use(NamedTuple):
         )[1]
 
 
-class Correlations(Part):
+class Correlations(ParameterGradients):
     r"""$G_i[p, c, k] = \sum_t g_i[p, t]\,x_i[c, \text{stride}\cdot t+\text{dilation}\cdot k]$: outer products with windows.
 
     Windows hold each number of the source many times: they are taken of some records at a time, and anew for the sum.
@@ -95,7 +95,7 @@ class Correlations(Part):
         self._of_none = OuterProducts(source.new_empty(0, places, width), source.new_empty(0, places, outputs), Memory(0))
 
     def squares(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         self._measured = torch.cat([part._squares() for _, part in self._pieces()])
         return self._measured
 
@@ -111,7 +111,7 @@ class Correlations(Part):
         return self._products(not formed).squares()
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         total: Tensor | None = None
         for rows, part in self._pieces():
             if self.groups == 1:
@@ -123,27 +123,27 @@ class Correlations(Part):
         return total
 
     def rows(self) -> Tensor:
-        """See Part."""
+        """See ParameterGradients."""
         formed = self.uses[0].gradient.new_empty(len(self.uses[0].source), *self.shape)
         for rows, part in self._pieces():
             formed[rows] = part._formed()
         return formed
 
     def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
-        """See Part."""
+        """See ParameterGradients."""
         self.uses = [use._replace(source=replaced(use.source), gradient=replaced(use.gradient)) for use in self.uses]
         self._measured = None if self._measured is None else replaced(self._measured)
 
-    def grouped(self, grouping: Grouping) -> Part:
-        """See Part."""
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
         uses: list[Use] = []
         for use in self.uses:
             columns = zip(grouping(use.source).unbind(1), grouping(use.gradient).unbind(1), strict=True)
             uses += [use._replace(source=source, gradient=gradient) for source, gradient in columns]
         return Correlations(uses)
 
-    def joined(self, others: Sequence[Part]) -> Part | None:
-        """See Part."""
+    def joined(self, others: Sequence[ParameterGradients]) -> ParameterGradients | None:
+        """See ParameterGradients."""
         alike = [part for part in (self, *others) if isinstance(part, Correlations) and part.groups == self.groups]
         return Correlations([use for part in alike for use in part.uses]) if len(alike) == 1 + len(others) else None
 
@@ -194,10 +194,10 @@ def convolution(call: Call) -> Parts:
             use = Use(given, gradient, layer._reversed_padding_repeated_twice, layer)
         yield "weight", _correlated(use, call.memory)
     if "bias" in call.names:
-        yield "bias", Rows(gradient.flatten(2).sum(2))
+        yield "bias", MaterialisedGradients(gradient.flatten(2).sum(2))
 
 
-def _correlated(use: Use, memory: Memory) -> Part:
+def _correlated(use: Use, memory: Memory) -> ParameterGradients:
     """Formed at once where that takes less memory than what they are formed of, or is faster and may be kept."""
     part = Correlations([use])
     outputs, width = part.shape
@@ -206,7 +206,7 @@ def _correlated(use: Use, memory: Memory) -> Part:
     if numbers <= use.source.numel() + use.gradient.numel() or (
         faster and memory.take_for(numbers * use.source.element_size(), use.source.nbytes + use.gradient.nbytes)
     ):
-        return Rows(part.rows())
+        return MaterialisedGradients(part.rows())
     return part
 
 

@@ -8,13 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.rules.rule import Call, Parts, Watch, as_computed, positions, wide
 
 
 def linear(call: Call, *, transposed: bool = False) -> Parts:
     """$G = \\sum_t g_tx_t^\\top$ and $\\sum_t g_t$; or of a weight of shape (inputs, outputs)."""
-    gradient, parts = positions(call.gradient), list[tuple[str, Part]]()  # no generator: every step passes here for every layer
+    gradient = positions(call.gradient)
+    parts = list[tuple[str, ParameterGradients]]()  # no generator: every step passes here for every layer
     if "weight" in call.names:
         given = positions(call.given)
         factors = (gradient, given) if transposed else (given, gradient)
@@ -55,5 +56,5 @@ def watched_linear(
     return watch(functional.linear(given, weight, bias), (given,), rule)
 
 
-def _summed(gradient: Tensor) -> Rows:
-    return Rows(gradient.squeeze(1) if gradient.shape[1] == 1 else gradient.sum(1))
+def _summed(gradient: Tensor) -> MaterialisedGradients:
+    return MaterialisedGradients(gradient.squeeze(1) if gradient.shape[1] == 1 else gradient.sum(1))

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.rule import Call, Parts
 
 
@@ -47,4 +47,4 @@ def _scales(call: Call, normalised: Tensor, dims: Collection[int]) -> Parts:
     others = [dim for dim in range(1, gradient.dim()) if dim not in dims]
     for name, product in (("weight", lambda: normalised * gradient), ("bias", lambda: gradient)):
         if name in call.names:
-            yield name, Rows(product().sum(others) if others else product())
+            yield name, MaterialisedGradients(product().sum(others) if others else product())

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.rules.linear import watched_linear
 from lethe.train.clip.rules.rule import Parts, Watch, as_computed, wide
 
@@ -118,7 +118,7 @@ def _unrolled(
             *others, last = gradient.chunk(3, dim=2)
             gradient = torch.cat([*others, last * wide(inputs[1])], dim=2)
         yield names[2], OuterProducts(inner, gradient, kept)
-        yield names[3], Rows(gradient.sum(1))
+        yield names[3], MaterialisedGradients(gradient.sum(1))
 
     watch(gates, tuple(inputs), rule)  # the gradient in the gates from the state follows from that in those from the input
     return torch.stack(states), state, memory

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lethe.train.clip.parts.outer_products import Memory
-from lethe.train.clip.parts.part import Part
+from lethe.train.clip.parts.part import ParameterGradients
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Call:
         return gradient if gradient.dtype == torch.float32 else wide(gradient)
 
 
-Parts = Iterable[tuple[str, Part]]
+Parts = Iterable[tuple[str, ParameterGradients]]
 """Names of a layer's parameters, and the rows' gradients in them; those of frozen parameters may be left out."""
 
 Watch = Callable[[Tensor, tuple[Tensor, ...], Callable[[Tensor, tuple[Tensor, ...], Memory], Parts]], Tensor]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from lethe.train.clip.parts.outer_products import Memory
-from lethe.train.clip.parts.part import Grouping, Part
+from lethe.train.clip.parts.part import Grouping, ParameterGradients
 from lethe.train.clip.parts.several import together
 from lethe.train.clip.rules.any_layer import tensors_of
 from lethe.train.clip.rules.rule import Call, Parts
@@ -26,7 +26,7 @@ from lethe.train.clip.sums import Arriving
 from lethe.train.clip.ways.layers import Layer
 from lethe.train.core.comparison import coarser
 
-Gradients = dict[nn.Parameter, Part]
+Gradients = dict[nn.Parameter, ParameterGradients]
 
 LAYOUTS = ("blocks", "interleaved", "second", "shared")
 """What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
@@ -71,7 +71,7 @@ class Recording:
 
     def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:
         self.records, self.layout, self.memory = records, layout, memory
-        self.parts: dict[nn.Parameter, list[Part]] = defaultdict(list)
+        self.parts: dict[nn.Parameter, list[ParameterGradients]] = defaultdict(list)
         self.ambiguous = False
         self.precision = torch.float64
         self.anchor = torch.zeros((), device=device, requires_grad=True)

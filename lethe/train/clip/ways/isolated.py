@@ -13,12 +13,14 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
 from lethe.errors import InputError
-from lethe.train.clip.parts.part import Part, Rows
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 
 Losses = Callable[[Any], Tensor]
 
 
-def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any) -> tuple[dict[nn.Parameter, Part], Tensor]:
+def by_vmap(
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
+) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
     """The gradients of all records, each computed alone, and their losses.
 
     Args: as `gradient_of`, of a model and a batch of all its records.
@@ -35,7 +37,7 @@ def by_vmap(model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], b
         warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
         own = [parameter.detach() for parameter in trained]
         rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
-    return {parameter: Rows(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
+    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
 
 
 @contextmanager
@@ -99,8 +101,8 @@ def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) ->
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, nn.Parameter) and leaf not in known:
             raise InputError(
-                f"losses: they are computed of a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's: its "
-                "gradient would be neither clipped nor noised.",
+                f"losses: they use a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's, with no "
+                "clipping and no noise.",
                 source="a second trainable module beside the model, such as a head, or the parameters of a loss",
                 remedy="make it a part of the model, or freeze it: requires_grad_(False).",
             )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lethe.errors import InputError
 from lethe.train.clip.batch import records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
-from lethe.train.clip.parts.part import Rows
+from lethe.train.clip.parts.part import MaterialisedGradients
 from lethe.train.clip.refusals import refuse_model
 from lethe.train.clip.sums import Arriving
 from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording
@@ -132,7 +132,7 @@ class RecordGradients:
                 rows = [row for unit in units for row in unit]
                 parts, values = by_vmap(self._model, self.losses, trained, rows_of(batch, rows))
                 values = values.detach()
-                means: Gradients = {parameter: Rows(_means(part.rows(), units)) for parameter, part in parts.items()}
+                means: Gradients = {parameter: MaterialisedGradients(_means(part.rows(), units)) for parameter, part in parts.items()}
                 yield rows, means, (_means(values, units), values)
             return
         for unit in groups:
@@ -143,7 +143,7 @@ class RecordGradients:
                 summed = gradient if summed is None else {p: tensor.add_(gradient[p]) for p, tensor in summed.items()}
             assert summed is not None
             losses = torch.cat(values)
-            alone: Gradients = {parameter: Rows(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
+            alone: Gradients = {parameter: MaterialisedGradients(tensor[None].div_(len(unit))) for parameter, tensor in summed.items()}
             yield unit, alone, (losses.mean(0, keepdim=True), losses)
 
     def losses(self, batch: Any, records: int | None = None) -> Tensor:

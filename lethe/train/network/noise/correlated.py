@@ -131,10 +131,9 @@ class CorrelatedNetworkNoise:
         assert self._run.noise is not None
         if steps and self._run.noise.strategy(self._run.total_steps).min() < 0.0:
             raise InputError(
-                f"noise: {steps} steps were released after the checkpoint, and their noise is gone; a strategy with negative entries must "
-                "not go on without it.",
+                f"noise: {steps} steps were released, and their noise is lost; a strategy with negative entries cannot go on without it.",
                 source="run.noise, and a training that was killed between two checkpoints",
-                remedy="count the steps that were released, and begin another run, of a strategy without negative entries.",
+                remedy="count these steps, and begin another run, of a strategy without negative entries.",
             )
         for draws in self._draws:
             draws.forget(steps)
