@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import lethe
 from lethe.train import Fitted, TrainOptions, fit
 
 DELTA = 1e-5
@@ -54,19 +53,10 @@ def network() -> nn.Module:
 
 
 def train(data: Pictures, *, batch: int = 1024, epochs: int = 8, epsilon: float = 3.0, progress: bool = True) -> Fitted[nn.Module]:
-    """Plan the noise for epsilon, and train with it."""
-    records = len(data.digits)
-    run = lethe.Run(
-        records=records,
-        batches=lethe.batches.Poisson(batch),
-        steps=epochs * records // batch,
-        step_size=12.0,
-        clip_norm=0.1,
-        release="all",
-        neighbours="zero_out",
-    )
-    run = lethe.plan(run, epsilon=epsilon, delta=DELTA)
-    return fit(network(), nn.CrossEntropyLoss(reduction="none"), data, run, options=TrainOptions(physical_size=256, progress=progress))
+    """Train with the noise that epsilon needs."""
+    options = TrainOptions(physical_size=256, progress=progress)
+    target = {"epsilon": epsilon, "delta": DELTA, "epochs": epochs, "batch_size": batch, "clip_norm": 0.1}
+    return fit(network(), nn.CrossEntropyLoss(), data, **target, optimizer="sgd", lr=12.0, options=options)
 
 
 @torch.no_grad()
@@ -80,10 +70,10 @@ def main(arguments: Sequence[str]) -> None:
     private, test = load(arguments[0] if arguments else None)
     fitted = train(private)
     print(f"test accuracy {accuracy(fitted.model, test):.4f}")
-    print(lethe.certify(fitted, delta=DELTA).explain())
+    print(fitted.certificate.explain())
     print(
         "This is composition: every iterate counts as seen. Hiding all but the last would not lower epsilon, because nothing is known of "
-        "a network's curvature; for a convex model such as fit_linear's, or a loss whose smoothness can be vouched for, it may."
+        "a network's curvature; for a convex model such as a Linear, or a loss whose smoothness can be vouched for, it may."
     )
 
 

@@ -1,7 +1,10 @@
 """What the documentation says is run: the README's example, the lists of theorems and verbs, the fields of a run."""
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from theorems_page import theorems_page
@@ -31,16 +34,36 @@ def test_the_readme_s_models_learn_and_say_how_private_they_are(capsys: pytest.C
     names: dict[str, object] = {}
     for example in _examples()[:2]:
         exec(compile(example, "README.md", "exec"), names)
-    accuracy, report, epsilon = re.fullmatch(r"accuracy (\S+)\n(.*)epsilon (\S+)\n", capsys.readouterr().out, flags=re.S).groups()
+    accuracy, report, network = re.fullmatch(
+        r"accuracy (\S+)\n(.*)(Sequential trained by .*)", capsys.readouterr().out, flags=re.S
+    ).groups()
     assert float(accuracy) > 0.8
     assert report.startswith("(3, 1e-05)-DP for one record's contribution set to zero")
     assert "declared" not in report
-    assert float(epsilon) == pytest.approx(3.0, abs=1e-3)
+    assert "(3, 1e-05)-DP, add or remove one, every iterate." in network
+
+
+def test_four_lines_of_the_readme_s_loop_change() -> None:
+    torch = pytest.importorskip("torch")
+    import lethe.train
+
+    (loop,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert sum(line.startswith("+") for line in loop.splitlines()) <= 4
+    network, criterion = torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss(reduction="none")
+    data = torch.utils.data.TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+    names: dict[str, Any] = {"lethe": lethe, "network": network, "loader": torch.utils.data.DataLoader(data, batch_size=20)}
+    names["optimizer"] = torch.optim.AdamW(network.parameters())
+    names["losses"] = lambda batch: criterion(network(batch[0]), batch[1])
+    for sign in "-+":  # without privacy, and with it
+        exec(compile("\n".join(line[1:] for line in loop.splitlines() if line[0] in (" ", sign)), "README.md", "exec"), names)
+    assert names["engine"].epsilon() == pytest.approx(3.0, abs=1e-3)
 
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
-    assert all(sum(bool(line.strip()) for line in example.splitlines()) <= 10 for example in _examples())
+    lengths = [sum(bool(line.strip()) for line in example.splitlines()) for example in _examples()]
+    assert max(lengths) <= 10
+    assert lengths[1] <= 8
 
 
 def _examples() -> list[str]:
@@ -94,6 +117,16 @@ def test_the_training_configuration_on_the_page_is_one() -> None:
     assert columns is not None
     assert columns.feature_names[:4] == ["age", "hours", "retired", "work=Private"]
     assert columns.feature_names[-1] == "work=Self-employed, alone"
+
+
+def test_every_word_of_a_training_is_documented() -> None:
+    pytest.importorskip("torch")
+    from lethe.train import TrainOptions, fit
+
+    page = (ROOT / "docs" / "train.md").read_text()
+    words = page[page.index("| word |") : page.index("## In a loop of your own")]
+    for name in (*inspect.signature(fit).parameters, *(field.name for field in fields(TrainOptions))):
+        assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
 
 
 @pytest.mark.slow

@@ -37,7 +37,6 @@ ON_NO_PAGE = frozenset(
         "MissingExtraError",
         "LetheError",
         "InputError",
-        "TrainingRecord",
         "__version__",
     ]
 )

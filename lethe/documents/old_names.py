@@ -13,6 +13,7 @@ _MOVED: Mapping[str, Mapping[str, str]] = {
         "lethe.guarantees": "GDP ZCDP ApproxDP GDPMixture Guarantee Profile RDPCurve",
         "lethe.noise_allocation.allocate": "Allocation",
         "lethe.certificates.comparison": "Comparison Sweep",
+        "lethe.certificates.training_record": "TrainingRecord",
         "lethe.accounting.totals.composed": "Total",
         "lethe.accounting.verification": "Verification",
     },

@@ -17,7 +17,7 @@ from lethe.run.losses import Loss, Unknown
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
 from lethe.train.data.loaders import as_source, records_of, refuse_own_batches
-from lethe.train.data.users import owners_of
+from lethe.train.data.users import ids_of, owners_of
 from lethe.train.distributed.workers import Workers
 
 _TARGET = "fit(model, loss, data, epsilon=3.0, delta=1e-5, epochs=10, batch_size=256); or a planned run: lethe.plan(run, epsilon, delta)."
@@ -91,7 +91,7 @@ def planned(
     for name in ("epsilon", "delta", "epochs", "batch_size"):
         if getattr(words, name) is None:
             raise InputError(f"{name}: none was given, and no run.", remedy=_TARGET)
-    units = _records(data, linear=loss is not None) if users is None else int(owners_of(users).max()) + 1
+    units = _records(data, linear=loss is not None) if users is None else int(owners_of(ids_of(users, data)).max()) + 1
     size, epochs = require_count("batch_size", words.batch_size) * Workers.current().world_size, require_count("epochs", words.epochs)
     per_epoch = steps_per_epoch(units, size)
     norm = (1.0 if loss is None else None) if words.clip_norm is None else require_positive("clip_norm", words.clip_norm)

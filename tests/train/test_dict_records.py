@@ -71,6 +71,13 @@ def test_users_may_be_a_column_of_the_mapping(kind: str) -> None:
             of_mappings(run, {**by_name()} if kind == "table" else listed(), users="whom")
 
 
+def test_the_users_of_a_column_are_counted_where_no_run_counts_them() -> None:
+    data = {**by_name(), "who": [f"user {one}" for one in IDS]}
+    words: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-3, "epochs": 1, "batch_size": 2}
+    fitted = fit(ByName(), own_loss, data, **words, options=TrainOptions(users="who"))
+    assert (fitted.run.unit, fitted.run.records) == ("user", len(set(IDS)))
+
+
 def shared(rank: int, run: Run, options: dict[str, Any], renamed: bool) -> Tensor:
     """Training in one of several processes."""
     model, data = ByName(), by_name()

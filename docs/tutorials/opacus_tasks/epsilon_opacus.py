@@ -1,0 +1,17 @@
+import torch
+from opacus import PrivacyEngine
+from prelude import dataset, model
+
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+loader = torch.utils.data.DataLoader(dataset, batch_size=64)
+privacy_engine = PrivacyEngine()
+model, optimizer, loader = privacy_engine.make_private_with_epsilon(
+    module=model, optimizer=optimizer, data_loader=loader, target_epsilon=3.0, target_delta=1e-5, epochs=10, max_grad_norm=1.0
+)
+for epoch in range(10):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        criterion(model(inputs), targets).backward()
+        optimizer.step()
+print(privacy_engine.get_epsilon(delta=1e-5))

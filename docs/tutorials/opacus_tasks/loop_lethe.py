@@ -1,0 +1,20 @@
+import torch
+from prelude import dataset, model
+
+from lethe.train import PrivacyEngine
+
+criterion = torch.nn.CrossEntropyLoss(reduction="none")
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def losses(batch):
+    return criterion(model(batch[0]), batch[1])
+
+
+engine = PrivacyEngine(model, optimizer, losses, dataset, epsilon=3.0, delta=1e-5, epochs=10, batch_size=64)
+for epoch in engine.epochs():
+    for batch in engine.batches():
+        engine.backward(batch)
+        optimizer.step()
+        optimizer.zero_grad()
+    print(epoch, engine.epsilon(steps_fixed_in_advance=True))
