@@ -21,7 +21,7 @@ _MOVED: Mapping[str, Mapping[str, str]] = {
         "lethe.audit.statistics.curves": "AnyMechanism GaussianCurve SampledGaussianCurve TradeOffCurve gaussian_epsilon rates_epsilon",
         "lethe.audit.statistics.attack": "Attack Detection attack",
         "lethe.audit.page": "AuditPage",
-        "lethe.audit.games.shadow_models": "Candidates",
+        "lethe.audit.games.shadow_models": "Candidates draw_candidates",
         "lethe.audit.statistics.rules": "FixedThreshold MultiSplit Split best_threshold",
         "lethe.audit.statistics.counts": "Guesses Rates Tally",
         "lethe.audit.statistics.membership": "MembershipInference printed_epsilon",
