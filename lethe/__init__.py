@@ -22,7 +22,6 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.counted_elsewhere import counted_by
 from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
-from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.old_names import refuse_old_name
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
@@ -49,7 +48,6 @@ __all__ = [
     "Precision",
     "Run",
     "Statement",
-    "TrainingRecord",
     "__version__",
     "allocate",
     "batches",

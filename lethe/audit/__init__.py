@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, TwoWorldGame
-from lethe.audit.games.shadow_models import draw_candidates, shadow_attack
+from lethe.audit.games.shadow_models import shadow_attack
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.membership import membership_inference
 from lethe.audit.statistics.rules import Ranks
@@ -21,7 +21,6 @@ __all__ = [
     "Claim",
     "Ranks",
     "TwoWorldGame",
-    "draw_candidates",
     "membership_inference",
     "shadow_attack",
     "two_world",

@@ -12,6 +12,7 @@ from lethe.accounting.cumulative import cumulative_privacy
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.audit.statistics.setting import AuditSetting
+from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 
 LISTED = [5.0] * 50
@@ -22,8 +23,8 @@ def _audit() -> Any:
     return two_world(*scores, AuditSetting(delta=1e-5, neighbours="replace_one", threat="final_model"), rule=FixedThreshold(threshold=0.0))
 
 
-def _record() -> lethe.TrainingRecord:
-    return lethe.TrainingRecord(run=make_run(), by="lethe.train", released=())
+def _record() -> TrainingRecord:
+    return TrainingRecord(run=make_run(), by="lethe.train", released=())
 
 
 RESULTS: dict[str, Callable[[], Any]] = {

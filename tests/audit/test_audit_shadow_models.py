@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import lethe
-from lethe.audit import draw_candidates, shadow_attack
-from lethe.audit.games.shadow_models import Candidates
+from lethe.audit import shadow_attack
+from lethe.audit.games.shadow_models import Candidates, draw_candidates
 
 LABELS = np.arange(60) % 3
 

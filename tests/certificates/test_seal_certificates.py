@@ -12,6 +12,7 @@ from seal_cases import DELTA, LOSS, evidence, make_record, sealed_content, state
 import lethe
 from lethe.accounting.recheck import recheck, words_differ
 from lethe.certificates.findings import SAID_BY_RUN
+from lethe.certificates.training_record import TrainingRecord
 from lethe.theorems.registry import ALL
 
 FILE_SAYS = "(the file says: enforced by lethe.train)"
@@ -224,7 +225,7 @@ def test_a_record_can_only_enforce_what_its_code_can() -> None:
     statement = statement_of(sealed_content())
     statement["predicate"]["enforced"].append({"name": "step size", "detail": "by hand"})
     with pytest.raises(lethe.InputError, match="not known to enforce 'step size'"):
-        lethe.TrainingRecord.from_statement(statement)
+        TrainingRecord.from_statement(statement)
     with pytest.raises(lethe.InputError, match=r"lethe\.nobody"):
         make_record(by="lethe.nobody")
 
@@ -232,7 +233,7 @@ def test_a_record_can_only_enforce_what_its_code_can() -> None:
 def test_a_statement_comes_back() -> None:
     record = make_record()
     statement = json.loads(json.dumps(record.to_statement()))
-    assert lethe.TrainingRecord.from_statement(statement) == record
+    assert TrainingRecord.from_statement(statement) == record
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["subject"][0]["digest"].keys() == {"sha256"}
     for changed in (
@@ -244,7 +245,7 @@ def test_a_statement_comes_back() -> None:
         [],
     ):
         with pytest.raises(lethe.InputError):
-            lethe.TrainingRecord.from_statement(changed)
+            TrainingRecord.from_statement(changed)
 
 
 def test_weights_without_a_digest_are_certified_but_not_sealed() -> None:

@@ -16,8 +16,7 @@ from printed_tables import printed
 from scipy import special
 
 import lethe
-from lethe.audit import draw_candidates
-from lethe.audit.games.shadow_models import Candidates
+from lethe.audit.games.shadow_models import Candidates, draw_candidates
 from lethe.audit.statistics.counts import Guesses, Rates
 from lethe.audit.statistics.membership import printed_epsilon
 from lethe.audit.statistics.one_run import one_run_epsilon

@@ -326,18 +326,10 @@ def test_a_reservation_that_was_made_before_pays_for_one_training_and_not_for_tw
 @pytest.mark.slow
 def test_a_loop_of_ones_own_is_reserved_and_settled(ledger) -> None:
     model, data = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    engine = PrivacyEngine(
-        model,
-        optimizer,
-        lambda batch: LOSS(model(batch[0]), batch[1]),
-        torch.utils.data.TensorDataset(*data),
-        network_run(),
-        options=TrainOptions(ledger=Spending(ledger, "patients")),
-    )
-    loader = engine.batches()
+    optimizer, options = torch.optim.SGD(model.parameters(), lr=0.5), TrainOptions(ledger=Spending(ledger, "patients"))
+    engine = PrivacyEngine(model, optimizer, lambda batch: LOSS(model(batch[0]), batch[1]), data, network_run(), options=options)
     assert ledger.show("patients").lines[0].state == "started"
-    for batch in loader:
+    for batch in engine.batches():
         engine.backward(batch)
         optimizer.step()
         optimizer.zero_grad()

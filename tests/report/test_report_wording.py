@@ -15,6 +15,7 @@ from seal_cases import DELTA, make_record
 import lethe
 import lethe.report
 from lethe.accounting.certify import certify
+from lethe.certificates.training_record import TrainingRecord
 from lethe.report.document.build import document_of
 from lethe.report.document.glossary import proved_by
 from lethe.report.document.model import Code, Heading, Items, Table, Text
@@ -65,7 +66,7 @@ def test_a_column_stands_only_where_it_says_something() -> None:
     assert _heads(subject_of(network.replace(release="last"), delta=DELTA), "steps") == ("steps", "last iterate")
     assert _heads(subject_of(_digits(passes=3), delta=1e-5), "steps") == ("steps", "all iterates", "last iterate")
     weights = "noise on the weights (standard deviation)"
-    trained = lethe.TrainingRecord(run=network, by="lethe.train", released=make_record().released)
+    trained = TrainingRecord(run=network, by="lethe.train", released=make_record().released)
     assert weights in _heads(subject_of(certify(trained, DELTA)), "noise")
     assert weights not in _heads(subject_of(certify(trained.with_declared("optimiser", "AdamW"), DELTA)), "noise")
 
