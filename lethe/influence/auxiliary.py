@@ -30,7 +30,7 @@ class FittedRecords:
     Args:
         features: shape (n, d) with n = run.records.
         targets: shape (n,).
-        classes: how many, as `fit_linear` takes it: None for least squares.
+        classes: how many, as `Linear` takes it: None for least squares.
     """
 
     features: npt.NDArray[np.float64]

@@ -43,7 +43,7 @@ class Trajectory:
 class LinearProblem:
     """A run, the linear model that its loss names, and data to train it on.
 
-    The loop is `fit_linear`'s own; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
+    The loop is that of `fit`; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
     so they depend on the seed and the step alone, not on which other steps are noisy, and a negative noise_std mirrors them.
 
     Args:
@@ -121,7 +121,7 @@ class LinearProblem:
 
 
 def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
-    """The run on the auxiliary data, checked as `fit_linear` checks its arguments.
+    """The run on the auxiliary data, checked as `fit` checks its arguments.
 
     Raises:
         InputError: a loss, a regulariser or a way of clipping that the trainer does not know, or data that do not go with them.

@@ -49,7 +49,7 @@ def correlate(
         bands: None: of a Toeplitz strategy as many as a pass has steps, but 8 to 64, or as many as there are groups, but at most 64; of a
             dense one all.
         buffers: at most 10.
-        momentum: of the optimiser that takes the noisy gradients, in [0, 1); `fit_linear` has none.
+        momentum: of the optimiser that takes the noisy gradients, in [0, 1); a `Linear` has none.
         influence: how noise fades until the end; then $A_{ts} = \sqrt{q_{T-t+s}/q_T}$: noise fades on its way to each iterate as it does on
             its way to the last one. None: it does not. For steps of one size, without momentum.
         path: of the .npy file that a dense strategy is written to; or an existing folder, in which the file is named by a hash of what was

@@ -68,7 +68,7 @@ def _refuse_envelope(loss: Loss, groups: tuple[float, ...] | None, unit: Unit) -
         raise InputError(
             f"clip_method: got envelope with loss.kind {loss.kind}; it needs {', '.join(kinds[:-1])} or {kinds[-1]}.",
             source="clip_method, loss.kind",
-            remedy="choose one of these losses, and train it by fit_linear or fit_head; or set clip_method: clip.",
+            remedy="choose one of these losses, and train it as a Linear or a Head; or set clip_method: clip.",
         )
     if groups is not None:
         raise InputError(

@@ -167,7 +167,7 @@ def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, misse
         told.update(options)
         return found
 
-    monkeypatch.setattr("lethe.audit.trainers.self_test", self_test, raising=False)
+    monkeypatch.setattr("lethe.audit.trainers.self_tests.self_test", self_test, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     result = CliRunner().invoke(app, ["audit", "--self-test", "--workers", "2"])
     assert result.exit_code == int(missed)

@@ -33,7 +33,7 @@ def test_what_is_cancelled_before_its_turn_is_never_begun() -> None:
 
 @pytest.mark.slow
 def test_the_program_ends_while_a_thread_is_at_work() -> None:
-    code = "import time; from lethe.studio.workers import Workers; Workers(1, 'long').submit(time.sleep, 600); time.sleep(0.2)"
+    code = "import time; from lethe.studio.workers import WorkerThreads; WorkerThreads(1, 'long').submit(time.sleep, 600); time.sleep(0.2)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -41,7 +41,7 @@ _HELD = """
 import time
 from pathlib import Path
 import numpy as np
-from lethe.studio.workers import Workers
+from lethe.studio.workers import WorkerThreads
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
@@ -51,7 +51,7 @@ def work():
     rows = [np.ones(10**5) for _ in range(300)]
     return bytes(10**5)  # lies above them, so that they do not end at the heap's end
 
-workers, before = Workers(2, "test"), megabytes()
+workers, before = WorkerThreads(2, "test"), megabytes()
 kept = [future.result() for future in [workers.submit(work) for _ in range(4)]]
 deadline = time.monotonic() + 20.0
 while megabytes() > before + 60.0:

@@ -1,6 +1,6 @@
 """Audits of trainers, Lethe's own and others: the certified upper bound against audited lower bounds.
 
-The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit_linear`, `fit` and `PrivacyEngine`.
+The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit` and `PrivacyEngine`.
 """
 
 from typing import NoReturn

@@ -37,7 +37,7 @@ def audit(
     A run, or a trainer of Lethe's, is certified and held against its certificate; a function against `claim`, if there is one.
 
     Args:
-        subject: a run of a linear model (trained by `fit_linear`); a `LinearTraining` or a `NetworkTraining`; or a `FunctionTraining`, of
+        subject: a run of a linear model (trained by `fit`); a `LinearTraining` or a `NetworkTraining`; or a `FunctionTraining`, of
             any (data, seed) -> model. With several workers it must be picklable.
         data: arrays with one entry a record, the target last, such as (features, targets). Canaries take the places of some of them.
         config: what is looked for, by which game, and what the bound is stated for.

@@ -109,11 +109,11 @@ def cases() -> tuple[Case, ...]:
     """All lines: for each trainer a sound one and five broken ones, and three that learn nothing."""
     lines = [
         Case(name="untrained model", trainer="none", broken=None, game=_untrained, runs=_NETWORK),
-        Case(name="fit_linear, noise without end", trainer="fit_linear", broken=None, game=_drowned, runs=_LINEAR),
+        Case(name="fit of a Linear, noise without end", trainer="fit of a Linear", broken=None, game=_drowned, runs=_LINEAR),
         Case(name="fit, noise without end", trainer="fit", broken=None, game=_network_drowned, runs=_NETWORK),
     ]
     for trainer, game, alone, runs in (
-        ("fit_linear", _linear, _linear_divisor, _LINEAR),
+        ("fit of a Linear", _linear, _linear_divisor, _LINEAR),
         ("fit", _network, _network_divisor, _NETWORK),
         ("PrivacyEngine", partial(_network, fit=fit_by_engine), partial(_network_divisor, fit=fit_by_engine), _NETWORK),
     ):

@@ -1,4 +1,4 @@
-"""Audits of `fit_linear`: canaries whose gradient has one direction whatever the model is, scored by displacement or by loss."""
+"""Audits of `fit` of a linear model: canaries whose gradient has one direction whatever the model is, scored by displacement or by loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WRONG = 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearTraining(RunTraining):
-    """`fit_linear` as (data, seed) -> Fitted.
+    """`fit` of a `Linear` as (data, seed) -> Fitted.
 
     Args:
         run: what it carries out.
@@ -79,7 +79,7 @@ class LinearTraining(RunTraining):
             chosen = start + np.einsum("m,mdk->dk", _WRONG / np.maximum(norms, 1e-12) / len(canaries), directions)
             return replace(self, initial=chosen), LossGap(canaries=tuple(canaries))
         known: tuple[Threat, ...] = ("final_model", "black_box", "black_box_chosen_start")
-        raise unknown_threat(threat, known, "fit_linear shows its last iterate only;")
+        raise unknown_threat(threat, known, "fit of a Linear shows its last iterate only;")
 
     def directions(self, canaries: Sequence[Canary], start: FloatArray) -> FloatArray:
         """Directions, shape (m, d, k), unit: the difference of the clipped gradients of each canary and its replacement, at the start."""

@@ -81,7 +81,7 @@ class SelfTest:
 
 
 def self_test(*, runs: int | None = None, seed: int = 0, workers: int | None = None, progress: bool = False) -> SelfTest:
-    """Audit sound and broken variants of `fit_linear`, `fit` and `PrivacyEngine`, and three that learn nothing.
+    """Audit sound and broken variants of `fit` and `PrivacyEngine`, and three that learn nothing.
 
     Each broken one states a run and carries out another, or the same one with a seed or a divisor that it must not have.
 

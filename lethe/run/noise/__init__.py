@@ -21,7 +21,7 @@ NOISES: dict[str, type[CorrelatedNoise]] = {
 INDEPENDENT = "independent"
 """The kind of noise that is drawn anew at each step; a Run has None for it."""
 
-REMEDY = "drop noise, or use what knows correlated noise: certify, plan, fit, PrivacyEngine and fit_linear (docs/correlated_noise.md)."
+REMEDY = "drop noise, or use what knows correlated noise: certify, plan, fit and PrivacyEngine (docs/correlated_noise.md)."
 """What to do where correlated noise is refused."""
 
 

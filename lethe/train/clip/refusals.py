@@ -22,7 +22,7 @@ _REFUSALS: tuple[tuple[Callable[[nn.Module], bool], str, str, str], ...] = (
         lambda module: isinstance(module, _BatchNorm) and (module.training or module.running_mean is None),
         "normalises a record by the others of its batch, so no record's influence can be bounded.",
         "model",
-        "use nn.GroupNorm or nn.LayerNorm, or put the layer in eval mode (its running statistics must not be private).",
+        "model = fix_batch_norm(model) puts group normalisation there; or put it in eval mode, with public running statistics.",
     ),
     (
         lambda module: isinstance(module, _InstanceNorm) and module.track_running_stats and module.training,

@@ -15,7 +15,7 @@ from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.train.core.samplers import Batch, length
 
-_REMEDY = "train with lethe.train.fit or fit_linear as they are, or certify by hand a run that bounds this one."
+_REMEDY = "train with lethe.train.fit as it is, or certify by hand a run that bounds this one."
 
 
 class Noted(NamedTuple):

@@ -44,7 +44,7 @@ PADDING = HypothesisClaim("padding", "the model masks padding, whose length the 
 PRIVATE = HypothesisClaim("callbacks", "what callbacks with private=True are told of the records is never published")
 
 _ALONE = HypothesisClaim("isolation", "each record passed through the model and the loss alone, as a batch of one")
-_SECRET = HypothesisClaim("secrecy", "drawn from fresh entropy inside fit_linear, neither kept nor shown")
+_SECRET = HypothesisClaim("secrecy", "drawn from fresh entropy inside fit, neither kept nor shown")
 _FILTER = HypothesisClaim("budget filter", "the budget filter of lethe.train decides it, step by step")
 
 

@@ -66,8 +66,9 @@ class PrivacyEngine(LoopState):
     Args:
         model: any model that `fit` takes, trained in place.
         optimizer: over its parameters, or several, each over its own, all of which take each step; they see noisy mean gradients only.
-        losses: (batch) -> one loss a record, shape (B,): `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with
-            reduction="none". It is given batches as `batches` gives them, and parts of them, down to one record.
+        losses: a loss of torch.nn, of outputs and targets, as for `fit`; or (batch) -> one loss a record, shape (B,), such as
+            `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with reduction="none". It is given batches as `batches` gives
+            them, and parts of them, down to one record.
         data: what `fit` takes; of records that are mappings the batches are dicts.
         run, epsilon, delta, epochs, batch_size, clip_norm, callbacks: as of `fit`. The run's release must be all, without regulariser and
             pass_weights. Callbacks are told of the end when the loop is asked for its record or its recorded run.
@@ -84,7 +85,7 @@ class PrivacyEngine(LoopState):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
-        losses: Losses,
+        losses: nn.Module | Losses,
         data: Any,
         run: Run | None = None,
         *,
@@ -111,7 +112,15 @@ class PrivacyEngine(LoopState):
             plan = planned(run, words, data, users=options.users, rate=rate, allow_large_delta=large)
             with self._told.preparing(plan.run):
                 refuse_another_engine(stepping)
-                trainer = Trainer(bare, without_reducer(model, losses), plan, options, stepping, self._told, own_loop=True)
+                trainer = Trainer(
+                    bare,
+                    losses if isinstance(losses, nn.Module) else without_reducer(model, losses),
+                    plan,
+                    options,
+                    stepping,
+                    self._told,
+                    own_loop=True,
+                )
                 try:
                     self._begin(trainer, stepping)
                 except BaseException:

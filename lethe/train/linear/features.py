@@ -90,7 +90,7 @@ def _as_stored(name: str, values: Any) -> torch.Tensor | np.ndarray[Any, Any]:
         raise InputError(
             f"{name}: got {type(values).__name__}, a table in blocks; this needs one in memory.",
             source=f"the argument {name}",
-            remedy="predict block by block, such as by frame.map_partitions(model.predict); lethe.train.fit_linear trains on it",
+            remedy="predict block by block, such as by frame.map_partitions(model.predict); lethe.train.fit of a Linear trains on it",
         )
     if isinstance(values, torch.Tensor):
         if not values.is_complex():

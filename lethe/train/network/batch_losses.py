@@ -55,7 +55,10 @@ class BatchLosses:
         self._model, self._fields, self._left_out = model, fields_of(source), left_out
         needed = "(outputs, targets) to one loss a record" if self._fields is None else "(outputs, batch) to one loss a record, or None"
         if isinstance(loss, type):
-            raise InputError(f"loss: got the class {loss.__name__}; it needs a function.", remedy=f'{loss.__name__}(reduction="none").')
+            raise InputError(
+                f"loss: got the class {loss.__name__}; it needs a function.",
+                remedy=f'{loss.__name__}(reduction="none"), an object of the class.',
+            )
         if not callable(loss) and (loss is not None or self._fields is None):
             raise InputError(
                 f"loss: got {type(loss).__name__}; it needs a function of {needed}.",

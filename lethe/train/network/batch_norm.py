@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TypeVar
 
 from torch import nn
@@ -16,8 +15,9 @@ Module = TypeVar("Module", bound=nn.Module)
 def fix_batch_norm(model: Module) -> Module:
     """The model with group normalisation in the place of each batch normalisation, in place; call it before the optimiser is made.
 
-    Groups: the greatest common divisor of the channels and 32, as in Opacus' ModuleValidator.fix. Scale and shift are kept; running
-    statistics, which one batch's records share, are gone.
+    At most 32 groups, each of at least 2 channels, of BatchNorm1d 8: of vectors a group has no other numbers, and one alone, as where
+    Opacus' ModuleValidator.fix takes 32 groups of 32 channels, becomes 0. Scale and shift are kept; running statistics, which the records
+    of a batch share, are gone.
 
     Args:
         model: any module; one that is itself a batch normalisation comes back as another module.
@@ -32,7 +32,9 @@ def fix_batch_norm(model: Module) -> Module:
 
 def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
-    norm = nn.GroupNorm(math.gcd(channels, _MOST_GROUPS), channels, eps=layer.eps, affine=layer.affine)
+    most = min(_MOST_GROUPS, channels // (8 if isinstance(layer, nn.BatchNorm1d) else 2))
+    groups = next((number for number in range(most, 1, -1) if channels % number == 0), 1)
+    norm = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:
         norm.weight, norm.bias = layer.weight, layer.bias
     return norm.train(layer.training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,3 +120,11 @@ def scheduler_of(optimizer: torch.optim.Optimizer | None, schedule: Any, steps: 
             remedy="lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100).",
         )
     return schedule(optimizer)
+
+
+def catch_up(scheduler: Any, steps: int) -> None:
+    """Step a scheduler for steps that a kill has lost, which are released and count; one that counts no steps stays as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the optimiser took no step in between
+        for _ in range(steps - getattr(scheduler, "last_epoch", steps)):
+            scheduler.step()

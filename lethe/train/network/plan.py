@@ -54,13 +54,13 @@ def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions
         raise InputError(
             "clip_norm: null; nothing bounds the gradients of a network but clipping.",
             source="run.clip_norm",
-            remedy="set clip_norm, or use fit_linear, whose gradient bounds hold by construction.",
+            remedy="set clip_norm, or train a Linear, whose gradient bounds hold by construction.",
         )
     if run.noise_budget is not None and not budgeted:
         raise InputError(
             f"noise_budget: got {run.noise_budget:g}; a training loop of your own cannot have it: its filter must decide on each step.",
             source="run.noise_budget",
-            remedy="use lethe.train.fit or fit_linear, or drop noise_budget: noise that is fixed in advance needs no filter.",
+            remedy="use lethe.train.fit, or drop noise_budget: noise that is fixed in advance needs no filter.",
         )
     size = options.physical_size
     part = size if isinstance(size, int) and size > 0 else None  # what is no size is refused by the stream
@@ -90,7 +90,7 @@ def _as_clipped(run: Run, groups: Any, method: Any) -> Run:
         raise InputError(
             "clip_method: got envelope; it is known of linear models only, and a network's would cost a minimisation a record.",
             source="method or run.clip_method",
-            remedy="use clip_method: clip; or freeze the network but for its last layer, and train that by fit_head.",
+            remedy="use clip_method: clip; or freeze the network but for its last layer, and train it as a Head.",
         )
     if method is not None and method != run.clip_method:
         if run.clip_method != "clip":

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss  # pyright: ignore[reportPrivateUsage]
 
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
@@ -36,7 +37,7 @@ from lethe.train.network.averaging import MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.training_noise import sources_of
 from lethe.train.network.optimizers import NAME as SCHEDULER
-from lethe.train.network.optimizers import scheduler_of
+from lethe.train.network.optimizers import catch_up, scheduler_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
 from lethe.train.network.steps import NAME as DESCENT
@@ -59,7 +60,7 @@ class Trainer:
 
     Args:
         model: as given to `fit`.
-        loss: as given to `fit`; or, of a loop of one's own, the function of a batch to one loss a record.
+        loss: as given to `fit`; or, of a loop of one's own, a loss of torch.nn, or the function of a batch to one loss a record.
         plan: the run, and the records.
         options: as given to `fit`.
         optimizer: that takes the steps; None: the plain recursion does.
@@ -95,7 +96,8 @@ class Trainer:
         column = options.users if isinstance(options.users, str) else None
         self.options, self.optimizer, self.told, self.steps_per_epoch = options, optimizer, told, plan.steps_per_epoch
         self.source = (source := as_source(data, leave_out=() if column is None else (column,)))
-        losses = loss if own_loop else BatchLosses(model, loss, source, column)
+        criterion = not own_loop or isinstance(loss, _Loss)
+        losses = BatchLosses(model, loss, source, column) if criterion else loss
         self.asked, self.clipper = clipper_of(model, losses, run, options, budgeted=not own_loop)
         self.run = run = self.asked.uncorrelated
         self._step_sizes = run.step_sizes
@@ -288,6 +290,8 @@ def train_network(
         update = Descent(named, run, noise, optimizer, groups=options.proximal_groups or (), budget=budget)
         try:
             trainer.begin("fit's own step", update)
+            if trainer.scheduler is not None:
+                catch_up(trainer.scheduler, trainer.done)
             trainer.take_steps(update, progress_of(options.progress))
         finally:
             trainer.stream.close()

@@ -116,7 +116,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"x": np.array(["a", "b"])}, "array x is a ndarray of <U1"),
     ({3: torch.zeros(3)}, "field 3 is Tensor"),
     ({}, "no array"),
-    ([(1.0, 2), (3.0, 4)], r"(?s)got list.*lethe\.train\.data\.MapStyleSource\(data\)"),
+    ([(1.0, 2), (3.0, 4)], r"(?s)got list.*lethe\.train\.data\.map_style\.MapStyleSource\(data\)"),
     (pd.DataFrame({"x": [1.0, 2.0]}), "(?s)got DataFrame.*to_numpy"),
     ((), "it needs arrays"),
     (None, "NoneType"),

@@ -104,7 +104,7 @@ class NetworkNoise:
             raise InputError(
                 "noise: made in the process that this one was forked from, where it gives the same numbers.",
                 source="fork, or multiprocessing's start method of that name",
-                remedy="make the NetworkNoise, or call make_private or fit, in the process that trains.",
+                remedy="make the NetworkNoise, or call fit, in the process that trains.",
             )
         flat = [tensor.reshape(-1) for tensor in tensors]  # a view where it can be
         with self._lock:  # no number goes to two threads

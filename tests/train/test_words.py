@@ -1,0 +1,189 @@
+"""`fit` in the words that people bring: the run that they stand for, and what comes back."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
+from private_loops import losses_of
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lethe
+from lethe.errors import HypothesisError, InputError
+from lethe.train import Callback, Linear, PrivacyEngine, TrainOptions, fit
+from lethe.train.callbacks.progress_bar import ProgressBar
+
+DELTA = 1e-3
+WORDS: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "epochs": 3, "batch_size": 6}
+
+
+def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
+    run = fitted.run
+    assert (run.records, run.batches, run.total_steps) == (RECORDS, lethe.batches.Poisson(6), 12)
+    assert (run.release, run.neighbours, run.clip_norm, run.step_size) == ("all", "add_or_remove", 1.0, 1e-3)
+    planned = lethe.plan(run.replace(noise_multiplier=None), epsilon=3.0, delta=DELTA)
+    assert run.noise_multiplier == planned.noise_multiplier
+    assert fitted.epsilon == fitted.certificate.epsilon == lethe.certify(fitted, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
+    assert fitted.epsilon <= 3.0
+    assert str(fitted.certificate) in str(fitted)
+
+
+def test_a_loader_says_how_large_batches_are() -> None:
+    words = {name: value for name, value in WORDS.items() if name != "batch_size"}
+    loader: DataLoader[Any] = DataLoader(TensorDataset(*make_data()), batch_size=6, shuffle=True)
+    assert fit(make_network(), CROSS_ENTROPY, loader, **words).run.batches == lethe.batches.Poisson(6)
+
+
+@pytest.mark.parametrize("name", ["adam", "AdamW", "rmsprop", "sgd"])
+def test_an_optimiser_by_name_is_the_one_of_pytorch(name: str) -> None:
+    run, ends = make_network_run(noise_multiplier=1.0), []
+    for own in (False, True):
+        model = make_network()
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}[name.lower()]
+        given: dict[str, Any] = {"optimizer": kind(model.parameters(), lr=0.05)} if own else {"optimizer": name, "lr": 0.05}
+        fit(model, CROSS_ENTROPY, make_data(), run, **given, options=TrainOptions(seed=1))
+        ends.append(flat(model))
+    assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", lambda own: torch.optim.lr_scheduler.StepLR(own, 2, 0.5)])
+def test_a_learning_rate_schedule_is_stepped_once_a_step_and_saved(schedule: Any, tmp_path: Path) -> None:
+    """Also of a training that is killed and goes on, by the rates that plain SGD was given."""
+
+    def rates(folder: Path | None, stop: int | None = None) -> list[float]:
+        model, seen = make_network(), list[float]()
+        own = torch.optim.SGD(model.parameters(), lr=0.5)
+
+        def note(step: int, steps: int) -> None:
+            if step == stop:
+                raise KeyboardInterrupt
+
+        own.register_step_post_hook(lambda *_: seen.append(own.param_groups[0]["lr"]))
+        options = TrainOptions(
+            lr_scheduler=schedule, checkpoints=None if folder is None else lethe.train.Checkpoints(folder=folder, every=1)
+        )
+        try:
+            run = make_network_run("cyclic", noise_multiplier=1.0)
+            fit(model, CROSS_ENTROPY, make_data(), run, optimizer=own, options=TrainOptions(**{**as_fields(options), "progress": note}))
+        except KeyboardInterrupt:
+            pass
+        return seen
+
+    whole = rates(None)
+    assert len(set(whole)) > 3
+    assert whole[0] == 0.5
+    first = rates(tmp_path, stop=5)
+    assert first == whole[:5]
+    rest = rates(tmp_path)
+    assert rest == whole[-len(rest) :]
+
+
+def as_fields(options: TrainOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in TrainOptions.__slots__}
+
+
+class TestValidation:
+    """Losses of public records after each epoch, and a training that they end."""
+
+    @staticmethod
+    def trained(patience: int | None, **options: Any) -> Any:
+        public = make_data(seed=5)
+        model = make_network()
+        given = TrainOptions(validation_data=public, patience=patience, **options)
+        return fit(model, CROSS_ENTROPY, make_data(), **{**WORDS, "epochs": 8}, optimizer="sgd", lr=5.0, options=given)
+
+    def test_losses_are_those_of_the_model_in_eval_mode(self) -> None:
+        fitted = self.trained(None, physical_size=7)
+        features, targets = make_data(seed=5)
+        expected = float(CROSS_ENTROPY(fitted.model.eval()(features), targets).detach().mean())
+        assert len(fitted.validation_losses) == 8
+        assert fitted.validation_losses[-1] == pytest.approx(expected, rel=1e-6)
+
+    def test_a_training_that_they_end_is_certified_for_the_whole_plan(self) -> None:
+        for _ in range(5):
+            fitted = self.trained(1)
+            losses = fitted.validation_losses
+            if len(losses) < 8:
+                break
+        assert len(losses) < 8
+        assert losses[-1] >= min(losses[:-1])
+        assert fitted.diagnostics.steps == 4 * len(losses) < fitted.run.total_steps == 32
+        assert fitted.epsilon == pytest.approx(3.0, rel=1e-6)
+        assert "the validation data, which may have ended training, are public" in fitted.declared
+
+    def test_a_training_that_ended_early_is_not_taken_up_again(self, tmp_path: Path) -> None:
+        for number in range(5):
+            folder = tmp_path / str(number)
+            first = self.trained(1, checkpoints=folder)
+            if len(first.validation_losses) < 8:
+                break
+        again = self.trained(1, checkpoints=folder)
+        assert again.validation_losses == first.validation_losses
+        assert torch.equal(flat(again.model), flat(first.model))
+        assert again.run == first.run
+
+    def test_what_it_cannot_use_is_refused(self) -> None:
+        last = make_network_run("cyclic", noise_multiplier=1.0, release="last")
+        with pytest.raises(HypothesisError, match="validation_data"):
+            fit(make_network(), CROSS_ENTROPY, make_data(), last, options=TrainOptions(validation_data=make_data()))
+        with pytest.raises(InputError, match="patience: got 2, and no validation data"):
+            fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, options=TrainOptions(patience=2))
+
+
+def test_a_linear_model_takes_the_words_and_the_step_size() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    loss = lethe.losses.Softmax(feature_norm=1.0, evidence="enforced")
+    fitted = fit(Linear(classes=3), loss, (rows, np.arange(60) % 3), **WORDS, lr=0.5)
+    assert (fitted.run.step_size, fitted.run.clip_norm, fitted.run.loss) == (0.5, None, loss)
+    assert fitted.epsilon == pytest.approx(3.0, rel=1e-6)
+    for wrong, said in (({"optimizer": "sgd", "lr": 0.5}, "optimizer: a Linear"), ({}, "lr: got None, and no run")):
+        with pytest.raises(InputError, match=said):
+            fit(Linear(classes=3), loss, (rows, np.arange(60) % 3), **WORDS, **wrong)
+
+
+def test_a_loop_takes_a_criterion_of_torch_nn() -> None:
+    """By its twin with one loss a record, as fit does."""
+    ends = []
+    for losses in (lambda model: nn.CrossEntropyLoss(), losses_of):
+        model = make_network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        run = make_network_run(noise_multiplier=1.0)
+        engine = PrivacyEngine(model, optimizer, losses(model), make_data(), run, options=TrainOptions(seed=4))
+        for batch in engine.batches():
+            engine.backward(batch)
+            optimizer.step()
+            optimizer.zero_grad()
+        ends.append(flat(model))
+    assert torch.equal(*ends)
+
+
+def test_a_run_has_no_delta_and_a_report_is_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
+    with pytest.raises(InputError, match=r"(?s)certificate: this training was planned by a run.*lethe\.certify\(fitted, delta=1e-5\)"):
+        _ = fitted.certificate
+    planned = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
+    planned.report(tmp_path / "report.html")
+    assert "What must be believed" in (tmp_path / "report.html").read_text()
+
+
+def test_a_bar_shows_the_loss_and_epsilon_and_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", terminal)
+    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS)
+    assert "loss" in terminal.getvalue()
+    assert "epsilon 3" in terminal.getvalue()
+    quiet = len(terminal.getvalue())
+    other = fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, options=TrainOptions(progress=False))
+    assert len(terminal.getvalue()) == quiet
+    assert fitted.declared == other.declared
+    assert isinstance(ProgressBar(), Callback)
