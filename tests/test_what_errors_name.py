@@ -122,7 +122,7 @@ def callables() -> dict[str, set[str]]:
         "Spending": Spending,
     }
     own |= {"PrivacyEngine": PrivacyEngine, "PrivateTraining": PrivateTraining, "fit": fit, "plan": lethe.plan, "Ledger.open": Ledger.open}
-    own |= {name: getattr(lethe, name) for name in ("Poisson", "Cyclic", "Shuffled")}
+    own |= {name: getattr(lethe.batches, name) for name in ("Poisson", "Cyclic", "Shuffled")}
     own |= {"L.Trainer": lightning.Trainer, "Trainer": lightning.Trainer, "DataLoader": DataLoader}
     own |= {"TrainingArguments": TrainingArguments, "SFTConfig": SFTConfig}
     for name in ("recorded_run", "epsilon", "batches", "epochs"):

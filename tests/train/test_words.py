@@ -66,12 +66,10 @@ def test_a_learning_rate_schedule_is_stepped_once_a_step_and_saved(schedule: Any
                 raise KeyboardInterrupt
 
         own.register_step_post_hook(lambda *_: seen.append(own.param_groups[0]["lr"]))
-        options = TrainOptions(
-            lr_scheduler=schedule, checkpoints=None if folder is None else lethe.train.Checkpoints(folder=folder, every=1)
-        )
+        kept = None if folder is None else Checkpoints(folder=folder, every=1)
+        options = TrainOptions(lr_scheduler=schedule, checkpoints=kept, progress=note)
         try:
-            run = make_network_run("cyclic", noise_multiplier=1.0)
-            fit(model, CROSS_ENTROPY, make_data(), run, optimizer=own, options=TrainOptions(**{**as_fields(options), "progress": note}))
+            fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0), optimizer=own, options=options)
         except KeyboardInterrupt:
             pass
         return seen
@@ -83,10 +81,6 @@ def test_a_learning_rate_schedule_is_stepped_once_a_step_and_saved(schedule: Any
     assert first == whole[:5]
     rest = rates(tmp_path)
     assert rest == whole[-len(rest) :]
-
-
-def as_fields(options: TrainOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in TrainOptions.__slots__}
 
 
 class TestValidation:

@@ -58,7 +58,7 @@ def as_source(data: Any, *, leave_out: Collection[str] = ()) -> Source:
     raise InputError(
         f"data: got {type(data).__name__}; it needs arrays, .npy files or a map-style data set.",
         source=_DESIGN,
-        remedy="give (features, targets) as arrays or .npy files; a list of records as lethe.train.data.map_style.MapStyleSource(data).",
+        remedy="give (features, targets) as arrays (.to_numpy()) or .npy files; of a list lethe.train.data.map_style.MapStyleSource(data).",
     )
 
 

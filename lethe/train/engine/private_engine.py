@@ -67,8 +67,8 @@ class PrivacyEngine(LoopState):
         model: any model that `fit` takes, trained in place.
         optimizer: over its parameters, or several, each over its own, all of which take each step; they see noisy mean gradients only.
         losses: a loss of torch.nn, of outputs and targets, as for `fit`; or (batch) -> one loss a record, shape (B,), such as
-            `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with reduction="none". It is given batches as `batches` gives
-            them, and parts of them, down to one record.
+            `lambda batch: criterion(model(batch[0]), batch[1])`, of a criterion with reduction="none". It is given batches as `batches`
+            gives them, and parts of them, down to one record.
         data: what `fit` takes; of records that are mappings the batches are dicts.
         run, epsilon, delta, epochs, batch_size, clip_norm, callbacks: as of `fit`. The run's release must be all, without regulariser and
             pass_weights. Callbacks are told of the end when the loop is asked for its record or its recorded run.

@@ -57,7 +57,7 @@ class BatchLosses:
         if isinstance(loss, type):
             raise InputError(
                 f"loss: got the class {loss.__name__}; it needs a function.",
-                remedy=f'{loss.__name__}(reduction="none"), an object of the class.',
+                remedy=f'give {loss.__name__}(reduction="none").',
             )
         if not callable(loss) and (loss is not None or self._fields is None):
             raise InputError(
