@@ -92,7 +92,7 @@ def require_room(run: Run, delta: float) -> None:
             f"delta: got {delta:g}; there is no epsilon at this delta: the cap of {run.batches.cap} records on a batch alone costs "
             f"{slack:.4g}.",
             source=f"batches.truncate_at = {run.batches.cap}, nominal size {run.batch_size}, {run.total_steps} steps",
-            remedy="raise truncate_at, or drop it: fit(..., physical_size=...) bounds the memory and costs nothing.",
+            remedy="raise truncate_at, or drop it: TrainOptions(physical_size=64) bounds the memory and costs nothing.",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
 from lethe.errors import HypothesisError, InputError
-from lethe.train import Callback, Linear, PrivacyEngine, TrainOptions, fit
+from lethe.train import Callback, Checkpoints, Linear, PrivacyEngine, TrainOptions, fit
 from lethe.train.callbacks.progress_bar import ProgressBar
 
 DELTA = 1e-3
@@ -68,10 +69,8 @@ def test_a_learning_rate_schedule_is_stepped_once_a_step_and_saved(schedule: Any
         own.register_step_post_hook(lambda *_: seen.append(own.param_groups[0]["lr"]))
         kept = None if folder is None else Checkpoints(folder=folder, every=1)
         options = TrainOptions(lr_scheduler=schedule, checkpoints=kept, progress=note)
-        try:
+        with suppress(KeyboardInterrupt):
             fit(model, CROSS_ENTROPY, make_data(), make_network_run("cyclic", noise_multiplier=1.0), optimizer=own, options=options)
-        except KeyboardInterrupt:
-            pass
         return seen
 
     whole = rates(None)

@@ -270,7 +270,7 @@ class PrivateLinearModel(PrivateEstimator):
             return in_blocks, count, self._randomness(count, stored_order=True)
         if users is None:
             if asked.rows_per_user is not None:
-                raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give fit(X, y, users=ids).")
+                raise InputError("rows_per_user: given, and fit was not told whose rows are whose.", remedy="give it users=ids.")
             return None, rows, self._randomness(rows)
         count = rows_of_users(users, count=rows, most=None, generator=None).users
         chance = self._randomness(count)
