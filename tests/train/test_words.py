@@ -34,6 +34,8 @@ def test_the_words_are_a_run_and_the_certificate_is_theirs() -> None:
     assert fitted.epsilon == fitted.certificate.epsilon == lethe.certify(fitted, DELTA).epsilon == pytest.approx(3.0, rel=1e-6)
     assert fitted.epsilon <= 3.0
     assert str(fitted.certificate) in str(fitted)
+    assert "without its mean" not in str(fitted)
+    assert "without its mean" in str(fit(make_network(), nn.CrossEntropyLoss(), make_data(), **WORDS))
 
 
 def test_a_loader_says_how_large_batches_are() -> None:

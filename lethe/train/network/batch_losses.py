@@ -49,6 +49,8 @@ class BatchLosses:
         left_out: a field that neither is given, such as the column of users' ids; None: there is none.
     Raises:
         InputError: a loss that is none, or fields that the model does not know.
+    Attributes:
+        mean_left_out: whether the loss is one of PyTorch's with its mean, whose twin without is taken.
     """
 
     def __init__(self, model: nn.Module, loss: LossFunction | None, source: Source, left_out: str | None = None) -> None:
@@ -82,7 +84,7 @@ class BatchLosses:
             self._arguments = _arguments_of(model, known, all_of_them=loss is None)
         twin = _without_mean(loss)
         self._loss: LossFunction = own_loss if loss is None else twin or loss
-        self._mean_taken = twin is not None
+        self.mean_left_out = twin is not None
 
     def batch(self, tensors: Sequence[Tensor], device: torch.device, counted: Tensor | None) -> Any:
         """A batch on the model's device.
@@ -111,7 +113,7 @@ class BatchLosses:
         outputs = self._outputs(batch)
         targets = batch[-1] if self._fields is None else dict(batch)
         losses = self._loss(outputs, targets)
-        if self._mean_taken and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
+        if self.mean_left_out and isinstance(outputs, Tensor) and losses.dim() > 1 and losses.shape == outputs.shape:
             # Over each record's own numbers; not over classes of many positions, some of which may not count, nor over what PyTorch's
             # broadcasting makes of other shapes.
             return losses.flatten(1).mean(1)

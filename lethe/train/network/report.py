@@ -73,7 +73,12 @@ def warn_where_nothing_contributes(clipper: Clipper, when: str) -> None:
 
 
 def said_of(clipper: Clipper) -> str:
-    """How it is known that records do not meet."""
+    """How it is known that records do not meet, and that the mean of a loss of PyTorch's was left out."""
+    left_out = getattr(clipper.losses, "mean_left_out", False)
+    return _of_isolation(clipper) + ("; the loss is taken of each record, without its mean over the batch" if left_out else "")
+
+
+def _of_isolation(clipper: Clipper) -> str:
     if clipper.isolation == "enforced" or clipper.ways <= {"vmap", "alone"} != set():
         return "each record passed through model and loss alone, as a batch of one"
     if clipper.isolation == "declared":
