@@ -300,7 +300,7 @@ class Run(StoredSpecification):
         Raises:
             InputError: as the constructor.
         """
-        changes, fields = self.respelt(changes), self._by_name()
+        changes, fields = self.respelt(changes), self._fields_by_name()
         if changes.get("passes") is not None:
             fields["steps"] = None
         if changes.get("steps") is not None:
@@ -325,7 +325,7 @@ class Run(StoredSpecification):
 
     def to_document(self) -> dict[str, Any]:
         """The run as plain data, in the field order of the schema; of passes and steps only the one that was given."""
-        return run_document(self._by_name())
+        return run_document(self._fields_by_name())
 
     def _in_range(self) -> None:
         steps, noise = consistency.STEP_RANGES, consistency.NOISE_RANGES
@@ -336,9 +336,9 @@ class Run(StoredSpecification):
             consistency.refuse_out_of_range(limits, values if quantity in steps else values[self.noise_multipliers > 0])
 
     def _fields(self) -> tuple[Any, ...]:
-        return tuple(self._by_name().values())
+        return tuple(self._fields_by_name().values())
 
-    def _by_name(self) -> dict[str, Any]:
+    def _fields_by_name(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @property

@@ -202,7 +202,8 @@ def test_options_are_set_cloned_pickled_and_shown(kind: Any) -> None:
     assert shared == EstimatorOptions(**{name: OPTIONS[name]})
     assert model.get_params()[f"options__{name}"] == OPTIONS[name]
     assert f"options=EstimatorOptions({name}={OPTIONS[name]!r})" in " ".join(repr(model).split())
-    for other in (clone(model), pickle.loads(pickle.dumps(model))):
+    copies: tuple[Any, ...] = (clone(model), pickle.loads(pickle.dumps(model)))
+    for other in copies:
         assert other.options == shared
     model.set_params(options__allow_large_delta=True)
     assert not shared.allow_large_delta or name == "allow_large_delta"  # it does not change
@@ -211,8 +212,9 @@ def test_options_are_set_cloned_pickled_and_shown(kind: Any) -> None:
 
 def test_a_grid_reaches_the_options() -> None:
     search = model_selection.GridSearchCV(lethe.estimators.Ridge(), {"options__passes": [3]})
-    assert clone(search.estimator).set_params(options__passes=3).options == EstimatorOptions(passes=3)
-    steps = pipeline.make_pipeline(lethe.estimators.Ridge()).set_params(ridge__options__passes=3)
+    found: Any = clone(search.estimator)
+    assert found.set_params(options__passes=3).options == EstimatorOptions(passes=3)
+    steps: Any = pipeline.make_pipeline(lethe.estimators.Ridge()).set_params(ridge__options__passes=3)
     assert steps[-1].options == EstimatorOptions(passes=3)
 
 

@@ -182,17 +182,10 @@ def by_fit(paid, folder, run, at):
 def by_loop(paid, folder, run, at):
     model, data = network()
     sgd = torch.optim.SGD(model.parameters(), lr=run.step_size)
+    options = TrainOptions(ledger=paid, checkpoints=folder)
+    engine = PrivacyEngine(model, sgd, lambda batch: LOSS(model(batch[0]), batch[1]), data, run, options=options)
     try:
-        engine = PrivacyEngine(
-            model,
-            sgd,
-            lambda batch: LOSS(model(batch[0]), batch[1]),
-            torch.utils.data.TensorDataset(*data),
-            run,
-            options=TrainOptions(ledger=paid, checkpoints=folder),
-        )
-        loader = engine.batches()
-        for batch in loader:
+        for batch in engine.batches():
             engine.backward(batch)
             sgd.step()
             stopping(at)(engine.steps, 0)

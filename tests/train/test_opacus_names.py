@@ -109,7 +109,7 @@ def test_what_it_takes_and_cannot_use_is_refused() -> None:
         ({"run": run}, "epsilon: given together with a run"),
         ({"data": loader_of(batch_size=None, shuffle=False)}, "makes batches of its own"),
         ({"data": loader_of(shuffle=False, sampler=WeightedRandomSampler([1.0] * 7, 7))}, "draws 7 of 23 records"),
-        ({"options": TrainOptions(lr_scheduler="cosine")}, "lr_scheduler: a loop of one's own does not know it"),
+        ({"options": TrainOptions(lr_scheduler="cosine")}, "lr_scheduler: PrivacyEngine does not know it"),
     ):
         with pytest.raises(InputError, match=said):
             opened(**changes)

@@ -102,23 +102,16 @@ class TestValidation:
         assert fitted.validation_losses[-1] == pytest.approx(expected, rel=1e-6)
 
     def test_a_training_that_they_end_is_certified_for_the_whole_plan(self) -> None:
-        for _ in range(5):
-            fitted = self.trained(1)
-            losses = fitted.validation_losses
-            if len(losses) < 8:
-                break
-        assert len(losses) < 8
+        fitted = next(early for _ in range(9) if len((early := self.trained(1)).validation_losses) < 8)
+        losses = fitted.validation_losses
         assert losses[-1] >= min(losses[:-1])
         assert fitted.diagnostics.steps == 4 * len(losses) < fitted.run.total_steps == 32
         assert fitted.epsilon == pytest.approx(3.0, rel=1e-6)
         assert "the validation data, which may have ended training, are public" in fitted.declared
 
     def test_a_training_that_ended_early_is_not_taken_up_again(self, tmp_path: Path) -> None:
-        for number in range(5):
-            folder = tmp_path / str(number)
-            first = self.trained(1, checkpoints=folder)
-            if len(first.validation_losses) < 8:
-                break
+        tried = ((self.trained(1, checkpoints=tmp_path / str(number)), tmp_path / str(number)) for number in range(9))
+        first, folder = next((early, kept) for early, kept in tried if len(early.validation_losses) < 8)
         again = self.trained(1, checkpoints=folder)
         assert again.validation_losses == first.validation_losses
         assert torch.equal(flat(again.model), flat(first.model))

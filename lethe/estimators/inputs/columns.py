@@ -44,8 +44,7 @@ def require_values(name: str, table: Any) -> None:
         raise InputError(
             f"{name}: got {type(table).__name__}, a table in blocks; this needs one in memory.",
             source=f"the argument {name}",
-            remedy="of tables in blocks linear models, PrivateMean and private preprocessing are fitted, and nothing else; to predict, go "
-            "through the blocks, such as by frame.map_partitions(model.predict)",
+            remedy="fit linear models, PrivateMean or private preprocessing on it; predict by frame.map_partitions(model.predict).",
         )
     if type(table).__name__ == "LazyFrame":
         raise InputError(f"{name}: got a LazyFrame; it needs values.", source=f"the argument {name}", remedy="call .collect() on it")

@@ -135,6 +135,5 @@ def _several_targets(columns: int, *, numeric: bool) -> InputError:
     return InputError(
         f"y: got {columns} columns; a model has one target.",
         source="the argument y",
-        remedy=f"fit one model a column, such as by sklearn.multioutput.{outer}(model). Each is a release of its own: give each a part of "
-        f"epsilon, and privacy_of(fitted.estimators_) says what all of them cost{one_hot}",
+        remedy=f"sklearn.multioutput.{outer}(model), each with a part of epsilon: privacy_of(fitted.estimators_) adds them up{one_hot}",
     )

@@ -112,10 +112,10 @@ class TransformedReader(OuterReader):
         block = self.read(stored, name)
         if block.columns != self.fitted:
             raise InputError(
-                f"{name}: has {len(block.columns)} features, the first {block.columns[0]!r}; the transformation was fitted on "
-                f"{len(self.fitted)}, the first {self.fitted[0]!r}, or others between.",
+                f"{name}: has {len(block.columns)} features from {block.columns[0]!r} on; fitted were {len(self.fitted)} from "
+                f"{self.fitted[0]!r} on.",
                 source=f"{name}; nothing was released",
-                remedy="name the same target in fit of every step, such as by Pipeline([...]).fit(table, 'label')",
+                remedy="name the same target in every step, such as by Pipeline([...]).fit(table, 'label')",
             )
         block.refuse_not_finite()
         return replace(block, columns=self.columns, features=self.function(readable(block.features) if len(block) else block.features))

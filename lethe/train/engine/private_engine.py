@@ -98,7 +98,7 @@ class PrivacyEngine(LoopState):
         options: TrainOptions | None = None,
     ) -> None:
         self._options = options = TrainOptions() if options is None else options
-        options.refuse("a loop of one's own", *_OF_FIT)
+        options.refuse("PrivacyEngine", *_OF_FIT)
         self._workers = Workers.current()
         self._told = Telling(callbacks, paying(options.ledger, options.checkpoints))
         with self._workers.watched():

@@ -111,8 +111,7 @@ class LoopState:
                 raise InputError(
                     f"batches: those of {which} were delivered; more would cost more than was planned.",
                     source="epochs, or run.steps",
-                    remedy="loop over epochs as they are planned: for epoch in engine.epochs(). To train on from here is another training, "
-                    "with another engine; lethe.total([first, second], delta) says what both cost.",
+                    remedy="for epoch in engine.epochs(); training on takes another engine: lethe.total([first, second], delta).",
                 )
             self._stream.close()
             if self._batch is not None and not self._used:
@@ -276,9 +275,8 @@ class LoopState:
         if self._guard.pending:
             raise InputError(
                 f"loader: step {self.steps + 1} was not taken.",
-                source="a loop that left optimizer.step() out, or accelerate, which skips it within accelerator.accumulate(model)",
-                remedy="call optimizer.step() after every engine.backward(batch); in the place of accumulate, physical_size= of the engine "
-                "says how many records are on the device at once.",
+                source="a loop without optimizer.step(), or accelerator.accumulate(model), which skips it",
+                remedy="call optimizer.step() after every engine.backward(batch); accumulate by TrainOptions(physical_size=64).",
             )
 
     def _refuse_broken(self) -> None:

@@ -15,10 +15,7 @@ from lethe.errors import InputError
 from lethe.train.network.plan import refuse_other_gradients
 from lethe.train.network.trainer import Trainer
 
-_INSTEAD = (
-    "call engine.backward(batch) once for every micro-batch, and loss.backward() never; in the place of accumulated gradients, "
-    "physical_size= of the engine says how many records are on the device at once."
-)
+_INSTEAD = "engine.backward(batch) for every micro-batch, and loss.backward() never; accumulate by TrainOptions(physical_size=64)."
 
 
 class StepGuard:
@@ -151,14 +148,13 @@ def refuse_another_engine(optimizer: torch.optim.Optimizer) -> None:
         raise InputError(
             "optimizer: it belongs to another engine, which takes no gradients but its own.",
             source="an earlier PrivacyEngine with the same optimiser, as in a notebook's cell that was run again",
-            remedy="call close() on that engine first, or make the model and the optimiser anew: what it trained has been paid for, and "
-            "training the same model on adds to that.",
+            remedy="call close() on that engine first, or make model and optimiser anew; training the same model on adds to its epsilon.",
         )
 
 
 def _foreign(name: str) -> InputError:
     return InputError(
         f"{name}: its .grad is not the noisy gradient that engine.backward wrote.",
-        source="loss.backward() beside engine.backward(batch), or a .grad of one's own",
+        source="loss.backward() beside engine.backward(batch), or a .grad that was written",
         remedy=_INSTEAD,
     )
