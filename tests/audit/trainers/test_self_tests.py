@@ -24,7 +24,7 @@ from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
 from lethe.documents.strict import to_json
 
 LINES = {case.name: case for case in cases()}
-LINEAR = [name for name, case in LINES.items() if case.trainer == "fit_linear"]
+LINEAR = [name for name, case in LINES.items() if case.trainer == "fit of a Linear"]
 # Of each trainer the sound line and some faults, and fewer trainings than in the self-test: all of it takes minutes.
 NETWORKS = ["fit, as it is", "fit, clipping off", "fit, own divisor", "PrivacyEngine, as it is", "PrivacyEngine, noise divided by ten"]
 BY_DAY = "fit, own divisor"
@@ -34,14 +34,14 @@ TRAININGS = {"fit, own divisor": 45, "PrivacyEngine, noise divided by ten": 70}
 
 def test_every_trainer_is_broken_in_five_ways_and_once_in_none() -> None:
     assert len(LINES) == len(cases()) == 21
-    for trainer in ("fit_linear", "fit", "PrivacyEngine"):
+    for trainer in ("fit of a Linear", "fit", "PrivacyEngine"):
         broken = {case.broken for case in LINES.values() if case.trainer == trainer}
         assert len(broken - {None}) == 5
         assert None in broken
 
 
 def test_faults_change_what_they_say_and_nothing_else() -> None:
-    for name in ("fit_linear, as it is", "fit, as it is"):
+    for name in ("fit of a Linear, as it is", "fit, as it is"):
         run = LINES[name].game().trial.train.run  # type: ignore[attr-defined]
         assert less_noise(run).noise_stds == pytest.approx(run.noise_stds / 10)
         bare = no_clipping(run)
@@ -130,13 +130,13 @@ def eager(page: AuditPage, scores: TwoWorldScores, setting: AuditSetting) -> Aud
     ("referee", "wrong"),
     [
         (audit_worlds, []),
-        (blind, ["fit_linear, noise divided by ten"]),
-        (deaf, ["fit_linear, one seed"]),
-        (eager, ["fit_linear, as it is"]),
+        (blind, ["fit of a Linear, noise divided by ten"]),
+        (deaf, ["fit of a Linear, one seed"]),
+        (eager, ["fit of a Linear, as it is"]),
     ],
 )
 def test_a_broken_referee_is_found_out(referee: Callable[..., AuditPage], wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ("fit_linear, as it is", "fit_linear, noise divided by ten", "fit_linear, one seed")
+    lines = ("fit of a Linear, as it is", "fit of a Linear, noise divided by ten", "fit of a Linear, one seed")
     monkeypatch.setattr(self_tests, "cases", lambda: [LINES[name] for name in lines])
     monkeypatch.setattr(fault_cases, "play", played_once)
     monkeypatch.setattr(fault_cases, "audit_worlds", referee)
