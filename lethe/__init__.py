@@ -19,7 +19,6 @@ from lethe.accounting.totals.total import total
 from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.counted_elsewhere import counted_by
 from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
 from lethe.documents.old_names import refuse_old_name
@@ -32,7 +31,6 @@ from lethe.run.precision import Precision
 from lethe.run.run import Run
 
 drawn_by(figure_of)
-counted_by(plan=plan, certify=certify)
 for _namespace in (batches, losses, regularisers, schedules, noise, guarantees):  # for `from lethe.batches import Poisson`
     sys.modules[f"lethe.{_namespace.__name__.rpartition('.')[2]}"] = _namespace
 

@@ -24,7 +24,6 @@ ASKED_OF_DELTA = {
     "compare",
     "delta_for",
     "epsilon_at",
-    "epsilon_of",
     "get_epsilon",
     "plan",
     "plan_with_certificate",
