@@ -119,7 +119,7 @@ def fit(
             attributes; or something else than the step (the forward pass, the loss, `progress`, a second optimiser) moved the parameters.
         LetheError: the parameters overflowed, or noise was too small to survive rounding.
     """
-    options = TrainOptions() if options is None else options
+    options = TrainOptions.of(options)
     words, linear = Words(epsilon, delta, epochs, batch_size, clip_norm), isinstance(model, Linear | Head)
     made = None if linear else optimizer_of(model, optimizer, lr, default=None if run is not None else "adamw")
     rate = made.param_groups[0]["lr"] if isinstance(made, torch.optim.Optimizer) else lr

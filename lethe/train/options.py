@@ -97,6 +97,17 @@ class TrainOptions:
     noise_generator: np.random.Generator | torch.Generator | None = None
     allow_large_delta: bool = False
 
+    @classmethod
+    def of(cls, options: TrainOptions | None) -> TrainOptions:
+        """The options, or those of a training that names none; InputError for anything else."""
+        if options is None:
+            return cls()
+        if not isinstance(options, cls):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"options: got {type(options).__name__}; it needs TrainOptions.", remedy="options=TrainOptions(physical_size=64)."
+            )
+        return options
+
     def seeded(self, run: Run) -> bool:
         """Whether noise or secret batches of `run` can be made again by somebody: under a seed, or from a generator that was given.
 

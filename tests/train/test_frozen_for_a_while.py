@@ -42,7 +42,7 @@ def test_a_step_clips_and_moves_what_is_trained_then() -> None:
 
 def test_what_is_frozen_gets_no_noise_and_the_rest_all_of_it() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2000)).double()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 60_000)).double()
     loop = Loop(RUN.replace(noise_multiplier=1e4), model=model, noise_generator=None, batch_generator=None, seed=0)
     model[0].requires_grad_(False)
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -50,7 +50,7 @@ def test_what_is_frozen_gets_no_noise_and_the_rest_all_of_it() -> None:
     moved = [one - two.detach() for one, two in zip(before, model.parameters(), strict=True)]
     assert not any(part.any() for part in moved[:2])
     noise = torch.cat([part.flatten() for part in moved[2:]]) / (0.5 * 1e4 * float(RUN.clip_norm or 0.0) / RUN.batch_size)
-    assert abs(float(noise.std()) - 1) < 4 / (2 * len(noise)) ** 0.5
+    assert abs(float(noise.std()) - 1) < 4 / (2 * len(noise)) ** 0.5 < 0.01
 
 
 def test_a_loop_goes_on_from_a_checkpoint_with_frozen_layers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lethe
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Callback, Checkpoints, Linear, PrivacyEngine, TrainOptions, fit
 from lethe.train.callbacks.progress_bar import ProgressBar
 
@@ -123,6 +123,42 @@ class TestValidation:
             fit(make_network(), CROSS_ENTROPY, make_data(), last, options=TrainOptions(validation_data=make_data()))
         with pytest.raises(InputError, match="patience: got 2, and no validation data"):
             fit(make_network(), CROSS_ENTROPY, make_data(), **WORDS, options=TrainOptions(patience=2))
+        narrow = make_data()[0][:, :2], make_data()[1]
+        model = make_network()
+        with pytest.raises(InputError, match="validation_data: they do not go through"):
+            fit(model, CROSS_ENTROPY, make_data(), **WORDS, options=TrainOptions(validation_data=narrow))
+        assert torch.equal(flat(model), flat(make_network()))
+
+    def test_under_a_budget_the_budget_is_certified_wherever_it_ends(self) -> None:
+        run = make_network_run(noise_multiplier=None, noise_budget=3.0, steps=40)
+        given = TrainOptions(validation_data=make_data(seed=5), patience=1, noise_policy=lambda seen: 8.0)
+        fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=given)
+        assert fitted.run.total_steps == fitted.diagnostics.steps
+        assert lethe.certify(fitted, DELTA).epsilon >= lethe.guarantees.ZCDP(3.0).epsilon(DELTA)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": float("inf")}, "delta"),
+        ({"epochs": 1.5}, "epochs"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"clip_norm": float("inf")}, "clip_norm"),
+        ({"lr": float("nan")}, "lr"),
+        ({"optimizer": "adamm"}, "optimizer: got 'adamm'"),
+        ({"options": {"seed": 1}}, "options: got dict"),
+        ({"options": TrainOptions(lr_scheduler=lambda own: None)}, "lr_scheduler: the function returned NoneType"),
+        ({"options": TrainOptions(lr_scheduler="cosin")}, "lr_scheduler: got 'cosin'"),
+        ({"options": TrainOptions(progress="yes")}, "progress: got 'yes'"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_nonsense_is_refused_and_moves_nothing(wrong: dict[str, Any], said: str) -> None:
+    model = make_network()
+    with pytest.raises(LetheError, match=said):
+        fit(model, CROSS_ENTROPY, make_data(), **{**WORDS, **wrong})
+    assert torch.equal(flat(model), flat(make_network()))
 
 
 def test_a_linear_model_takes_the_words_and_the_step_size() -> None:

@@ -97,7 +97,7 @@ class PrivacyEngine(LoopState):
         callbacks: Callback | Iterable[Callback] = (),
         options: TrainOptions | None = None,
     ) -> None:
-        self._options = options = TrainOptions() if options is None else options
+        self._options = options = TrainOptions.of(options)
         options.refuse("PrivacyEngine", *_OF_FIT)
         self._workers = Workers.current()
         self._told = Telling(callbacks, paying(options.ledger, options.checkpoints))

@@ -119,7 +119,14 @@ def scheduler_of(optimizer: torch.optim.Optimizer | None, schedule: Any, steps: 
             source="TrainOptions.lr_scheduler",
             remedy="lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100).",
         )
-    return schedule(optimizer)
+    scheduler = schedule(optimizer)
+    if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
+        raise InputError(
+            f"lr_scheduler: the function returned {type(scheduler).__name__}; it needs a scheduler of PyTorch's.",
+            source="TrainOptions.lr_scheduler",
+            remedy="lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100).",
+        )
+    return scheduler
 
 
 def catch_up(scheduler: Any, steps: int) -> None:

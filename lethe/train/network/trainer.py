@@ -299,7 +299,9 @@ def train_network(
         trainer.held.refuse_changes("after the last step")
         trainer.workers.from_root(placement.whole)
         refuse_overflow(map(local, named.values()), run)
-        early = trainer.validation is not None and trainer.validation.over  # where it ends depends on iterates: all planned steps count
+        early = (
+            budget is None and trainer.validation is not None and trainer.validation.over
+        )  # where it ends depends on iterates: all planned steps count
         executed = noise.executed(trainer.recorder.run(run, enforced=False, whole=early), steps=trainer.recorder.steps)
         recorded = executed.replace(precision=update.precision)
         kept.finish()

@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_count
 from lethe.certificates.training_record import HypothesisClaim
-from lethe.errors import HypothesisError
+from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
+from lethe.train.core.comparison import first_line
 from lethe.train.data.loaders import as_source, records_of
 from lethe.train.distributed.workers import Workers
 from lethe.train.network.batch_losses import BatchLosses
@@ -57,6 +58,14 @@ class Validation:
         self._batches = BatchLosses(model, loss, self._source)
         self._size = physical_size or _AT_ONCE
         self.losses: list[float] = []
+        try:  # before a record of the private data is read
+            self._total(slice(0, min(self._size, len(self._source))))
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"validation_data: they do not go through the model and the loss: {first_line(error)}",
+                source="TrainOptions.validation_data",
+                remedy="give public records in the form of the data that are trained on.",
+            ) from error
 
     @property
     def over(self) -> bool:
@@ -70,16 +79,19 @@ class Validation:
         training, device = self._model.training, next(self._model.parameters()).device
         self._model.eval()
         try:
-            total = 0.0
-            for start in range(0, len(self._source), self._size):
-                rows = torch.arange(start, min(start + self._size, len(self._source)))
-                batch = self._batches.batch(self._source.fetch(rows), device, None)
-                total += float(self._batches(batch).double().mean()) * len(rows)
+            starts = range(0, len(self._source), self._size)
+            total = sum(self._total(slice(start, min(start + self._size, len(self._source)))) for start in starts)
         finally:
             self._model.train(training)
         loss = torch.tensor([total / len(self._source)], device=device)
         self._workers.from_root([loss])
         self.losses.append(float(loss) if math.isfinite(loss) else math.inf)
+
+    @torch.no_grad()
+    def _total(self, rows: slice) -> float:
+        device = next(self._model.parameters()).device
+        batch = self._batches.batch(self._source.fetch(rows), device, None)
+        return float(self._batches(batch).double().mean()) * (rows.stop - rows.start)
 
     def state_dict(self) -> dict[str, Any]:
         """The losses so far."""
