@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import lethe
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Callback, Checkpoints, Linear, PrivacyEngine, TrainOptions, fit
 from lethe.train.callbacks.progress_bar import ProgressBar
+from lethe.train.planning import Words, planned
 
 DELTA = 1e-3
 WORDS: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "epochs": 3, "batch_size": 6}
@@ -211,3 +213,10 @@ def test_a_bar_shows_the_loss_and_epsilon_and_is_not_declared(monkeypatch: pytes
     assert len(terminal.getvalue()) == quiet
     assert fitted.declared == other.declared
     assert isinstance(ProgressBar(), Callback)
+
+
+def test_a_batch_size_is_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = planned(None, Words(3.0, DELTA, 3, 6), make_data())
+    monkeypatch.setattr("lethe.train.planning.Workers.current", lambda: SimpleNamespace(world_size=2))
+    both = planned(None, Words(3.0, DELTA, 3, 3), make_data())
+    assert (both.run, both.steps_per_epoch) == (alone.run, alone.steps_per_epoch)
