@@ -1,4 +1,4 @@
-r"""Strategies and workloads as arrays, of shape (T,) or (T, T).
+"""Strategies and workloads as arrays, of shape (T,) or (T, T).
 
 Both are lower-triangular matrices. An array of shape (T,) is the first column of a Toeplitz matrix, which has the same entries along each
 diagonal; one of shape (T, T) is the matrix itself.

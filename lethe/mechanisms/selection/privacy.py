@@ -50,7 +50,7 @@ import math
 
 import numpy as np
 
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_delta
 from lethe.calculus.guarantees import ApproxDP, Guarantee, RDPCurve, Tightest, WithSlack

@@ -1,16 +1,72 @@
-"""Rényi curves of guarantees and their composition: looser than privacy losses, but usable at every delta and number of steps."""
+"""Composition of guarantees of one kind, and Rényi curves of any: what several mechanisms on the same data cost together.
+
+Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from lethe.calculus.domains import FloatArray
+from lethe.calculus.domains import FloatArray, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest
-from lethe.calculus.rounding import raised, square_above
+from lethe.calculus.rounding import raised, round_up, square_above
+
+
+def compose_gdp(mus: ArrayLike) -> float:
+    r"""$\mu = \sqrt{\sum_t \mu_t^2}$: exact for Gaussian mechanisms, an upper bound for any GDP ones; rounded up, no overflow on the way.
+
+    Args:
+        mus: $\mu_t \in [0, \infty]$, shape (T,).
+    Returns:
+        $\mu$; the one $\mu_t$ itself, unrounded, when the others are 0.
+    Raises:
+        InputError: the list is empty or an entry is outside its range.
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 3.3.
+    """
+    values = require_vector("mus", mus, low=0.0, allow_infinity=True)
+    largest = float(values.max())
+    if largest in (0.0, math.inf) or np.count_nonzero(values) == 1:
+        return largest
+    with np.errstate(under="ignore"):
+        squares = np.square(values / largest)
+    return round_up(largest * math.sqrt(math.fsum(squares.tolist())), 1e-15)
+
+
+def compose_gdp_columns(mus: FloatArray) -> FloatArray:
+    r"""$\mu$ of each column of $\mu_{tj} \in [0, \infty]$, shape (T, J), as `compose_gdp`; rounded up, no over- or underflow on the way.
+
+    Returns:
+        Shape (J,); 0 only for a column of zeros.
+    """
+    largest = mus.max(axis=0)
+    unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+    with np.errstate(under="ignore", over="ignore"):
+        return raised(unit * np.sqrt(np.sum(np.square(mus / unit), axis=0)), (mus.shape[0] + 4) * 2.0**-52)
+
+
+def compose_zcdp(rhos: ArrayLike) -> float:
+    r"""$\rho = \sum_t \rho_t$, rounded up.
+
+    Args:
+        rhos: $\rho_t \in [0, \infty]$, shape (T,).
+    Returns:
+        $\rho$; the one $\rho_t$ itself when the others are 0.
+    Raises:
+        InputError: the list is empty or an entry is outside its range.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Lemma 1.7.
+    """
+    values = require_vector("rhos", rhos, low=0.0, allow_infinity=True)
+    if np.count_nonzero(values) <= 1 or np.any(np.isinf(values)):
+        return float(values.max())
+    with np.errstate(over="ignore"):
+        return round_up(math.fsum(values.tolist()) if values.max() < 1e290 else float(values.sum()), 1e-15)
+
 
 _ORDERS = 1.0 + np.geomspace(0.01, 1e5, 300)
 
