@@ -97,8 +97,8 @@ _MOVED: Mapping[str, Mapping[str, str]] = {
         "lethe.train.clip.rules.rule": "Call",
         "lethe.train.clip.clipper": "Clipper",
         "lethe.train.clip.parts.outer_products": "OuterProducts",
-        "lethe.train.clip.parts.token_rows": "TokenRows",
-        "lethe.train.clip.ways.layers": "per_layer",
+        "lethe.train.clip.parts.part": "TokenRows",
+        "lethe.train.clip.rules.registry": "per_layer",
     },
 }
 """Module of the old name -> module of the new one -> names that are the same in both."""

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import InputError
-from lethe.train.clip.batch import records_of, rows_of
+from lethe.train.clip.fast import LAYOUTS, Gradients, Recording
+from lethe.train.clip.isolated import Losses, by_vmap, gradient_of, records_of, rows_of
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import MaterialisedGradients
-from lethe.train.clip.refusals import refuse_model
+from lethe.train.clip.rules.registry import Layer, layers_of, refuse_model
 from lethe.train.clip.sums import Arriving
-from lethe.train.clip.ways.fast import LAYOUTS, Gradients, Recording
-from lethe.train.clip.ways.isolated import Losses, by_vmap, gradient_of
-from lethe.train.clip.ways.layers import Layer, layers_of
 from lethe.train.core.comparison import coarser
 
 FAST, VMAP, ALONE = "fast", "vmap", "alone"

@@ -1,19 +1,54 @@
-"""ProgressBar: how far a training is, its mean loss and its epsilon so far, on a terminal."""
+"""Progress of a training: a function that is told of each step, or a bar on a terminal, with the loss and epsilon so far."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.errors import LiveError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from lethe.accounting.certify import certify
 from lethe.accounting.cumulative import stopped
-from lethe.errors import LetheError
+from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
+
+Progress = Callable[[int, int], None]
+"""Is given the number of each finished step, from 1, and that of all."""
+
+
+@contextmanager
+def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
+    """A function to call with the number of each finished step (from 1), and that of all.
+
+    `progress` is True: a bar on standard error if that is a terminal; False: nothing; or a function of (step, steps); others are refused.
+    It is told how far training is and never sees an iterate, which the certificate says is not released.
+    """
+    finished = progress_of(progress)
+    if progress is True and sys.stderr.isatty():
+        with Bar(console=Console(stderr=True)) as bar:
+            task = bar.add_task("training", total=steps)
+            yield lambda step, steps: bar.update(task, completed=step)
+    else:
+        yield finished
+
+
+def progress_of(progress: bool | Progress) -> Progress:
+    """The function that was given, or one that does nothing.
+
+    Raises:
+        InputError: neither a function nor True or False.
+    """
+    if callable(progress):
+        return progress
+    if not isinstance(progress, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"progress: got {progress!r}; it needs True, False or a function of (step, steps).")
+    return lambda step, steps: None
+
 
 _COUNTS = 20  # how often epsilon is computed: once may take a tenth of a second
 
@@ -29,7 +64,7 @@ class ProgressBar(Callback):
 
     def __init__(self, delta: float | None = None) -> None:
         columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        self._bar, self._delta, self._epsilon = Progress(*columns, console=Console(stderr=True)), delta, ""
+        self._bar, self._delta, self._epsilon = Bar(*columns, console=Console(stderr=True)), delta, ""
 
     @staticmethod
     def wanted(progress: object) -> bool:

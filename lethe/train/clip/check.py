@@ -2,24 +2,145 @@
 
 It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
 deceive it is not looked for; `isolation="enforced"` is for that.
+
+Random layers give every record the draws of one, so that a batch and a record alone can be compared in training. What a function draws
+without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of one's own are not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.batch import records_of, rows_of
-from lethe.train.clip.check.draws import Chance, SameDraws, without_hidden_draws
-from lethe.train.clip.check.kept_state import Attributes, digests
+from lethe.train.clip.isolated import Losses, gradient_of, records_of, rows_of
+from lethe.train.clip.kept_state import Attributes, digests
 from lethe.train.clip.parts.part import ParameterGradients
-from lethe.train.clip.ways.isolated import Losses, gradient_of
 from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
+
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    torch.dropout,
+}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
+_SHAPED = {torch.rand, torch.randn}
+_IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
+_OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
+
+
+class SameDraws(TorchFunctionMode):
+    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw.
+
+    Args:
+        records: of the batch.
+        side_by_side: how several rows of a record lie: side by side, or in blocks of all records.
+
+    Attributes:
+        calls: how often numbers were drawn.
+    """
+
+    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
+        super().__init__()
+        self.records, self.side_by_side, self.calls = records, side_by_side, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """See TorchFunctionMode."""
+        kwargs = dict(kwargs or {})
+        if func is functional.scaled_dot_product_attention:  # it has no mask to share
+            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+            self.calls += bool(given.get("dropout_p"))
+            return func(**given | {"dropout_p": 0.0})
+        if func is functional.multi_head_attention_forward:
+            self.calls += bool(args[10])
+            return func(*args[:10], 0.0, *args[11:], **kwargs)
+        first: Any = args[0] if args else None
+        if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
+            # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
+            with self:
+                engine: Any = torch.autograd.Variable._execution_engine
+                return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
+        if func in _SHAPED:
+            shape = tuple(first) if isinstance(first, tuple | list) else args
+            if shape and shape[0] and shape[0] % self.records == 0:
+                return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
+        if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
+            one, rows = first.detach()[: len(first) // self.records], len(first)
+            if func in _DROPOUTS:
+                kwargs.pop("inplace", None)
+                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
+            if func in _IN_PLACE:
+                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
+            if func in _LIKE:
+                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
+            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
+        return func(*args, **kwargs)
+
+    def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
+        """So many rows: those of one record, drawn by a seed of its own, for all."""
+        self.calls += 1
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices=devices):
+            # Of a GPU that is not used, PyTorch would note at every call where the seed was asked for.
+            (torch.manual_seed if devices else torch.default_generator.manual_seed)(self.calls)
+            drawn = draw()
+        if len(drawn) == 1:
+            return drawn.expand(rows, *drawn.shape[1:])
+        return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
+
+
+class Chance:
+    """The random generators of torch, numpy and Python, as they are now."""
+
+    def __init__(self) -> None:
+        self._devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        self._torch = self._now()
+        self._others = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+
+    def rewind(self) -> None:
+        """Set them back."""
+        torch.set_rng_state(self._torch[0])
+        for device, state in zip(self._devices, self._torch[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        random.setstate(self._others[0])
+        np.random.set_state(self._others[1])  # noqa: NPY002 - what models draw from
+
+    def drew(self) -> bool:
+        """Whether numbers were drawn since."""
+        same = all(torch.equal(now, before) for now, before in zip(self._now(), self._torch, strict=True))
+        now, before = np.random.get_state(), self._others[1]  # noqa: NPY002 - what models draw from
+        return not same or random.getstate() != self._others[0] or now[2] != before[2] or not np.array_equal(now[1], before[1])  # pyright: ignore
+
+
+@contextmanager
+def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[bool]:
+    """Within: recurrent layers drop nothing; whether they would have."""
+    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout and module.training]
+    try:
+        for module, _ in dropping:
+            module.dropout = 0.0
+        yield bool(dropping)
+    finally:
+        for module, dropout in dropping:
+            module.dropout = dropout
+
 
 _FEW = 3  # records that are compared
 

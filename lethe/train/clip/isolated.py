@@ -1,4 +1,4 @@
-"""Two ways in which records cannot meet: each is a batch of one, all together under `torch.func.vmap`, or one after another."""
+"""Records of a batch, and two ways in which they cannot meet: each a batch of one, all together under vmap, or one after another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lethe.errors import InputError
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+
+
+def records_of(batch: Any) -> int:
+    """B, the records of a batch.
+
+    Raises:
+        InputError: it holds no tensor, or tensors of several lengths.
+    """
+    sizes: set[int] = set()
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            sizes.add(leaf.shape[0] if leaf.dim() else -1)
+    if len(sizes) != 1 or -1 in sizes:
+        got = f"tensors of {', '.join(map(str, sorted(sizes)))} entries" if sizes else type(batch).__name__
+        raise InputError(
+            f"batch: got {got}; it needs tensors that all have the records along their first dimension.",
+            remedy="collate records into tensors of one length; what is the same for all records belongs to the model or the loss.",
+        )
+    return sizes.pop()
+
+
+def rows_of(batch: Any, rows: Any) -> Any:
+    """Some records of a batch: a slice, or a tensor or list of places."""
+    return tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+
 
 Losses = Callable[[Any], Tensor]
 

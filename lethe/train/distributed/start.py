@@ -1,22 +1,72 @@
-"""Agreement of several processes before they train one model together."""
+"""What several processes begin with: the module inside a DistributedDataParallel, and the same run, model and data in all of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.core.tensors import contents, is_shard
-from lethe.train.data.fingerprint import fingerprint, whole
-from lethe.train.data.sources import Source
+from lethe.train.data.sources import Source, fingerprint, whole
 from lethe.train.distributed.workers import Workers
+
+
+def bare_module(model: Any) -> Any:
+    """The module inside a DistributedDataParallel; any other model is returned as it is.
+
+    Raises:
+        InputError: the wrapper does more than exchange gradients, or exchanges them among fewer processes than train together.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return model
+    remedy = "give the bare module: model.module."
+    if model.mixed_precision is not None:
+        raise InputError(
+            "model: DistributedDataParallel with mixed_precision casts the module's parameters in hooks of its own.",
+            source="mixed_precision, given to DistributedDataParallel",
+            remedy=remedy + " Compute in half precision under torch.autocast.",
+        )
+    group, everybody = dist.get_world_size(model.process_group), Workers.current().world_size
+    if group != everybody:
+        raise InputError(
+            f"model: its DistributedDataParallel is over {group} processes, and {everybody} train together.",
+            source="process_group, given to DistributedDataParallel",
+            remedy=remedy + " All processes of the default group train one model.",
+        )
+    return model.module
+
+
+def bare_optimizer(optimizer: Any) -> Any:
+    """The optimiser within what accelerate wraps around it: that one takes the steps, and has the hooks that guard them."""
+    inner = getattr(optimizer, "optimizer", None)
+    wrapped = type(optimizer).__module__.partition(".")[0] == "accelerate" and isinstance(inner, torch.optim.Optimizer)
+    return inner if wrapped else optimizer
+
+
+def without_reducer(model: Any, losses: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
+    """The function in which calls of a DistributedDataParallel are calls of the module inside: its reducer hears of none, and no buffer
+    is sent. Of other models the function is returned as it is.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return losses
+
+    def bare(batch: Any) -> Tensor:
+        vars(model)["forward"] = model.module.__call__
+        try:
+            return losses(batch)
+        finally:
+            vars(model).pop("forward", None)
+
+    return bare
 
 
 def refuse_other_start(

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lethe.train.clip.parts.outer_products import Memory
+from lethe.train.clip.parts.outer_products import Memory, together
 from lethe.train.clip.parts.part import Grouping, ParameterGradients
-from lethe.train.clip.parts.several import together
-from lethe.train.clip.rules.any_layer import tensors_of
+from lethe.train.clip.rules.registry import Layer
 from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.clip.rules.simple_layers import tensors_of
 from lethe.train.clip.sums import Arriving
-from lethe.train.clip.ways.layers import Layer
 from lethe.train.core.comparison import coarser
 
 Gradients = dict[nn.Parameter, ParameterGradients]
