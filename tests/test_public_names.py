@@ -1,4 +1,4 @@
-"""The public names: few, each with one meaning, on a page; and old ones say what to write now."""
+"""The public names: few, each with one meaning, on a page; those of a namespace are sent there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import lethe
-from lethe.documents.old_names import OLD_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.glob("lethe/**/*.py"))}
@@ -40,7 +39,6 @@ ON_NO_PAGE = frozenset(
         "__version__",
     ]
 )
-NEW_NAMES = {(module, old): new for module, names in OLD_NAMES.items() for old, new in names.items()}
 
 
 def public_names() -> dict[str, list[str]]:
@@ -51,12 +49,6 @@ def public_names() -> dict[str, list[str]]:
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and isinstance(node.value, ast.List)
     }
-
-
-def thing(path: str) -> Any:
-    """What a dotted name stands for."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def test_the_public_names_are_few() -> None:
@@ -90,15 +82,9 @@ def test_every_public_name_is_on_a_page() -> None:
     assert names - words - ON_NO_PAGE == set()
 
 
-@pytest.mark.parametrize(("module", "old"), NEW_NAMES, ids=".".join)
-def test_an_old_name_answers_with_the_new_one(module: str, old: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
-    new = NEW_NAMES[module, old]
-    with pytest.raises(lethe.InputError) as refused:
-        exec(f"from {module} import {old}", {})
-    assert str(refused.value) == f"{module} has no {old} any more.\n  Do: write {new}"
-    assert thing(new) is not None
+def test_a_name_of_a_namespace_is_sent_there() -> None:
+    with pytest.raises(lethe.InputError, match=r"lethe has no Poisson\.\n  Do: write lethe\.batches\.Poisson"):
+        exec("from lethe import Poisson", {})
 
 
 def test_a_name_that_never_was_is_an_attribute_error() -> None:
