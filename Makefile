@@ -61,7 +61,7 @@ docs-serve: theorems
 # The screenshot that a page shows, made by a test in a browser.
 .PHONY: pictures
 pictures: $(STAMP)
-	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/studio/test_studio_in_browser.py
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/unit/studio/test_studio_in_browser.py
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)
@@ -81,8 +81,8 @@ records: $(STAMP)
 # The long search for holes; CI runs a short part of it as tests.
 .PHONY: fuzz
 fuzz: $(STAMP)
-	$(BIN)/python tests/fuzz/fuzz_accounting.py
-	$(BIN)/python tests/fuzz/fuzz_training.py
+	$(BIN)/python tests/laws/fuzz/fuzz_accounting.py
+	$(BIN)/python tests/laws/fuzz/fuzz_training.py
 
 # Wheel and sdist, and the wheel tried in an environment that holds nothing else.
 release: $(STAMP)
@@ -104,7 +104,7 @@ lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e . "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
-	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/calculus tests/run tests/documents
+	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt
