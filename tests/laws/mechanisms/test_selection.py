@@ -16,8 +16,8 @@ from scipy.stats import norm
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.errors import InputError
-from lethe.mechanisms.selection.privacy import log_gain, selection_curve, selection_guarantee
-from lethe.mechanisms.selection.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.selection import log_gain, selection_curve, selection_guarantee
 
 GEOMETRIC = TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
 LAWS = (

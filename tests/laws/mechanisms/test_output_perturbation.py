@@ -10,8 +10,8 @@ from helpers import LINEAR_LOSSES
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.minimisers.linear_objective import LinearObjective
-from lethe.mechanisms.minimisers.minimiser import minimiser
+from lethe.mechanisms.minimisers.newton import minimiser
+from lethe.mechanisms.minimisers.objective import MemoryRecords, Objective
 from lethe.mechanisms.minimisers.output_perturbation import output_perturbation, output_sensitivity, solver_tolerance
 from lethe.run.losses import LeastSquares, Logistic, SmoothedHinge
 from lethe.run.losses.linear import LinearLoss
@@ -20,7 +20,8 @@ TARGET = ApproxDP(1.0, 1e-5)
 
 
 def _minimiser(rows: np.ndarray, targets: np.ndarray, loss: LinearLoss, records: int, regularisation: float) -> np.ndarray:
-    return minimiser(LinearObjective(records=records, rows=rows, targets=targets, loss=loss, regularisation=regularisation), 1e-12)
+    data = MemoryRecords(rows, targets, loss.outputs)
+    return minimiser(Objective(records=records, data=data, loss=loss, regularisation=regularisation), 1e-12)
 
 
 def _moved(loss: LinearLoss, first: tuple[Any, float], second: tuple[Any, float] | None, regularisation: float, seed: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices, minimiser_profile
+from lethe.mechanisms.minimisers.objective_perturbation import gradient_vertices, minimiser_profile
 from lethe.run.losses import LeastSquares
 
 BOUND, NORM, RIDGE = 1.7, 1.3, 60.0

@@ -15,6 +15,8 @@ from lethe.calculus.domains import as_number, outside, require_positive, require
 from lethe.calculus.rounding import round_up
 
 _MOST = 1e6
+_ETA, _GAMMA = "a number above -1 and at most 100", "a number above 0 and below 1, for at most a million tries on average"
+_MEAN = "a number above 1 and at most a million"
 
 
 class Repetitions(ABC):
@@ -69,8 +71,6 @@ class TruncatedNegativeBinomial(Repetitions):
     Args:
         eta: $\eta > -1$, at most 100.
         gamma: $\gamma \in (0, 1)$, such that the mean is at most $10^6$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620, Definition 1.
     """
 
@@ -78,26 +78,20 @@ class TruncatedNegativeBinomial(Repetitions):
     gamma: float
 
     def __post_init__(self) -> None:
-        eta = as_number("eta", self.eta, "a number above -1 and at most 100")
-        gamma = as_number("gamma", self.gamma, "a number above 0 and below 1")
+        eta, gamma = as_number("eta", self.eta, _ETA), as_number("gamma", self.gamma, _GAMMA)
         if not -1.0 < eta <= 100.0:
-            raise outside("eta", self.eta, "a number above -1 and at most 100")
+            raise outside("eta", self.eta, _ETA)
         if not (1e-100 < gamma < 1.0 and _mean(eta, gamma) <= _MOST):
-            raise outside("gamma", self.gamma, "a number above 0 and below 1, for at most a million tries on average")
+            raise outside("gamma", self.gamma, _GAMMA)
         object.__setattr__(self, "eta", eta)
         object.__setattr__(self, "gamma", gamma)
 
     @classmethod
     def of_mean(cls, mean: float, *, eta: float = 1.0) -> TruncatedNegativeBinomial:
-        """The member of the family with that mean, above 1 and at most a million.
-
-        Raises:
-            InputError: an argument is outside its range.
-        """
-        wanted = as_number("mean", mean, "a number above 1 and at most a million")
-        shape = cls(eta=eta, gamma=1.0 - 1e-9).eta
+        """The member of the family with that mean, above 1 and at most a million."""
+        wanted, shape = as_number("mean", mean, _MEAN), cls(eta=eta, gamma=1.0 - 1e-9).eta
         if not 1.000001 <= wanted <= _MOST:
-            raise outside("mean", mean, "a number above 1 and at most a million")
+            raise outside("mean", mean, _MEAN)
 
         def gap(log_gamma: float) -> float:
             return math.log(_mean(shape, math.exp(log_gamma)) / wanted)
@@ -128,9 +122,8 @@ class TruncatedNegativeBinomial(Repetitions):
         r"""$\frac{1 - (\gamma'/\gamma)^{-\eta}}{1-\gamma^\eta}$ with $\gamma' = \gamma + \delta(1-\gamma)$, and its limit at $\eta = 0$."""
         grown = math.log1p(require_probability("delta", delta) * (1.0 - self.gamma) / self.gamma)
         log_gamma = math.log(self.gamma)
-        if self.eta == 0.0:
-            return min(round_up(grown / -log_gamma, 1e-13), 1.0)
-        return min(round_up(math.expm1(-self.eta * grown) / math.expm1(self.eta * log_gamma), 1e-13), 1.0)
+        chance = grown / -log_gamma if self.eta == 0.0 else math.expm1(-self.eta * grown) / math.expm1(self.eta * log_gamma)
+        return min(round_up(chance, 1e-13), 1.0)
 
     def thinned(self, delta: float) -> TruncatedNegativeBinomial:
         r"""The same $\eta$, and $\gamma' = \gamma + \delta(1-\gamma)$."""
@@ -144,8 +137,6 @@ class PoissonRepetitions(Repetitions):
 
     Args:
         rate: $\mu > 0$, at most 500.
-    Raises:
-        InputError: it is outside its range.
     Reference: Papernot & Steinke 2022, arXiv:2110.03620, section 3.3.
     """
 
@@ -180,11 +171,7 @@ class PoissonRepetitions(Repetitions):
 
 
 def repetitions_from_dict(content: Mapping[str, Any]) -> Repetitions:
-    """The law that `to_dict` wrote.
-
-    Raises:
-        InputError: another law, or a number out of its range.
-    """
+    """The law that `to_dict` wrote, or InputError."""
     numbers = {name: value for name, value in content.items() if name != "law"}
     if content.get("law") == "poisson" and set(numbers) == {"rate"}:
         return PoissonRepetitions(**numbers)

@@ -29,7 +29,7 @@ _ORDERS = 1.0 + np.geomspace(0.05, 1e4, 100)
 
 
 def range_renyi(epsilon: float, orders: FloatArray | list[float]) -> FloatArray:
-    r"""The exact largest Rényi divergence of an $\epsilon$-BR mechanism at each order, rounded up.
+    r"""The exact largest Rényi divergence of an $\epsilon$-BR mechanism at each order $\alpha > 1$, rounded up, shape of the orders.
 
     $$\max_x \frac{x^{\alpha-1}}{1-a}\left[(1-a^\alpha) - x(a - a^\alpha)\right]
       = \frac{1-a^\alpha}{\alpha(1-a)}\,x_*^{\alpha-1},\qquad
@@ -37,13 +37,6 @@ def range_renyi(epsilon: float, orders: FloatArray | list[float]) -> FloatArray:
 
     and the divergence is its logarithm over $\alpha - 1$. By Hoeffding's lemma it is at most $\alpha\epsilon^2/8$.
 
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-        orders: $\alpha > 1$, shape (K,).
-    Returns:
-        Divergences, shape (K,).
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Cesar & Rogers 2021, arXiv:2004.07223 ($\epsilon^2/8$); the maximum is taken here.
     """
     level = require_nonnegative("epsilon", epsilon, allow_infinity=False)
@@ -64,15 +57,10 @@ def range_delta(epsilon: float, level: float) -> float:
     r"""The exact largest hockey-stick divergence at `level` of an $\epsilon$-BR mechanism, rounded up.
 
     $$\delta(\epsilon') = \max_x q\,(x - e^{\epsilon'}) = \frac{\left(1 - e^{(\epsilon'-\epsilon)/2}\right)^2}{1-e^{-\epsilon}}
-      \quad(\epsilon' < \epsilon),\qquad x_* = e^{(\epsilon+\epsilon')/2}.$$
+      \quad(\epsilon' < \epsilon),\qquad x_* = e^{(\epsilon+\epsilon')/2},$$
 
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-        level: $\epsilon' \ge 0$.
-    Returns:
-        $\delta \in [0, 1]$; 0 from $\epsilon' = \epsilon$ on.
-    Raises:
-        InputError: an argument is outside its range.
+    and 0 from $\epsilon' = \epsilon$ on.
+
     Reference: Dong, Durfee, Rogers 2020, arXiv:1909.13830 (one mechanism).
     """
     bound, at = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_nonnegative("level", level)
@@ -93,12 +81,6 @@ def range_mu(epsilon: float) -> float:
     $\sigma(u) = 1/(1+e^{-u})$, that is $\mu \ge \psi(u) + \psi(\epsilon - u)$ for all u. $\psi$ is odd, and its slope falls with |u|
     (the logistic law has heavier tails than the normal one in van Zwet's order), so the right side is largest at $u = \epsilon/2$.
 
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-    Returns:
-        $\mu \ge 0$.
-    Raises:
-        InputError: it is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383 (trade-offs); van Zwet 1964, Convex transformations of random variables.
     """
     level = require_nonnegative("epsilon", epsilon, allow_infinity=False)
@@ -108,28 +90,14 @@ def range_mu(epsilon: float) -> float:
 
 
 def range_of_mu(mu: float) -> float:
-    r"""The largest $\epsilon$ such that every $\epsilon$-BR mechanism is $\mu$-GDP, rounded down: $2\log\frac{\Phi(\mu/2)}{\Phi(-\mu/2)}$.
-
-    Args:
-        mu: $\mu \in [0, \infty)$.
-    Returns:
-        $\epsilon \ge 0$.
-    Raises:
-        InputError: it is outside its range.
-    """
+    r"""The largest $\epsilon$ for which $\epsilon$-BR implies $\mu$-GDP, rounded down: $2\log\frac{\Phi(\mu/2)}{\Phi(-\mu/2)}$."""
     half = 0.5 * require_nonnegative("mu", mu, allow_infinity=False)
     ratio = 2.0 * float(special.log_ndtr(half) - special.log_ndtr(-half))
     return max(round_down(ratio, 4e-13) - 4e-14, 0.0)
 
 
 def range_guarantee(epsilon: float) -> Tightest:
-    r"""All that an $\epsilon$-BR mechanism satisfies: $\epsilon$-DP, $\mu$-GDP, and its exact Rényi curve.
-
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-    Raises:
-        InputError: it is outside its range.
-    """
+    r"""All that an $\epsilon$-BR mechanism satisfies: $\epsilon$-DP, $\mu$-GDP, and its exact Rényi curve."""
     curve = RDPCurve(tuple(_ORDERS.tolist()), tuple(range_renyi(epsilon, _ORDERS).tolist()))
     return Tightest((ApproxDP(epsilon, 0.0), GDP(range_mu(epsilon)), curve))
 
@@ -139,11 +107,6 @@ def range_of_target(target: Guarantee) -> float:
 
     $\mu$-GDP: `range_of_mu`. $\rho$-zCDP: $\sqrt{8\rho}$, and so for a Rényi curve. $(\epsilon,\delta)$: `range_delta` solved,
     $\epsilon_{BR} = 2\log\frac{E + \sqrt{\delta(E^2 - 1 + \delta)}}{1-\delta}$ with $E = e^{\epsilon/2}$; $\epsilon$ for $\delta = 0$.
-
-    Args:
-        target: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
-    Raises:
-        InputError: no target.
     """
     goal = require_target(target)
     if isinstance(goal, GDP):

@@ -11,6 +11,7 @@ from scipy import optimize
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
+    PerturbedMinimiser,
     least_noise_std,
     objective_guarantee,
     objective_noise_std,
@@ -18,7 +19,6 @@ from lethe.mechanisms.minimisers.objective_perturbation import (
     release_std,
     solver_tolerance,
 )
-from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser
 from lethe.run.losses import Huber, LeastSquares, Logistic, SmoothedHinge, Softmax
 from lethe.run.losses.linear import LinearLoss
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.covariance import moment_sensitivity, second_moment, symmetric_noise
+from lethe.mechanisms.moments import _symmetric_noise, moment_sensitivity, second_moment
 
 SMALL_NOISE = GDP(1e9)
 
@@ -58,11 +58,11 @@ def test_the_mirrored_triangle_is_no_less_sensitive():
 @pytest.mark.slow
 def test_the_noise_is_isotropic_in_the_frobenius_norm():
     generator = np.random.default_rng(1)
-    draws = np.array([coordinates(symmetric_noise(3, 2.0, generator)) for _ in range(1_000)])
+    draws = np.array([coordinates(_symmetric_noise(3, 2.0, generator)) for _ in range(1_000)])
     covariance = draws.T @ draws / len(draws)
     assert covariance == pytest.approx(4.0 * np.eye(6), abs=5.0 * 4.0 * math.sqrt(2.0 / 1_000))  # five standard errors
     # Of one of very many entries five standard errors are less than two per cent of a variance, one of a deviation.
-    large = symmetric_noise(600, 2.0, generator)
+    large = _symmetric_noise(600, 2.0, generator)
     for entries in (math.sqrt(2.0) * large[np.triu_indices(600, 1)], np.diag(large)):
         assert np.mean(entries**2) == pytest.approx(4.0, rel=5.0 * math.sqrt(2.0 / len(entries)))
 
@@ -82,7 +82,7 @@ class OneEntry(np.random.Generator):
 
 def test_the_covariance_of_the_noise_is_exact():
     """The noise is linear in the draws, so what each makes of it gives the covariance without any sampling."""
-    moved = np.array([coordinates(symmetric_noise(3, 2.0, OneEntry(place))) for place in range(9)])
+    moved = np.array([coordinates(_symmetric_noise(3, 2.0, OneEntry(place))) for place in range(9)])
     assert moved.T @ moved == pytest.approx(4.0 * np.eye(6))
 
 
@@ -96,7 +96,7 @@ def test_the_noise_is_the_sensitivity_over_mu(neighbours, sensitivity):
     seeded = second_moment(
         np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4, generator=np.random.default_rng(5)
     )
-    assert seeded.matrix == pytest.approx(symmetric_noise(2, made.noise_std, np.random.default_rng(5)))
+    assert seeded.matrix == pytest.approx(_symmetric_noise(2, made.noise_std, np.random.default_rng(5)))
 
 
 def test_rows_are_projected():
@@ -116,18 +116,9 @@ def test_principal_components_are_found_and_orthonormal():
     assert np.abs(np.sum(found * truth, axis=1)) == pytest.approx(np.ones(2), abs=1e-2)
 
 
-def test_the_positive_part_is_per_record_and_has_no_negative_eigenvalue():
-    made = second_moment(np.zeros((10, 4)), norm=1.0, target=GDP(0.1), generator=np.random.default_rng(0))
-    assert np.linalg.eigvalsh(made.matrix).min() < 0.0
-    assert np.linalg.eigvalsh(made.positive).min() >= -1e-12
-    rows = np.eye(2)
-    assert second_moment(rows, norm=1.0, target=SMALL_NOISE).positive == pytest.approx(np.eye(2) / 2.0, abs=1e-6)
-
-
 def test_all_records_may_be_zeroed_out():
     made = second_moment(np.zeros((0, 2)), norm=1.0, target=SMALL_NOISE, neighbours="zero_out", records=5)
     assert made.matrix == pytest.approx(np.zeros((2, 2)), abs=1e-6)
-    assert made.records == 5
 
 
 @pytest.mark.parametrize(

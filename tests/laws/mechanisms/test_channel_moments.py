@@ -17,7 +17,7 @@ from lethe.accounting.statements.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
+from lethe.mechanisms.moments import channel_moments, channel_sensitivity
 
 BOTH = pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 

@@ -1,4 +1,4 @@
-r"""What it costs to run a private mechanism a random number of times and to release the best output alone.
+r"""Private selection: run a private mechanism a random number of times, and release the best output alone; what that costs.
 
 Q is the base mechanism (training, and scoring if that sees private data), its outputs totally ordered by score, ties broken at random.
 f is the generating function of K, A the selected output. With $u(y) = Q(y\text{ or better})$, $q = 1 - u$, and primes for the neighbour,
@@ -47,25 +47,57 @@ Wang 2024, arXiv:2402.06701 (profiles); Kairouz, Oh, Viswanath 2015, arXiv:1311.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
+from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.composition.renyi import renyi_curve
 from lethe.calculus.crossing import crossing
-from lethe.calculus.domains import FloatArray, outside, require_delta
+from lethe.calculus.domains import FloatArray, as_number, outside, require_delta
 from lethe.calculus.guarantees import ApproxDP, Guarantee, RDPCurve, Tightest, WithSlack
+from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down, round_up
+from lethe.certificates.derivation import derivation
+from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.selection.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
+from lethe.run.run import Neighbours
+
+Candidate = TypeVar("Candidate")
+Result = TypeVar("Result")
+
+_CITATIONS = (
+    Citation(key="papernot-2022", text="Papernot & Steinke 2022, Hyperparameter tuning with Rényi differential privacy, arXiv:2110.03620"),
+    Citation(key="liu-2019", text="Liu & Talwar 2019, Private selection from private candidates, arXiv:1811.07971"),
+    Citation(key="koskela-2024", text="Koskela, Redberg, Wang 2024, Privacy profiles for private selection, arXiv:2402.06701"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateChoice(Generic[Candidate, Result]):
+    """The release of a private selection, which does not tell how often it tried.
+
+    Args:
+        candidate: the one whose run scored best; None if the number of tries came out 0, which only Poisson repetitions can.
+        result: of that run.
+        score: of that run.
+        statement: what candidate, result and score cost together.
+    """
+
+    candidate: Candidate | None
+    result: Result | None
+    score: float | None
+    statement: Statement
 
 
 def log_gain(base: Guarantee, repetitions: Repetitions) -> float:
-    r"""$L$, rounded up: by how much the choice can raise a privacy loss, the largest $\log f'(q) - \log f'(q')$.
-
-    Args:
-        base: a guarantee of both directions.
-        repetitions: the law of the number of tries.
-    """
+    r"""$L$, rounded up: by how much the choice can raise a privacy loss, the largest $\log f'(q) - \log f'(q')$."""
     if isinstance(repetitions, PoissonRepetitions):
         return round_up(repetitions.rate * _profile(base, 0.0), 1e-15)
     assert isinstance(repetitions, TruncatedNegativeBinomial)
@@ -146,3 +178,79 @@ def selection_guarantee(base: Guarantee, repetitions: Repetitions, *, delta: flo
             remedy="give a delta above that of the base times the mean number of tries",
         )
     return parts[0] if len(parts) == 1 else Tightest(tuple(parts))
+
+
+@in_other_words
+def choose(
+    candidates: Sequence[Candidate],
+    train: Callable[[Candidate], Result],
+    score: Callable[[Result], float],
+    *,
+    repetitions: Repetitions,
+    train_guarantee: Guarantee,
+    score_guarantee: Guarantee | Literal["public"],
+    neighbours: Neighbours = "replace_one",
+    delta: float | None = None,
+    generator: np.random.Generator | None = None,
+) -> PrivateChoice[Candidate, Result]:
+    """Draw K; K times draw a candidate uniformly, train it and score it; keep the best.
+
+    The guarantee covers the candidate, the result and the score that are returned. It does not cover
+    the number of tries, the time they took, other results, or an exception raised on the way: keep them secret. A score that is not a
+    number counts as minus infinity; among equal scores the first stays, which is a random one.
+
+    Args:
+        candidates: at least one; a public list.
+        train: candidate -> result, with fresh noise at every call, and nothing kept from call to call.
+        score: result -> number, the larger the better, with fresh noise at every call if it has any.
+        repetitions: the law of K.
+        train_guarantee: of one call of `train`, for every candidate.
+        score_guarantee: of one call of `score` where it looks at private data; "public" where it sees the result and public data only.
+        neighbours: the relation that both guarantees are for.
+        delta: where epsilon matters; None: the Rényi curve alone.
+        generator: draws K and the candidates; for tests, and the statement is then `seeded`; None: fresh entropy.
+    Raises:
+        InputError: an argument is outside its range, or a score is neither a number nor nan.
+    Reference: Papernot & Steinke 2022, arXiv:2110.03620; Liu & Talwar 2019, arXiv:1811.07971.
+    """
+    if len(candidates) == 0:
+        raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
+    for name, part in (("train_guarantee", train_guarantee), ("score_guarantee", score_guarantee)):
+        if not isinstance(part, Guarantee) and not (name == "score_guarantee" and part == "public"):
+            raise outside(name, part, "a guarantee of lethe.calculus" + (', or "public"' if name == "score_guarantee" else ""))
+    base, scored = train_guarantee, "sees what training released and public data only"
+    if isinstance(score_guarantee, Guarantee):
+        base = together([(train_guarantee, 1), (score_guarantee, 1)])
+        scored = f"sees private data, and is part of every try: {score_guarantee.describe()}"
+    guarantee = selection_guarantee(base, repetitions, delta=delta)
+    average = f"random and secret, {repetitions.mean:.6g} on average, drawn apart from the data"
+    statement = Statement(
+        name=f"the best of a random number of tries among {len(candidates)} candidates",
+        guarantee=guarantee,
+        neighbours=neighbours,
+        findings=(
+            holds("one try", f"{base.describe()}, for every candidate", evidence="declared"),
+            holds("score", scored, evidence="declared"),
+            holds("number of tries", average, evidence="enforced"),
+        ),
+        citations=_CITATIONS,
+        seeded=generator is not None,
+        derivation=derivation("private selection", one_try=base.to_dict(), repetitions=repetitions.to_dict(), delta=delta),
+    )
+    source = noise_generator(generator)
+    best: tuple[Candidate, Result, float] | None = None
+    for _ in range(repetitions.draw(source)):
+        candidate = candidates[int(source.integers(len(candidates)))]
+        result = train(candidate)
+        reached = _comparable(score(result))
+        if best is None or reached > best[2]:
+            best = candidate, result, reached
+    if best is None:
+        return PrivateChoice(candidate=None, result=None, score=None, statement=statement)
+    return PrivateChoice(candidate=best[0], result=best[1], score=best[2], statement=statement)
+
+
+def _comparable(score: object) -> float:
+    if isinstance(score, float | np.floating) and math.isnan(score):
+        return -math.inf
+    return as_number("score", score, "a number")

@@ -14,7 +14,7 @@ from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.mechanisms.minimisers.perturbed_minimiser import (
+from lethe.mechanisms.minimisers.objective_perturbation import (
     PerturbedMinimiser,
     gradient_vertices,
     log_determinant,

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from lethe.errors import InputError
-from lethe.mechanisms.selection.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
 
 LAWS = (
     *(TruncatedNegativeBinomial(eta=eta, gamma=gamma) for eta in (-0.9, -0.5, 0.0, 1e-9, 1.0, 3.5) for gamma in (0.9, 0.2, 0.03)),

@@ -10,7 +10,7 @@ from scipy.special import expit, ndtri
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, RDPCurve
 from lethe.errors import InputError
-from lethe.mechanisms.selection.bounded_range import (
+from lethe.mechanisms.bounded_range import (
     guarantee_for,
     range_delta,
     range_guarantee,

@@ -11,9 +11,8 @@ from how_many import by_night
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.mechanisms.selection.privacy import selection_guarantee
-from lethe.mechanisms.selection.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
-from lethe.mechanisms.selection.selection import choose
+from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.selection import choose, selection_guarantee
 
 
 def pick(**changes):

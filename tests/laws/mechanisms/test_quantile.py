@@ -7,24 +7,18 @@ import math
 
 import numpy as np
 import pytest
-from constant_noise import Constant
 from gaussian_guarantees import mu_of
-from how_many import by_night
-from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.quantiles.exponential import quantile_law
-from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_method
-from lethe.mechanisms.quantiles.ranks import ranked
-from lethe.mechanisms.quantiles.searched import COMPARISONS, grid, search_quantile
+from lethe.mechanisms.quantiles.quantile import private_quantile, quantile_law, rank_sensitivity
 
 VALUES = (0.0, 0.2, 0.2, 0.5, 0.9, 1.0)
 LEVELS = (0.1, 0.5, 0.8)
 
 
-def data(values, quantile=0.5, neighbours="replace_one", low=0.0, high=1.0, spacing="linear"):
-    return ranked(list(values), quantile=quantile, low=low, high=high, neighbours=neighbours, spacing=spacing)
+def law_of(values, quantile=0.5, neighbours="replace_one", epsilon=1.0):
+    return quantile_law(np.array(values, dtype=float), (0.0, 1.0), quantile=quantile, epsilon=epsilon, neighbours=neighbours)
 
 
 def neighbouring(neighbours, most=4):
@@ -52,7 +46,7 @@ def log_density(values, points, *, quantile, neighbours, epsilon):
 
 
 def log_density_of_the_code(values, points, **options):
-    law = quantile_law(data(values, options["quantile"], options["neighbours"]), options["epsilon"])
+    law = law_of(values, **options)
     where = np.searchsorted(law.edges, points, side="right") - 1
     return np.log(law.probabilities[where] / np.diff(law.edges)[where])
 
@@ -106,7 +100,7 @@ def test_epsilon_itself_is_reached(neighbours):
 
 
 def test_ties_and_clipping_give_empty_intervals():
-    law = quantile_law(data((0.3, 0.3, 0.3, -5.0, 7.0)), 1.0)
+    law = law_of((0.3, 0.3, 0.3, -5.0, 7.0))
     assert law.edges.tolist() == [0.0, 0.0, 0.3, 0.3, 0.3, 1.0, 1.0]
     assert law.probabilities[[0, 2, 3, 5]].tolist() == [0.0, 0.0, 0.0, 0.0]
     assert law.probabilities.sum() == pytest.approx(1.0)
@@ -116,64 +110,16 @@ def test_ties_and_clipping_give_empty_intervals():
 
 
 def test_no_values_are_uniform():
-    law = quantile_law(data((), 0.5, "zero_out"), 1.0)
+    law = law_of((), 0.5, "zero_out")
     assert law.probabilities.tolist() == [1.0]
 
 
 @pytest.mark.slow
 def test_draws_follow_the_law():
-    law = quantile_law(data((0.1, 0.4, 0.45, 0.8)), 1.0)
+    law = law_of((0.1, 0.4, 0.45, 0.8))
     generator = np.random.default_rng(7)
     counts = np.histogram([law.draw(generator) for _ in range(20_000)], bins=law.edges)[0]
     assert counts / 20_000 == pytest.approx(law.probabilities, abs=5.0 * 0.5 / math.sqrt(20_000))
-
-
-# --- the search ---
-
-
-def cell_law(values, quantile, neighbours, mu):
-    """Exact probability of every cell of the grid: a walk down the tree of comparisons."""
-    ranks = data(values, quantile, neighbours)
-    points = grid(ranks.low, ranks.high)
-    noise = (1.0 if neighbours == "replace_one" else max(quantile, 1.0 - quantile)) * math.sqrt(COMPARISONS) / mu
-    law = np.ones(1)
-    for depth in range(COMPARISONS):
-        middles = points[:: 2 ** (COMPARISONS - depth - 1)][1::2]
-        down = norm.cdf((np.array([sum(value <= middle for value in values) for middle in middles]) - ranks.rank) / noise)
-        law = np.stack([law * down, law * (1.0 - down)], axis=1).ravel()
-    return law
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-@pytest.mark.parametrize("quantile", LEVELS)
-def test_the_search_is_within_its_gdp(neighbours, quantile):
-    for one, other in itertools.islice(neighbouring(neighbours), 0, None, 7):
-        p, q = cell_law(one, quantile, neighbours, 1.5), cell_law(other, quantile, neighbours, 1.5)
-        for level in (0.0, 0.5, 1.5):
-            assert np.maximum(p - math.exp(level) * q, 0.0).sum() <= GDP(1.5).delta(level)
-            assert np.maximum(q - math.exp(level) * p, 0.0).sum() <= GDP(1.5).delta(level)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
-def test_every_noisy_rank_has_the_noise_of_its_share(neighbours):
-    """The draws of a long run follow the exact law of the cells, so the noise is neither larger nor smaller."""
-    ranks, generator = data((0.1, 0.2, 0.9), 0.8, neighbours), np.random.default_rng(3)
-    times = 20_000 if by_night() else 2_000  # one per cent shows in the next test
-    draws = [search_quantile(ranks, 1.5, generator) for _ in range(times)]
-    counts = np.histogram(draws, bins=grid(ranks.low, ranks.high))[0].reshape(16, -1).sum(axis=1)
-    expected = cell_law((0.1, 0.2, 0.9), 0.8, neighbours, 1.5).reshape(16, -1).sum(axis=1)
-    assert counts / times == pytest.approx(expected, abs=5.0 * 0.5 / math.sqrt(times))
-
-
-@pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", 1.0), ("zero_out", 0.8)])
-def test_the_first_comparison_turns_at_the_stated_noise(neighbours, sensitivity):
-    ranks = data((0.1,) * 9 + (0.9,), 0.8, neighbours)  # v = 9 - 8 = 1 in the middle
-    turn = -1.5 / (sensitivity * math.sqrt(8.0))  # minus v over sigma
-    assert search_quantile(ranks, 1.5, Constant(0.995 * turn)) < 0.5
-    assert search_quantile(ranks, 1.5, Constant(1.005 * turn)) > 0.5
 
 
 @pytest.mark.sampled(2)
@@ -181,48 +127,41 @@ def test_the_first_comparison_turns_at_the_stated_noise(neighbours, sensitivity)
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("quantile", LEVELS)
 def test_one_record_moves_a_rank_by_at_most_the_sensitivity(neighbours, quantile):
-    largest = 0.0
-    for one, other in neighbouring(neighbours):
-        a, b = data(one, quantile, neighbours), data(other, quantile, neighbours)
-        moved = [
-            abs((np.searchsorted(a.points, point) - a.rank) - (np.searchsorted(b.points, point) - b.rank))
-            for point in np.linspace(0, 1, 41)
-        ]
-        largest = max(largest, *moved)
-    assert largest == pytest.approx(data((0.5,), quantile, neighbours).sensitivity, abs=1e-12)
+    def rank(values, point):
+        return sum(value <= point for value in values) - quantile * len(values)
+
+    points = np.linspace(0, 1, 41)
+    largest = max(abs(rank(one, point) - rank(other, point)) for one, other in neighbouring(neighbours) for point in points)
+    assert largest == pytest.approx(rank_sensitivity(quantile, neighbours), abs=1e-12)
 
 
 # --- the face ---
 
 
-@pytest.mark.parametrize("method", ["exponential", "search"])
 @pytest.mark.parametrize("spacing", ["linear", "logarithmic"])
-def test_a_large_data_set_gives_the_quantile(method, spacing):
+def test_a_large_data_set_gives_the_quantile(spacing):
     values = np.random.default_rng(0).lognormal(0.0, 0.5, 20_000)
     found = private_quantile(
-        values, quantile=0.9, low=0.01, high=20.0, target=GDP(1.0), spacing=spacing, method=method, generator=np.random.default_rng(1)
+        values, quantile=0.9, low=0.01, high=20.0, target=GDP(1.0), spacing=spacing, generator=np.random.default_rng(1)
     )
     assert found.value == pytest.approx(np.quantile(values, 0.9), rel=0.05)
-    assert found.method == method
     assert mu_of(found.statement.planned) <= 1.0
     assert mu_of(found.statement.planned) == pytest.approx(1.0)
 
 
-def test_the_method_depends_on_public_numbers_only():
-    assert quantile_method(0.5, 40, GDP(1.0)) == "exponential"
-    assert quantile_method(0.5, 39, GDP(1.0)) == "search"
-    assert quantile_method(0.9, 40, GDP(1.0)) == "search"
-    assert quantile_method(0.5, 1, ApproxDP(0.1, 0.0)) == "exponential"
-    options = {"quantile": 0.5, "low": 0.0, "high": 1.0, "target": GDP(1.0), "neighbours": "zero_out", "records": 40}
-    assert {private_quantile([0.5] * count, **options).method for count in (39, 40)} == {"exponential"}
-
-
 def test_the_guarantee_is_in_the_targets_currency():
-    options = {"quantile": 0.5, "low": 0.0, "high": 1.0, "method": "exponential"}
+    options = {"quantile": 0.5, "low": 0.0, "high": 1.0}
     assert isinstance(private_quantile([0.5], target=ZCDP(0.1), **options).statement.planned, ZCDP)
     pure = private_quantile([0.5], target=ApproxDP(0.4, 0.0), **options).statement
     assert pure.epsilon(0.0) == 0.4
     assert pure.epsilon(1e-5) < 0.4
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-3, 1e5), (math.pi, math.e**5)])
+def test_values_stay_within_the_range(low, high):
+    for values in ([low / 2] * 50, [high * 2] * 50):
+        found = private_quantile(values, quantile=0.5, low=low, high=high, target=ApproxDP(1e3, 0.0), spacing="logarithmic")
+        assert low <= found.value <= high
 
 
 GOOD = {"quantile": 0.5, "low": 0.0, "high": 1.0, "target": GDP(1.0)}
@@ -241,13 +180,11 @@ GOOD = {"quantile": 0.5, "low": 0.0, "high": 1.0, "target": GDP(1.0)}
         {"low": -1e308, "high": 1e308},
         {"spacing": "logarithmic"},
         {"spacing": "other"},
-        {"method": "other"},
         {"neighbours": "add_or_remove"},
         {"neighbours": "zero_out"},
         {"records": 4},
         {"target": GDP(0.0)},
         {"target": 1.0},
-        {"target": ApproxDP(1.0, 0.0), "method": "search"},
         {"generator": 7},
     ],
 )

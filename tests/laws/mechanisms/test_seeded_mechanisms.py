@@ -30,13 +30,12 @@ from lethe.heavy_tailed.single_pass.accelerated import accelerated
 from lethe.heavy_tailed.single_pass.proximal import proximal
 from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.solution import Solution
-from lethe.mechanisms import adassp, channel_moments, covariance, standardise
+from lethe.mechanisms import adassp, moments, selection, standardise
 from lethe.mechanisms.base import joint
 from lethe.mechanisms.minimisers import objective_perturbation, output_perturbation
-from lethe.mechanisms.quantiles import histogram, located, quantile
-from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.mechanisms.selection import selection
-from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
+from lethe.mechanisms.quantiles import located, quantile
+from lethe.mechanisms.quantiles.located import ColumnsInMemory
+from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
 from lethe.run.losses import Logistic
 
 ROWS = np.random.default_rng(0).uniform(-1.0, 1.0, (120, 3))
@@ -54,12 +53,12 @@ RELEASES: dict[str, Callable[..., Statement]] = {
     "located_quantiles": lambda **g: (
         located.located_quantiles(ColumnsInMemory(ROWS), tails=(0.1, 0.1), target=GDP(1.0), neighbours="replace_one", **g).statement
     ),
-    "noisy_counts": lambda **g: histogram.noisy_counts(
+    "noisy_counts": lambda **g: located.noisy_counts(
         np.ones((3, 4)), noise_std=1.0, neighbours="replace_one", records=4, name="counts", **g
     )[1],
-    "second_moment": lambda **g: covariance.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
+    "second_moment": lambda **g: moments.second_moment(ROWS, norm=1.0, target=TARGET, **g).statement,
     "standardise": lambda **g: standardise.standardise(ROWS, low=-1.0, high=1.0, target=TARGET, **g).statement,
-    "channel_moments": lambda **g: channel_moments.channel_moments(ROWS, channels=3, norm=1.0, target=TARGET, **g).statement,
+    "channel_moments": lambda **g: moments.channel_moments(ROWS, channels=3, norm=1.0, target=TARGET, **g).statement,
     "choose": lambda **g: (
         selection.choose(
             "ab",
@@ -97,7 +96,7 @@ MOMENTS: dict[str, Callable[..., Any]] = {
     "private_moment": lambda **g: private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
     "estimated_moments": lambda **g: estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
-NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "noisy_gradient", "searched_median"}
+NO_RELEASE = {"noise_generator", "noisy_gradient", "searched_median"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""
 
 

@@ -16,9 +16,16 @@ from lethe.accounting.statements.derivations import computed
 from lethe.calculus.guarantees import GDP
 from lethe.estimators.inputs.norms import released_norm
 from lethe.mechanisms.quantiles import located
-from lethe.mechanisms.quantiles.counted import ColumnsInMemory
-from lethe.mechanisms.quantiles.histogram import histogram_noise_std, histogram_sensitivity, noisy_counts
-from lethe.mechanisms.quantiles.located import LARGEST, SMALLEST, located_cost, located_quantiles
+from lethe.mechanisms.quantiles.located import (
+    LARGEST,
+    SMALLEST,
+    ColumnsInMemory,
+    histogram_noise_std,
+    histogram_sensitivity,
+    located_cost,
+    located_quantiles,
+    noisy_counts,
+)
 
 BOTH: Any = pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 numbers = st.floats(width=64, allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0, SMALLEST, -SMALLEST, LARGEST, -LARGEST, 1e300])
