@@ -1,4 +1,4 @@
-"""The public names: few, each with one meaning, on a page; and old ones say what to write now."""
+"""The public names: few, each with one meaning, on a page; those of a namespace are sent there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from repository import ROOT
 
 import lethe
-from lethe.documents.old_names import OLD_NAMES
 
 TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.glob("lethe/**/*.py"))}
 MOST_NAMES, MOST_PARAMETERS = 150, 14
@@ -39,7 +38,6 @@ ON_NO_PAGE = frozenset(
         "__version__",
     ]
 )
-NEW_NAMES = {(module, old): new for module, names in OLD_NAMES.items() for old, new in names.items()}
 
 
 def public_names() -> dict[str, list[str]]:
@@ -50,12 +48,6 @@ def public_names() -> dict[str, list[str]]:
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and isinstance(node.value, ast.List)
     }
-
-
-def thing(path: str) -> Any:
-    """What a dotted name stands for."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def test_the_public_names_are_few() -> None:
@@ -89,15 +81,9 @@ def test_every_public_name_is_on_a_page() -> None:
     assert names - words - ON_NO_PAGE == set()
 
 
-@pytest.mark.parametrize(("module", "old"), NEW_NAMES, ids=".".join)
-def test_an_old_name_answers_with_the_new_one(module: str, old: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
-    new = NEW_NAMES[module, old]
-    with pytest.raises(lethe.InputError) as refused:
-        exec(f"from {module} import {old}", {})
-    assert str(refused.value) == f"{module} has no {old} any more.\n  Do: write {new}"
-    assert thing(new) is not None
+def test_a_name_of_a_namespace_is_sent_there() -> None:
+    with pytest.raises(lethe.InputError, match=r"lethe has no Poisson\.\n  Do: write lethe\.batches\.Poisson"):
+        exec("from lethe import Poisson", {})
 
 
 def test_a_name_that_never_was_is_an_attribute_error() -> None:

@@ -15,7 +15,7 @@ from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
 from lethe.heavy_tailed.oracles.clipped import noise_for
 from lethe.heavy_tailed.private_moments import private_moment
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.counted import CountedColumns
+from lethe.mechanisms.quantiles.located import CountedColumns
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)
