@@ -25,8 +25,6 @@ def compose_gdp(mus: ArrayLike) -> float:
         mus: $\mu_t \in [0, \infty]$, shape (T,).
     Returns:
         $\mu$; the one $\mu_t$ itself, unrounded, when the others are 0.
-    Raises:
-        InputError: the list is empty or an entry is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 3.3.
     """
     values = require_vector("mus", mus, low=0.0, allow_infinity=True)
@@ -57,8 +55,6 @@ def compose_zcdp(rhos: ArrayLike) -> float:
         rhos: $\rho_t \in [0, \infty]$, shape (T,).
     Returns:
         $\rho$; the one $\rho_t$ itself when the others are 0.
-    Raises:
-        InputError: the list is empty or an entry is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Lemma 1.7.
     """
     values = require_vector("rhos", rhos, low=0.0, allow_infinity=True)

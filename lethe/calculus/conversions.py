@@ -1,7 +1,4 @@
-"""From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side.
-
-All raise InputError for an argument outside its range.
-"""
+"""From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side."""
 
 from __future__ import annotations
 
@@ -33,8 +30,6 @@ def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: fl
         high: a first guess for the upper end, > 0 and finite.
     Returns:
         $\epsilon$ with `profile(epsilon) <= delta` as evaluated, or infinity if there is none.
-    Raises:
-        InputError: `delta` is outside its range.
     """
     target = require_delta(delta)
     gap_failing = log_gap(profile(0.0), target)
@@ -69,8 +64,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         epsilon: $\epsilon \in [0, \infty]$.
     Returns:
         $\delta \in [0, 1]$: 0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
@@ -85,8 +78,6 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\epsilon$ with `gdp_delta(mu, epsilon) <= delta`: 0 for $\mu = 0$; infinity for $\mu = \infty$, and for $\delta = 0 < \mu$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     distance, target = require_nonnegative("mu", mu), require_delta(delta)
@@ -110,8 +101,6 @@ def gdp_rho(mu: float) -> float:
         mu: $\mu \in [0, \infty]$.
     Returns:
         $\rho$; 0 for $\mu = 0$ only.
-    Raises:
-        InputError: `mu` is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
     """
     distance = require_nonnegative("mu", mu)
@@ -126,8 +115,6 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\mu \ge 0$ with `gdp_delta(mu, epsilon) <= delta`; 0 for $\delta = 0$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -159,8 +146,6 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
     Args:
         profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
         type_one: $\alpha \in [0, 1]$, the chance of a type I error.
-    Raises:
-        InputError: `type_one` is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
     """
     alpha = require_probability("type_one", type_one)
@@ -217,8 +202,6 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
         delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
     Returns:
         ($\epsilon \ge 0$, best order).
-    Raises:
-        InputError: an argument is outside its range, or the shapes differ.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
@@ -239,8 +222,6 @@ def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
         epsilon: $\epsilon \in [0, \infty]$.
     Returns:
         $\delta \in [0, 1]$.
-    Raises:
-        InputError: an argument is outside its range, or the shapes differ.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
@@ -275,8 +256,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\epsilon \in [0, \infty]$; 0 for $\rho = 0$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, target = require_nonnegative("rho", rho), require_delta(delta)
@@ -303,8 +282,6 @@ def zcdp_epsilon_simple(rho: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\epsilon \in [0, \infty]$; 0 for $\rho = 0$, infinity for $\delta = 0 < \rho$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3.
     """
     budget, target = require_nonnegative("rho", rho), require_delta(delta)
@@ -327,8 +304,6 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$; 0 gives $\rho = 0$.
     Returns:
         $\rho \ge 0$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -349,8 +324,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         epsilon: $\epsilon \in [0, \infty]$.
     Returns:
         $\delta \in [0, 1]$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)

@@ -38,8 +38,6 @@ def gaussian_cost(noise_ratio: float) -> float:
         noise_ratio: $\tau/s \in [0, \infty]$: the noise's standard deviation in units of the sensitivity.
     Returns:
         $\rho$; infinity without noise.
-    Raises:
-        InputError: `noise_ratio` is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
     """
     ratio = require_nonnegative("noise_ratio", noise_ratio)
@@ -69,8 +67,6 @@ class BudgetFilter:
     Args:
         rho: the budget, > 0, at most 1e300.
         slots: how many disjoint batches there are.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Feldman & Zrnic 2021, arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
     """
 
@@ -87,11 +83,7 @@ class BudgetFilter:
         self._errors = [0.0] * slots
 
     def allows(self, rho: float, slot: int = 0) -> bool:
-        """Whether a step of cost `rho` >= 0 (infinity is an answer of `gaussian_cost`, and never allowed) fits what the slot has left.
-
-        Raises:
-            InputError: an argument is outside its range.
-        """
+        """Whether a step of cost `rho` >= 0 (infinity is an answer of `gaussian_cost`, and never allowed) fits what the slot has left."""
         cost, place = require_nonnegative("rho", rho), self._place(slot)
         return cost <= self._limit and math.fsum((self._sums[place], self._errors[place], cost)) <= self._limit
 
@@ -164,8 +156,6 @@ class Odometer:
     Args:
         levels: $\rho_k > 0$, shape (K,): budgets at which the bound shall be tightest.
         weights: $w_k > 0$, shape (K,), sum at most 1 (1e-9 of rounding is forgiven): the share of $\delta$ each level gets.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et al. 2023, arXiv:2203.05481 (by martingales).
     """
 
@@ -207,8 +197,6 @@ class Odometer:
             delta: $\delta \in [0, 1)$, fixed in advance.
         Returns:
             $\epsilon$; 0 where nothing is spent, infinity for $\delta = 0$ otherwise.
-        Raises:
-            InputError: an argument is outside its range.
         """
         total, target = require_nonnegative("spent", spent), require_delta(delta)
         if total == 0.0:
@@ -235,8 +223,6 @@ def pure_mu(epsilon: float) -> float:
 
     Args:
         epsilon: $\epsilon \in [0, \infty]$.
-    Raises:
-        InputError: it is outside its range.
     """
     level = require_nonnegative("epsilon", epsilon)
     if level == 0.0 or math.isinf(level):
@@ -260,8 +246,6 @@ def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) ->
         points: K, how many points the grid has.
     Returns:
         $\mu$; infinity where no $\epsilon$ is proved at $\delta = s$.
-    Raises:
-        InputError: an argument is outside its range.
     """
     share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
     if share >= 1.0:

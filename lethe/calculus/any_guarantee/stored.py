@@ -98,8 +98,6 @@ def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
     Args:
         guarantee: one made of Gaussian mechanisms.
         factor: finite, > 0.
-    Raises:
-        InputError: the factor is outside its range.
         TypeError: the guarantee does not say how it depends on noise (a Rényi curve, a single point).
     """
     raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")

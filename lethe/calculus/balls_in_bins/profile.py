@@ -58,8 +58,6 @@ class BallsInBinsGaussian(Profile):
         mus: distinct $\mu_j \ge 0$, finite.
         counts: how many bins have each, >= 1.
         relation: replace_one, zero_out or add_or_remove.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Chua et al. 2024, arXiv:2412.16802 (the pair of zero out); docs/theory.md.
     """
 

@@ -179,8 +179,6 @@ def dense(
         iterations: of L-BFGS; None: at most 400, and as many as take about a minute.
     Returns:
         C, shape (T, T).
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Choquette-Choo et al. 2023, arXiv:2211.06530; Denisov et al. 2022, arXiv:2202.08312 (one participation).
     """
     steps, slots = require_count("steps", steps, high=MOST_DENSE), require_count("slots", slots)

@@ -212,8 +212,6 @@ def poisson_renyi(probability: float, noise_multipliers: ArrayLike, orders: Arra
         orders: $\alpha > 1$, at most 8192, shape (orders,).
     Returns:
         Shape (levels, orders): above the exact value by at most 1e-9 of it, except on chords; infinity for q > 0 = z; never nan.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Section 3.3 and Theorem 5.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
