@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ExactMean, MeanOracle
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Release, gaussian_release
 
 CURVATURES = np.array([1.0, 10.0])

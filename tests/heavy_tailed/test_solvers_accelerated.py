@@ -12,11 +12,8 @@ from solver_problems import QUADRATIC, ErringMean, quadratic_gap, quadratic_grad
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.exact import ExactMean
-from lethe.heavy_tailed.sets import WholeSpace
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.accelerated_plans import (
+from lethe.heavy_tailed.accelerated import (
+    accelerated,
     accelerated_bound,
     accelerated_optimised,
     accelerated_practical,
@@ -24,7 +21,9 @@ from lethe.heavy_tailed.single_pass.accelerated_plans import (
     best_step,
     step_counts,
 )
-from lethe.heavy_tailed.single_pass.settings import gradient_errors
+from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
+from lethe.heavy_tailed.sets import WholeSpace
+from lethe.heavy_tailed.settings import gradient_errors
 from lethe_experiments.lowy_razaviyayn import explicit_bound, printed_bounds
 
 

@@ -11,20 +11,17 @@ from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.calculus.guarantees import Guarantee
 from lethe.heavy_tailed import Problem, multi_pass
-from lethe.heavy_tailed.block_moments import searched_median
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import regularised_descent
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import regularised_descent
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.private_moments import private_moment
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
-from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
+from lethe.heavy_tailed.private_moments import private_moment, searched_median
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean
+from lethe.heavy_tailed.shuffled_sums import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
 FEW = 1000  # show half of the noise: in three games of each kind, .99 or more, where .65 is stated

@@ -14,15 +14,13 @@ from scipy.stats import beta
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
 from lethe.heavy_tailed.localisation.plans import LocalPhase, descent_distance, localised_bound, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
+from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
 from lethe.heavy_tailed.problem import Records
-from lethe.heavy_tailed.sets import BoxDomain, WholeSpace
+from lethe.heavy_tailed.sets import Array, BoxDomain, WholeSpace
 
 MOMENTS = Moments(order=4, bound=6.0, half=4.0, second=3.0, kind="uniform")
 

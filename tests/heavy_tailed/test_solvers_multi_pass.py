@@ -9,8 +9,7 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, quadratic_gradient, r
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import multi_pass, practical_oracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
 from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.sets import BallDomain, BoxDomain, ConvexSet, WholeSpace
 

@@ -22,15 +22,12 @@ from solver_problems import (
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory, step_weights
+from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
 from lethe.heavy_tailed.problem import Records
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
-from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.single_pass.settings import Plan, gradient_errors
-from lethe.heavy_tailed.single_pass.solver import one_pass
-from lethe.heavy_tailed.single_pass.step_weights import step_weights
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.settings import Plan, gradient_errors
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean
 
 
 def test_steps_and_weights_at_the_worked_points() -> None:
@@ -192,7 +189,7 @@ def test_large_batches_are_summed_in_pieces_to_the_same_mean(monkeypatch: pytest
     rng = np.random.default_rng(12)
     records, oracle = regression_records(1000, rng), ClippedMean(clip_norm=2.0, rho=0.5)
     whole = one_pass(regression(), records, oracle=oracle, steps=3, generator=np.random.default_rng(1))
-    monkeypatch.setattr("lethe.heavy_tailed.single_pass.blocks._NUMBERS_AT_ONCE", 10)
+    monkeypatch.setattr("lethe.heavy_tailed.batches._NUMBERS_AT_ONCE", 10)
     sizes: list[int] = []
 
     def gradient(parameters: Array, some: Records) -> Array:

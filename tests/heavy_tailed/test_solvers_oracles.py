@@ -14,10 +14,7 @@ from lethe.calculus.conversions import gdp_epsilon
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
 from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.errors import InputError
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian, group_means
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, clip_rows, group_means
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 from lethe_experiments.lowy_razaviyayn import groups_for, median_error
 

@@ -11,16 +11,14 @@ import pytest
 
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Release, Solution
 from lethe.run.regularisers import L1
 

@@ -12,10 +12,16 @@ from solver_problems import regression, regression_records
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem, multi_pass, practical_oracle
-from lethe.heavy_tailed.block_moments import block_moments, blocks_for, failure_probability, searched_median
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.private_moments import (
+    block_moments,
+    blocks_for,
+    estimated_moments,
+    failure_probability,
+    private_moment,
+    searched_median,
+)
 from lethe.heavy_tailed.solution import composed
 
 RHO = 0.5

@@ -11,8 +11,7 @@ from solver_problems import QUADRATIC, quadratic_gradient
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
-from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ExactMean, clip_rows
 
 
 @pytest.mark.parametrize(

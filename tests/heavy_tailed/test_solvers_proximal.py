@@ -13,11 +13,9 @@ from solver_problems import CURVATURES, QUADRATIC, SLOPES, ErringMean, quadratic
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.composite import proximal_map
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ClippedMean, ExactMean
+from lethe.heavy_tailed.proximal import proximal, proximal_bound, proximal_map, proximal_optimised, proximal_practical, proximal_theory
 from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace
-from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_bound, proximal_optimised, proximal_practical, proximal_theory
 from lethe.run.regularisers import L1, L1L2, L2, NuclearNorm, Regulariser
 
 SPARSE = L1(strength=0.1)

@@ -9,37 +9,35 @@ import pytest
 
 from lethe.errors import InputError, LetheError
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass, practical_oracle
-from lethe.heavy_tailed.localisation.plans import localised_bound, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.oracles.exact import ExactMean
-from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
-from lethe.heavy_tailed.sets import BoxDomain
-from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
-from lethe.heavy_tailed.shuffle.scalar import (
-    ScalarProtocol,
-    analyse,
-    calibrated_protocol,
-    chosen_protocol,
-    local_messages,
-    shuffled,
-    simulated_ones,
-)
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.accelerated_plans import (
+from lethe.heavy_tailed.accelerated import (
+    accelerated,
     accelerated_bound,
     accelerated_optimised,
     accelerated_practical,
     accelerated_theory,
     step_counts,
 )
-from lethe.heavy_tailed.single_pass.plans import one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
+from lethe.heavy_tailed.localisation.plans import localised_bound, localised_practical, localised_theory
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.localisation.sampled import sampled_localised
+from lethe.heavy_tailed.one_pass import one_pass, one_pass_bound, one_pass_optimised, one_pass_practical, one_pass_theory
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean
+from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
+from lethe.heavy_tailed.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.sets import BoxDomain
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.shuffled_sums import (
+    ScalarProtocol,
+    all_shifts_delta,
+    analyse,
+    binomial_delta,
+    calibrated_protocol,
+    chosen_protocol,
+    local_messages,
+    shuffled,
+    simulated_ones,
+)
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lowy_razaviyayn import explicit_bound, groups_for
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
-from lethe.heavy_tailed.shuffle.scalar import ScalarProtocol, analyse, local_messages, simulated_ones
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.shuffled_sums import ScalarProtocol, analyse, local_messages, simulated_ones
 
 EPSILON, DELTA, SIZE = 3.0, 1e-2, 1.5
 ROWS = np.random.default_rng(0).standard_t(2, size=(13, 2)) * np.where(np.arange(13) % 2, 2.0, 0.3)[:, None]

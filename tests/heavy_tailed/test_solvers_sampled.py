@@ -10,13 +10,12 @@ from how_many import by_night
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised
-from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
-from lethe.heavy_tailed.localisation.solver import localised
+from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised, sampled_noise
 from lethe.heavy_tailed.private_moments import private_moment
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
 
 EPSILON, DELTA = 1.0, 1e-5

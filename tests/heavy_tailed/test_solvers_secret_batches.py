@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.errors import InputError
-from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
+from lethe.heavy_tailed.localisation.sampled import sampled_noise
 
 DELTA = 1e-5
 
@@ -78,7 +78,7 @@ def test_where_the_search_starts_changes_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(SampledGaussian, "epsilon", price)
     for start in (0.01, 1.0, 7.0, 300.0):
-        monkeypatch.setattr("lethe.heavy_tailed.localisation.secret_batches._normal_limit", lambda *_, start=start: start)
+        monkeypatch.setattr("lethe.heavy_tailed.localisation.sampled._normal_limit", lambda *_, start=start: start)
         for target in (0.06, 0.5, 1.0):
             asked.clear()
             noise, spent = sampled_noise.__wrapped__(0.1, 10, target, DELTA)

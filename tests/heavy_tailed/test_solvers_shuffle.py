@@ -15,15 +15,17 @@ from solver_problems import QUADRATIC
 
 from lethe.errors import CalibrationError, InputError
 from lethe.heavy_tailed import multi_pass
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.shuffle.binomial import all_shifts_delta, binomial_delta, least_fair_trials
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
-from lethe.heavy_tailed.shuffle.scalar import (
+from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.shuffled_sums import (
     ScalarProtocol,
+    all_shifts_delta,
     analyse,
+    binomial_delta,
     calibrated_protocol,
     chosen_protocol,
+    least_fair_trials,
     local_messages,
     shuffled,
     simulated_ones,

@@ -20,15 +20,15 @@ from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
 from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.proximal import proximal
 from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, channel_moments, covariance, standardise
 from lethe.mechanisms.base import joint
