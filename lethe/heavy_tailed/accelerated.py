@@ -48,8 +48,6 @@ def accelerated(
         start, generator: as `multi_pass`.
     Returns:
         The solution with $w^{ag}_T$.
-    Raises:
-        InputError: an argument is outside its range, or there are more steps than records.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 2 and 5.
     """
     noisy = NoisyBatches(problem, records, oracle, start, generator, batches=steps)
@@ -90,8 +88,6 @@ def accelerated_bound(
         bias: B.
         variance: $\Sigma^2$.
         diameter: W, how far any two points of the domain are apart; None: D.
-    Raises:
-        InputError: an argument is outside its range, or $\eta < 2\beta$.
     """
     count, reach = require_count("steps", steps), require_distance(distance)
     eta = _inverse_step(step, require_nonnegative("smoothness", smoothness))
@@ -141,8 +137,6 @@ def accelerated_theory(problem: Problem, records: int, rho: float) -> Plan:
         problem: with smoothness (0 for affine losses), moments and a bounded domain, whose diameter is D.
         records: n.
         rho: $\rho$, finite.
-    Raises:
-        InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 31.
     """
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()

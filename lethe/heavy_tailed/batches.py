@@ -25,8 +25,6 @@ class NoisyBatches:
         batches: T.
         batch_size: s, where it is not that.
         passes: how many times each batch is used.
-    Raises:
-        InputError: an argument is outside its range, or there are more batches than records.
     """
 
     def __init__(
@@ -99,8 +97,6 @@ def start_of(problem: Problem, start: object, records: Records) -> tuple[Array, 
         problem: its domain is meant.
         start: shape (d,), or None for 0.
         records: all records.
-    Raises:
-        InputError: either cannot be used.
     """
     require_problem(problem)
     point = np.zeros(problem.dimension) if start is None else require_point("start", start, problem.dimension)

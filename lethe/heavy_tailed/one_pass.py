@@ -41,8 +41,6 @@ def one_pass(
         oracle: states the cost of the whole run.
         steps: T + 1, the number of rounds.
         start, generator: as `multi_pass`.
-    Raises:
-        InputError: an argument is outside its range, or there are more rounds than records.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 6 and 7.
     """
     noisy = NoisyBatches(problem, records, oracle, start, generator, batches=steps)
@@ -139,8 +137,6 @@ def one_pass_theory(problem: Problem, records: int, rho: float, *, distance: flo
         records: n >= 2.
         rho: $\rho$, finite.
         distance: of start and minimiser; None: the domain's diameter.
-    Raises:
-        InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 34.
     """
     n, d, moments = require_count("records", records, low=2), problem.dimension, problem.known_moments()

@@ -143,7 +143,7 @@ def private_moment(
         )
     # Not cut at the top of the range: below it a moment may still be made of sizes beyond it.
     means = block_moments(np.minimum(values, _LARGEST_SIZE), power, blocks)
-    cell, end, ratio = _median_cell(means, bottom, top, noise_std, noise_generator(generator))
+    cell, end, ratio = median_cell(means, bottom, top, noise_std, noise_generator(generator))
     size = len(values) // blocks
     return MomentEstimate(
         order=power,
@@ -247,10 +247,16 @@ def block_moments(sizes: Array, order: float, blocks: int) -> Array:
         return largest * np.mean(units**order, axis=1) ** (1.0 / order)
 
 
-def _median_cell(values: Array, low: float, high: float, noise_std: float, generator: np.random.Generator) -> tuple[int, End | None, float]:
+def median_cell(values: Array, low: float, high: float, noise_std: float, generator: np.random.Generator) -> tuple[int, End | None, float]:
     r"""The cell 0..255 of the grid $low\,c^i$, $c = (high/low)^{1/256}$, that 8 noisy comparisons lead to; whether it is an end; c.
 
     At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
+
+    Args:
+        values: v_j, shape (b,).
+        low, high: the ends of the grid, 0 < low < high, in the unit of the values.
+        noise_std: $\sigma \ge 0$ of each comparison, in records.
+        generator: of the noise.
     """
     ratio = (high / low) ** 2.0**-COMPARISONS
     left, right = 0, 2**COMPARISONS

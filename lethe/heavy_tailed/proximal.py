@@ -47,8 +47,6 @@ def proximal(
         steps: T.
         regulariser: h; see `proximal_map` for the pairs of h and domain that are known.
         start, generator: as `multi_pass`.
-    Raises:
-        InputError: an argument is outside its range, or there are more steps than records.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 8 and 9.
     """
     noisy = NoisyBatches(problem, records, oracle, start, generator, batches=steps)
@@ -72,8 +70,6 @@ def proximal_map(point: Array, step: float, regulariser: Regulariser | None, dom
         step: $\eta > 0$.
         regulariser: h.
         domain: closed and convex.
-    Raises:
-        InputError: a pair whose map is not one of these.
     """
     require_pair(regulariser, domain)
     if regulariser is None:
@@ -130,8 +126,6 @@ def proximal_theory(problem: Problem, records: int, rho: float, *, gap: float) -
         records: n.
         rho: $\rho$, finite.
         gap: $\Delta \ge F(w_0) - F^*$.
-    Raises:
-        InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 48.
     """
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()

@@ -169,13 +169,12 @@ def near_projection(domain: ConvexSet, centre: Array, radius: float) -> Callable
             return inside
         near = ball.project(point) - centre
 
-        def excess(scale: float) -> float:
-            return float(np.linalg.norm(domain.project(centre + scale * near) - centre)) - radius
+        def excess(logarithm: float) -> float:
+            return float(np.linalg.norm(domain.project(centre + math.exp(logarithm) * near) - centre)) - radius
 
-        farthest = math.sqrt(point.size) * float(np.abs(point - centre).max()) / radius
-        if excess(1.0) > -1e-13 * radius:
+        if excess(0.0) > -1e-13 * radius:
             return domain.project(centre + near)
-        scale = float(brentq(excess, 1.0, farthest, xtol=1e-14))  # pyright: ignore[reportArgumentType]
-        return domain.project(centre + scale * near)
+        farthest = math.log(2.0 * math.sqrt(point.size) * float(np.abs(point - centre).max()) / radius)
+        return domain.project(centre + math.exp(float(brentq(excess, 0.0, farthest, xtol=1e-15))) * near)  # pyright: ignore[reportArgumentType]
 
     return project

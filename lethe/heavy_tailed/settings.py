@@ -78,8 +78,6 @@ def gradient_errors(problem: Problem, *, batch_size: int, clip_norm: float, rho:
         clip_norm: C.
         rho: $\rho$.
         printed: the paper's constant $1/(k-1)$ of the bias in place of the sharp one.
-    Raises:
-        InputError: an argument is outside its range, or there are no moments.
     """
     moments, size = problem.known_moments(), require_count("batch_size", batch_size)
     clip = require_positive("clip_norm", clip_norm)
@@ -105,17 +103,17 @@ def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[flo
     return clips[clips < MOST_CLIP].tolist()
 
 
-def best_plan(problem: Problem, records: int, rho: float, fewest: int, plan: Callable[[int, float], Plan]) -> Plan:
+def best_plan(problem: Problem, records: int, rho: float, fewest: int, settings: Callable[[int, float], Plan]) -> Plan:
     """The plan with the smallest bound on a grid: about 96 numbers of steps, evenly on a logarithmic scale, and clip norms.
 
     Args:
         problem, records, rho: as `accelerated_theory`.
         fewest: the smallest number of steps; the largest is n.
-        plan: of a number of steps and a clip norm.
+        settings: the plan of a number of steps and a clip norm.
     """
     base = problem.known_moments().raw(problem.dimension)
     counts = np.unique(np.round(np.geomspace(fewest, records, 96)).astype(int)).tolist()
-    plans = [plan(count, clip) for count in counts for clip in clip_grid(base, records, problem.dimension, rho)]
+    plans = [settings(count, clip) for count in counts for clip in clip_grid(base, records, problem.dimension, rho)]
     return min(plans, key=lambda plan: plan.bound)
 
 

@@ -76,8 +76,6 @@ class ShuffledClippedMean(ShuffledOracle):
     Args:
         clip_norm: C > 0.
         epsilon, delta, allow_large_delta: as `ShuffledOracle`.
-    Raises:
-        InputError: a number out of range, or an epsilon for which the proof does not hold.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 10 and 11.
     """
 
@@ -125,8 +123,6 @@ class ShuffledCoordinateMedian(ShuffledOracle):
         threshold: $\tau > 0$.
         groups: m, odd.
         epsilon, delta, allow_large_delta: as `ShuffledOracle`.
-    Raises:
-        InputError: a number out of range, or an epsilon for which the proof does not hold.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 13 and Proposition 53.
     """
 

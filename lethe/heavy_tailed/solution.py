@@ -175,6 +175,7 @@ def solution_of(
     phases: Sequence[Phase],
     generator: np.random.Generator | None,
     method: str,
+    /,
     *,
     run: Run | None = None,
     **diagnostics: float,
@@ -215,11 +216,7 @@ def composed(phases: Iterable[Phase]) -> Guarantee:
 
 
 def disjoint(phases: list[Phase]) -> list[Phase]:
-    """The phases, if no two of them share records.
-
-    Raises:
-        InputError: two do.
-    """
+    """The phases, if no two of them share records."""
     for before, after in pairwise(sorted(phases, key=lambda phase: phase.first)):
         if after.first < before.stop:
             raise InputError(

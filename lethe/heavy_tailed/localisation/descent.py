@@ -75,8 +75,6 @@ def localised(
         start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: it refuses to compute more per-record gradients: the theory's schedule needs about $n^{2+1/k}\ln n$.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 4.
     """
 

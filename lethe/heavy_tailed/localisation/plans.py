@@ -74,8 +74,6 @@ def localised_theory(
         rho: $\rho$, finite.
         distance: D; None: the diameter of the domain.
         extra: q; 1/2 as in the paper, 1 for `strongly_convex`, where a phase may fail with probability 1/n only.
-    Raises:
-        InputError: an argument is outside its range, the moments are of another kind or of order below 4.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 41 and its Appendix G.2.
     """
     count, d = 2 ** (require_count("records", records, low=2).bit_length() - 1), problem.dimension

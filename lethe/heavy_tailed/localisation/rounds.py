@@ -84,8 +84,6 @@ def strongly_convex(
         start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: of one round; it refuses to compute more.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or a constant is missing.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 43 and Appendix G.3.
     """
     point, count = start_of(problem, start, records)

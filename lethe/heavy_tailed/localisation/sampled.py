@@ -62,8 +62,6 @@ def sampled_localised(
         delta: $\delta \in (0, 1)$, and below 1/records.
         allow_large_delta: whether a delta >= 1/records is meant.
         generator: of the batches and of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Remarks 13 and 42.
     """
     source, target = noise_generator(generator), require_positive("epsilon", epsilon)
@@ -145,8 +143,7 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
         return log_gap(prices[logarithm], epsilon)
 
     least = math.log(_LEAST_NOISE)
-    ratio = 2.0 * rate * math.sqrt(steps) / max(gdp_mu(epsilon, delta), 1e-100)
-    here = max(-0.5 * math.log(math.asinh(min(max(ratio, 1e-2), 1e100) ** -2.0)), least)
+    here = max(math.log(normal_limit(rate, steps, gdp_mu(epsilon, delta))), least)
     gap_here = gap(here)
     shortest = _TOLERANCE
     while True:
@@ -162,3 +159,14 @@ def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tupl
     (failing, gap_failing), (passing, gap_passing) = sorted(((here, gap_here), (there, gap_there)), key=lambda end: -end[1])
     found = crossing(gap, failing, passing, resolution=math.log1p(_TOLERANCE), gap_failing=gap_failing, gap_passing=gap_passing)
     return math.exp(found), prices[found]
+
+
+def normal_limit(rate: float, steps: int, mu: float) -> float:
+    r"""The z at which $4q^2T\sinh(1/z^2) = \mu^2$, within a range of positive numbers.
+
+    Args:
+        rate, steps: q and T.
+        mu: $\mu \ge 0$.
+    """
+    ratio = 2.0 * rate * math.sqrt(steps) / max(mu, 1e-100)
+    return math.asinh(min(max(ratio, 1e-2), 1e100) ** -2.0) ** -0.5

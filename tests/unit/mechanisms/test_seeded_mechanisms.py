@@ -89,7 +89,7 @@ SOLVERS: dict[str, Callable[..., Solution]] = {
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
     "one_pass": lambda **g: one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
     "proximal": lambda **g: proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g),
+    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, PHASES[0], 0.5, **g),
     "sampled_localised": lambda **g: sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
     "strongly_convex": lambda **g: strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }
@@ -97,7 +97,7 @@ MOMENTS: dict[str, Callable[..., Any]] = {
     "private_moment": lambda **g: private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
     "estimated_moments": lambda **g: estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
-NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "noisy_gradient", "searched_median"}
+NO_RELEASE = {"noise_generator", "symmetric_noise", "search_quantile", "solution_of", "median_cell"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""
 
 

@@ -18,7 +18,7 @@ from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
 from lethe.heavy_tailed.accelerated import accelerated
-from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
+from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
 from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
@@ -112,13 +112,6 @@ def by_hand_proximal(noisy: Noisy) -> Array:
     return point
 
 
-def by_hand_regularised(noisy: Noisy) -> Array:
-    point = START
-    for _ in range(6):
-        point = into_ball(point - 0.1 * (noisy(gradient(point, rows())) + 0.8 * (point - START)), 0.15, START)
-    return point
-
-
 SOLVERS: dict[str, tuple[int, Callable[[Noisy], Array], Callable[[Oracle, np.random.Generator], Solution]]] = {
     "multi-pass": (
         3,
@@ -135,13 +128,6 @@ SOLVERS: dict[str, tuple[int, Callable[[Noisy], Array], Callable[[Oracle, np.ran
         1,
         by_hand_proximal,
         lambda oracle, rng: proximal(PROBLEM, rows(), oracle=oracle, steps=3, regulariser=L1(strength=0.1), start=START, generator=rng),
-    ),
-    "regularised": (
-        6,
-        by_hand_regularised,
-        lambda oracle, rng: regularised_descent(
-            FREE, rows(), oracle=oracle, steps=6, step_size=0.1, strength=0.8, centre=START, radius=0.15, generator=rng
-        ),
     ),
 }
 
@@ -206,7 +192,6 @@ def test_phases_on_smaller_and_smaller_parts() -> None:
     assert done.fresh.guarantee.epsilon(1e-5) == max(phase.with_fresh_noise.epsilon(1e-5) for phase in done.phases)
 
 
-@pytest.mark.slow
 def test_rounds_of_phases() -> None:
     """With a domain wide enough never to be met."""
     problem, records = replace(PROBLEM, domain=BallDomain(radius=1e6)), rows(40)
