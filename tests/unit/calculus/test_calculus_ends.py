@@ -18,7 +18,7 @@ from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.calculus.targets import concentrated_rho
-from lethe.mechanisms.selection.bounded_range import guarantee_for
+from lethe.mechanisms.bounded_range import guarantee_for
 from lethe.theorems.lipschitz import clipped_step, plain_step, ridge_contraction
 from lethe.theorems.shift.engine import solve
 
