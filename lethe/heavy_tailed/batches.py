@@ -87,7 +87,7 @@ class NoisyBatches:
             clip_norm=self.oracle.clip_level,
         )
         facts |= {"batch_size": phase.batch_size, "records_used": phase.stop, "noise_std": release.noise_std}
-        return solution_of(point, [phase], self._generator, method, run=run, **facts)
+        return solution_of(point, [phase], self._generator, method, facts, run=run)
 
 
 def start_of(problem: Problem, start: object, records: Records) -> tuple[Array, int]:

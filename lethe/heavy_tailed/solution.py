@@ -175,10 +175,9 @@ def solution_of(
     phases: Sequence[Phase],
     generator: np.random.Generator | None,
     method: str,
-    /,
+    diagnostics: Mapping[str, float],
     *,
     run: Run | None = None,
-    **diagnostics: float,
 ) -> Solution:
     """A `Solution` whose guarantee is that of its phases.
 

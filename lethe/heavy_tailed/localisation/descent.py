@@ -83,7 +83,7 @@ def localised(
         return end.parameters, end.phases[0]
 
     point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, lambda local: local.records, solve)
-    return solution_of(point, phases, generator, "localised clipped subgradient descent", **facts)
+    return solution_of(point, phases, generator, "localised clipped subgradient descent", facts)
 
 
 def phase_by_phase(

@@ -100,4 +100,4 @@ def strongly_convex(
         phases += [phase.moved(first) for phase in end.phases]
         first += size
     method = "localised clipped subgradient descent in rounds"
-    return solution_of(point, phases, generator, method, rounds=len(sizes), phases=len(phases), records_used=first)
+    return solution_of(point, phases, generator, method, {"rounds": len(sizes), "phases": len(phases), "records_used": first})
