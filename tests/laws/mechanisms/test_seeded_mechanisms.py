@@ -20,15 +20,15 @@ from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed import Moments, Problem
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import localised, regularised_descent
 from lethe.heavy_tailed.localisation.plans import localised_practical
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.heavy_tailed.private_moments import estimated_moments, private_moment
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.proximal import proximal
 from lethe.heavy_tailed.solution import Solution
 from lethe.mechanisms import adassp, moments, selection, standardise
 from lethe.mechanisms.base import joint
@@ -88,7 +88,7 @@ SOLVERS: dict[str, Callable[..., Solution]] = {
     "multi_pass": lambda **g: lethe.heavy_tailed.multi_pass(PROBLEM, ROWS, oracle=ORACLE, passes=2, batch_size=40, **g),
     "one_pass": lambda **g: one_pass(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
     "proximal": lambda **g: proximal(PROBLEM, ROWS, oracle=ORACLE, steps=3, **g),
-    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, oracle=ORACLE, steps=3, step_size=0.5, strength=0.1, **g),
+    "regularised_descent": lambda **g: regularised_descent(PROBLEM, ROWS, PHASES[0], 0.5, **g),
     "sampled_localised": lambda **g: sampled_localised(PROBLEM, ROWS, schedule=PHASES, epsilon=1.0, delta=1e-4, **g),
     "strongly_convex": lambda **g: strongly_convex(PROBLEM, ROWS, rho=0.5, most_steps=3, **g),
 }
@@ -96,7 +96,7 @@ MOMENTS: dict[str, Callable[..., Any]] = {
     "private_moment": lambda **g: private_moment(np.abs(ROWS[:, 0]), order=2.0, rho=4.0, failure=0.3, **g),
     "estimated_moments": lambda **g: estimated_moments(PROBLEM, ROWS, order=2.0, rho=4.0, share=0.5, failure=0.3, **g),
 }
-NO_RELEASE = {"noise_generator", "noisy_gradient", "searched_median"}
+NO_RELEASE = {"noise_generator", "solution_of", "median_cell"}
 """They draw for a caller that states what it costs; messages of users' own, `local_messages` and the like, state nothing either."""
 
 

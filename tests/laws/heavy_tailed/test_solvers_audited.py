@@ -11,20 +11,17 @@ from lethe.audit import AuditSetting, two_world
 from lethe.audit.statistics.rules import FixedThreshold
 from lethe.calculus.guarantees import Guarantee
 from lethe.heavy_tailed import Problem, multi_pass
-from lethe.heavy_tailed.block_moments import searched_median
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import regularised_descent
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import regularised_descent
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.private_moments import private_moment
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean
-from lethe.heavy_tailed.shuffle.scalar import analyse, calibrated_protocol, simulated_ones
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
+from lethe.heavy_tailed.private_moments import median_cell, private_moment
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean
+from lethe.heavy_tailed.shuffled_sums import analyse, calibrated_protocol, simulated_ones
 
 RUNS, DELTA, LEVEL = 2000, 0.2, 1e-4
 FEW = 1000  # show half of the noise: in three games of each kind, .99 or more, where .65 is stated
@@ -78,9 +75,7 @@ RELEASES: dict[str, Release] = {
     "one-pass": from_solver(lambda table, rng: one_pass(PROBLEM, table, oracle=CLIPPED, steps=1, generator=rng)),
     "accelerated": from_solver(lambda table, rng: accelerated(PROBLEM, table, oracle=CLIPPED, steps=1, step=4.0, generator=rng)),
     "proximal": from_solver(lambda table, rng: proximal(PROBLEM, table, oracle=CLIPPED, steps=1, generator=rng)),
-    "regularised": from_solver(
-        lambda table, rng: regularised_descent(PROBLEM, table, oracle=CLIPPED, steps=4, step_size=0.1, strength=0.0, generator=rng)
-    ),
+    "regularised": from_solver(lambda table, rng: regularised_descent(PROBLEM, table, LONG, 0.5, generator=rng)),
     "records taken all": from_solver(
         lambda table, rng: sampled_localised(
             PROBLEM, table, schedule=(LONG,), epsilon=TARGET, delta=DELTA, allow_large_delta=True, generator=rng
@@ -109,8 +104,7 @@ def makers() -> tuple[Callable[[int], np.random.Generator], Callable[[int], np.r
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "records taken all" else name for name in RELEASES])
+@pytest.mark.parametrize("name", RELEASES)
 def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name: str) -> None:
     sound, broken = makers()
     found, stated = bound(RELEASES[name], sound, (rows(1.0), rows(-1.0)))
@@ -119,7 +113,6 @@ def test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise(name
     assert caught > stated
 
 
-@pytest.mark.slow
 def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     """The paper's 4 C^2 T^2/(eps n)^2 at n = 11, T = 6, where batches have one record: (6/11)^2 of the noise that is needed."""
 
@@ -134,7 +127,6 @@ def test_noise_from_the_number_of_steps_and_not_the_batch_is_caught() -> None:
     assert found > stated
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_released_moment(broken: bool) -> None:
     """Half of the blocks at each end of the range and one that moves: every answer is decided by it and by noise alone."""
@@ -144,13 +136,12 @@ def test_a_released_moment(broken: bool) -> None:
     scores = []
     for mine in (low / 10, high):
         blocks = np.array([*half, *(high for _ in half), mine])
-        cells = [searched_median(blocks, low, high, noise_std, generator)[0] for _ in range(RUNS)]
+        cells = [median_cell(blocks, low, high, noise_std, generator)[0] for _ in range(RUNS)]
         scores.append(np.array([cell.bit_count() for cell in cells], dtype=np.float64))
     found, stated = audited(scores[0], scores[1], 4.5), estimate.phase.with_fresh_noise.epsilon(DELTA)
     assert (found > stated) if broken else (LEAST < found <= stated)
 
 
-@pytest.mark.slow
 @pytest.mark.nightly(by_day="test_the_lower_bound_is_below_what_is_stated_and_catches_half_the_noise")
 @pytest.mark.parametrize("broken", [False, True])
 def test_secret_batches(broken: bool) -> None:
@@ -167,7 +158,6 @@ def test_secret_batches(broken: bool) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.slow
 @pytest.mark.parametrize("coins", [1, 4])
 def test_the_shuffled_sum(coins: int) -> None:
     """The calibrated protocol, which is private with little to spare, and one with a quarter of its coins (half of its noise)."""
@@ -184,7 +174,6 @@ def test_the_shuffled_sum(coins: int) -> None:
 
 
 @pytest.mark.nightly(by_day="test_two_coordinates_are_private_by_exact_calculation")
-@pytest.mark.slow
 def test_the_shuffled_mean_is_far_below_what_it_states() -> None:
     """Its closed form is conservative: no attack comes near, which the exact calculations say as well."""
     oracle = ShuffledClippedMean(clip_norm=1.5, epsilon=1.0, delta=DELTA)

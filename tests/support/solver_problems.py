@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed.oracles import ExactMean, MeanOracle
 from lethe.heavy_tailed.problem import Records
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Release, gaussian_release
 
+SPARSE = 0.1  # the strength of an L1 regulariser
 CURVATURES = np.array([1.0, 10.0])
 SLOPES = np.array([0.3, 1.0])
 
@@ -28,6 +28,30 @@ def quadratic_gap(parameters: Array) -> float:
 
 
 QUADRATIC = Problem(gradient=quadratic_gradient, dimension=2, domain=BallDomain(radius=1.0), smoothness=10.0, strong_convexity=1.0)
+
+
+def sparse_gap(parameters: Array) -> float:
+    """Of the quadratic plus 0.1 |w|_1, whose minimum is at the soft threshold of the slopes over the curvatures."""
+    best = np.sign(SLOPES) * np.maximum(np.abs(SLOPES) - SPARSE, 0.0) / CURVATURES
+
+    def value(w: Array) -> float:
+        return float((0.5 * CURVATURES * w * w - SLOPES * w + SPARSE * np.abs(w)).sum())
+
+    return value(parameters) - value(best)
+
+
+def distances(parameters: Array, records: Records) -> Array:
+    """Subgradients of |w - x|; 0 at x itself."""
+    assert isinstance(records, np.ndarray)
+    gaps = parameters - records.astype(np.float64)
+    return gaps / np.maximum(np.linalg.norm(gaps, axis=1), 1e-300)[:, None]
+
+
+def absolute_deviations(parameters: Array, records: Records) -> Array:
+    assert isinstance(records, tuple)
+    features, targets = (np.asarray(column, dtype=np.float64) for column in records)
+    return np.sign(features @ parameters - targets)[:, None] * features
+
 
 FEATURE_SCALES = np.sqrt(np.linspace(0.1, 1.0, 10))
 TEACHER = np.full(10, 0.5 / np.sqrt(10))

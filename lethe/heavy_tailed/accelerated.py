@@ -1,6 +1,6 @@
-r"""Settings and risk bounds of accelerated clipped SGD.
+r"""One pass of noisy clipped accelerated SGD, for smooth convex losses: solver, risk bound and settings.
 
-All bounds are for gradients with conditional bias at most B and conditional variance at most $\Sigma^2$ (only the conditional mean of
+The bounds are for gradients with conditional bias at most B and conditional variance at most $\Sigma^2$ (only the conditional mean of
 the noise need be zero: it depends on the iterate). D bounds how far the start is from a minimiser and, where there is bias, how far any
 point of the domain is: the diameter.
 """
@@ -9,10 +9,68 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.problem import Problem, require_distance, require_problem
-from lethe.heavy_tailed.single_pass.settings import Basis, GradientErrors, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
+from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.heavy_tailed.oracles import MeanOracle, noise_scale
+from lethe.heavy_tailed.problem import Problem, Records, require_distance
+from lethe.heavy_tailed.settings import Basis, Plan, best_plan, clamp, gradient_errors
+from lethe.heavy_tailed.solution import Solution
+
+
+def accelerated(
+    problem: Problem,
+    records: Records,
+    *,
+    oracle: MeanOracle,
+    steps: int,
+    step: float,
+    start: ArrayLike | None = None,
+    generator: np.random.Generator | None = None,
+) -> Solution:
+    r"""Accelerated stochastic approximation on T disjoint batches, $a_t = \frac2{t+1}$:
+
+    $$w^{md} = (1 - a_t)w^{ag}_{t-1} + a_tw_{t-1},\qquad w_t = \Pi_W\Big(w_{t-1} - \frac t{2\eta}\tilde g(w^{md})\Big),\qquad
+      w^{ag}_t = a_tw_t + (1 - a_t)w^{ag}_{t-1}$$
+
+    Formal guarantee: each record is in one mean, so the run costs what the oracle states ($\sqrt{2\rho}$-GDP with `ClippedMean`), all
+    iterates included.
+
+    Args:
+        problem: `smoothness` is compared with `step` if it is known.
+        records: n of them; the last n mod T are not used.
+        oracle: states the cost of the whole run.
+        steps: T.
+        step: $\eta \ge 2\beta$, an inverse step size.
+        start, generator: as `multi_pass`.
+    Returns:
+        The solution with $w^{ag}_T$.
+    Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 2 and 5.
+    """
+    noisy = NoisyBatches(problem, records, oracle, start, generator, batches=steps)
+    inverse = _inverse_step(step, 0.0 if problem.smoothness is None else problem.smoothness)
+    point = averaged = noisy.start
+    for t in range(1, noisy.batches + 1):
+        share = 2.0 / (t + 1)
+        middle = (1.0 - share) * averaged + share * point
+        point = problem.domain.project(point - t / (2.0 * inverse) * noisy.gradient(middle, t - 1))
+        averaged = share * point + (1.0 - share) * averaged
+    averaged = problem.domain.project(averaged)  # a mean of points of W is in W but for rounding
+    return noisy.solution(averaged, "one-pass accelerated clipped SGD", steps=noisy.batches)
+
+
+def _inverse_step(step: float, smoothness: float) -> float:
+    inverse = require_positive("step", step)
+    if inverse < 2.0 * smoothness * (1.0 - 1e-12):
+        raise InputError(
+            f"step = {inverse:g}; it is an inverse step size and needs at least 2 smoothness = {2.0 * smoothness:g}.",
+            source="the arguments step and smoothness",
+            remedy="give a larger step",
+        )
+    return inverse
 
 
 def accelerated_bound(
@@ -30,17 +88,9 @@ def accelerated_bound(
         bias: B.
         variance: $\Sigma^2$.
         diameter: W, how far any two points of the domain are apart; None: D.
-    Returns:
-        Loss units.
-    Raises:
-        InputError: an argument is outside its range, or $\eta < 2\beta$.
     """
-    count, eta = require_count("steps", steps), require_positive("step", step)
-    beta, reach = require_nonnegative("smoothness", smoothness), require_distance(distance)
-    if eta < 2.0 * beta * (1.0 - 1e-12):
-        raise InputError(
-            f"step = {eta:g}; the bound needs at least 2 smoothness = {2.0 * beta:g}.", source="step", remedy="give a larger one"
-        )
+    count, reach = require_count("steps", steps), require_distance(distance)
+    eta = _inverse_step(step, require_nonnegative("smoothness", smoothness))
     off = require_nonnegative("bias", bias)
     squared = require_nonnegative("variance", variance) + off * off
     wide = reach if diameter is None else require_positive("diameter", diameter)
@@ -69,7 +119,6 @@ def step_counts(problem: Problem, records: int, rho: float) -> tuple[float, floa
 
     Args, Raises: as `accelerated_theory`.
     """
-    require_problem(problem)
     moments, d, reach = problem.known_moments(), problem.dimension, problem.distance()
     n, k, beta = require_count("records", records), moments.order, problem.known("smoothness")
     private = noise_scale(require_positive("rho", rho)) * n / math.sqrt(d)
@@ -88,18 +137,14 @@ def accelerated_theory(problem: Problem, records: int, rho: float) -> Plan:
         problem: with smoothness (0 for affine losses), moments and a bounded domain, whose diameter is D.
         records: n.
         rho: $\rho$, finite.
-    Raises:
-        InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 31.
     """
-    require_problem(problem)
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()
-    count, notes = clamped("T", min(step_counts(problem, n, rho)), 1, n)
+    count, notes = clamp(min(step_counts(problem, n, rho)), n)
     clip = moments.raw(d) * (noise_scale(rho) * n / math.sqrt(d * count)) ** (1.0 / moments.order)
-    errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho, printed=True)
-    reach = problem.distance()
-    eta = max(2.0 * problem.known("smoothness"), count**1.5 * math.sqrt(errors.squared) / reach)
-    return _plan("theory", problem, count, clip, rho, eta, errors, reach, notes)
+    squared = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho, printed=True).squared
+    eta = max(2.0 * problem.known("smoothness"), count**1.5 * math.sqrt(squared) / problem.distance())
+    return _plan("theory", problem, n, rho, count, clip, eta, notes)
 
 
 def accelerated_optimised(problem: Problem, records: int, rho: float) -> Plan:
@@ -107,16 +152,8 @@ def accelerated_optimised(problem: Problem, records: int, rho: float) -> Plan:
 
     Args, Raises: as `accelerated_theory`.
     """
-    require_problem(problem)
-    n, d = require_count("records", records), problem.dimension
-    base, reach, beta = problem.known_moments().raw(d), problem.distance(), problem.known("smoothness")
-    plans: list[Plan] = []
-    for count in step_grid(1, n):
-        for clip in clip_grid(base, n, d, rho):
-            errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho)
-            eta = best_step(count, beta, reach, errors.squared)
-            plans.append(_plan("optimised", problem, count, clip, rho, eta, errors, reach, ()))
-    return min(plans, key=lambda plan: plan.bound)
+    n = require_count("records", records)
+    return best_plan(problem, n, rho, 1, lambda count, clip: _plan("optimised", problem, n, rho, count, clip, None))
 
 
 def accelerated_practical(problem: Problem, records: int, rho: float) -> Plan:
@@ -124,24 +161,16 @@ def accelerated_practical(problem: Problem, records: int, rho: float) -> Plan:
 
     Args, Raises: as `accelerated_theory`.
     """
-    require_problem(problem)
-    n, reach, beta = require_count("records", records), problem.distance(), problem.known("smoothness")
-    count, clip = min(16, n), problem.known_moments().raw_second(problem.dimension)
-    errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho)
-    eta = 2.0 * beta if beta > 0.0 else best_step(count, beta, reach, errors.squared)
-    return _plan("practical", problem, count, clip, rho, eta, errors, reach, ())
+    n, beta = require_count("records", records), problem.known("smoothness")
+    clip = problem.known_moments().raw_second(problem.dimension)
+    return _plan("practical", problem, n, rho, min(16, n), clip, 2.0 * beta or None)
 
 
 def _plan(
-    basis: Basis,
-    problem: Problem,
-    count: int,
-    clip: float,
-    rho: float,
-    eta: float,
-    errors: GradientErrors,
-    reach: float,
-    notes: tuple[str, ...],
+    basis: Basis, problem: Problem, n: int, rho: float, count: int, clip: float, eta: float | None, notes: tuple[str, ...] = ()
 ) -> Plan:
-    bound = accelerated_bound(count, eta, problem.known("smoothness"), reach, errors.bias, errors.variance)
-    return Plan(basis=basis, steps=count, clip_norm=clip, rho=rho, step=eta, errors=errors, bound=bound, notes=notes)
+    errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho, printed=basis == "theory")
+    beta, reach = problem.known("smoothness"), problem.distance()
+    step = best_step(count, beta, reach, errors.squared) if eta is None else eta
+    bound = accelerated_bound(count, step, beta, reach, errors.bias, errors.variance)
+    return Plan(basis=basis, steps=count, clip_norm=clip, rho=rho, step=step, errors=errors, bound=bound, notes=notes)

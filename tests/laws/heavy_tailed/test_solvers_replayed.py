@@ -17,17 +17,15 @@ import pytest
 from lethe.calculus.conversions import gdp_delta
 from lethe.calculus.guarantees import ApproxDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
+from lethe.heavy_tailed.localisation.rounds import round_distances, round_sizes, strongly_convex
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import round_distances, round_sizes, strongly_convex
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.sets import WholeSpace
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array, WholeSpace
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.regularisers import L1
 
@@ -114,13 +112,6 @@ def by_hand_proximal(noisy: Noisy) -> Array:
     return point
 
 
-def by_hand_regularised(noisy: Noisy) -> Array:
-    point = START
-    for _ in range(6):
-        point = into_ball(point - 0.1 * (noisy(gradient(point, rows())) + 0.8 * (point - START)), 0.15, START)
-    return point
-
-
 SOLVERS: dict[str, tuple[int, Callable[[Noisy], Array], Callable[[Oracle, np.random.Generator], Solution]]] = {
     "multi-pass": (
         3,
@@ -137,13 +128,6 @@ SOLVERS: dict[str, tuple[int, Callable[[Noisy], Array], Callable[[Oracle, np.ran
         1,
         by_hand_proximal,
         lambda oracle, rng: proximal(PROBLEM, rows(), oracle=oracle, steps=3, regulariser=L1(strength=0.1), start=START, generator=rng),
-    ),
-    "regularised": (
-        6,
-        by_hand_regularised,
-        lambda oracle, rng: regularised_descent(
-            FREE, rows(), oracle=oracle, steps=6, step_size=0.1, strength=0.8, centre=START, radius=0.15, generator=rng
-        ),
     ),
 }
 
@@ -166,7 +150,7 @@ def test_a_run_is_what_it_says(name: str, oracle: Oracle) -> None:
 @pytest.mark.parametrize("name", SOLVERS)
 def test_in_pieces_the_noise_and_the_divisor_are_those_of_the_whole_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 4 records or more, summed 3 at a time."""
-    monkeypatch.setattr("lethe.heavy_tailed.single_pass.blocks.rows_at_once", lambda dimension: 3)
+    monkeypatch.setattr("lethe.heavy_tailed.batches.rows_at_once", lambda dimension: 3)
     touches, by_hand, solve = SOLVERS[name]
     expected = by_hand(noisy_mean(ORACLES[0], np.random.default_rng(7), touches))
     assert solve(ORACLES[0], np.random.default_rng(7)).parameters == pytest.approx(expected, rel=1e-12, abs=1e-13)
@@ -208,7 +192,6 @@ def test_phases_on_smaller_and_smaller_parts() -> None:
     assert done.fresh.guarantee.epsilon(1e-5) == max(phase.with_fresh_noise.epsilon(1e-5) for phase in done.phases)
 
 
-@pytest.mark.slow
 def test_rounds_of_phases() -> None:
     """With a domain wide enough never to be met."""
     problem, records = replace(PROBLEM, domain=BallDomain(radius=1e6)), rows(40)

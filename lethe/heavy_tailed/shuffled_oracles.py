@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,16 +14,53 @@ from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for, open_delta
 from lethe.calculus.upward_formatting import shown_down
 from lethe.errors import InputError
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.base import MeanOracle, finite_rows, require_rows
-from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.oracles.coordinate import group_size, require_groups, require_threshold
-from lethe.heavy_tailed.shuffle.scalar import ScalarProtocol, analyse, chosen_protocol, simulated_ones
+from lethe.heavy_tailed.oracles import MeanOracle, clip_rows, finite_rows, group_size, require_clip, require_groups
+from lethe.heavy_tailed.sets import Array
+from lethe.heavy_tailed.shuffled_sums import ScalarProtocol, analyse, chosen_protocol, simulated_ones
 from lethe.heavy_tailed.solution import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledClippedMean(MeanOracle):
+class ShuffledOracle(MeanOracle):
+    """A mean from shuffled bits.
+
+    Args:
+        epsilon, delta: of all that one record takes part in, which is one batch: this oracle is for one pass.
+        allow_large_delta: whether a delta >= 1/records of the solver is meant.
+    """
+
+    epsilon: float
+    delta: float
+    allow_large_delta: bool = False
+
+    def for_records(self, records: int) -> Self:
+        """See `MeanOracle`."""
+        delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
+        return self
+
+    @abstractmethod
+    def protocol(self, size: int, dimension: int) -> ScalarProtocol:
+        """The protocol of every coordinate, and of every group."""
+
+    def release(self, size: int, dimension: int) -> Release:
+        """See `MeanOracle`; the noise is that of one group's mean."""
+        protocol = self.protocol(size, dimension)
+        deviation = math.sqrt(protocol.noise_variance) / protocol.users
+        return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
+
+    def shared(self, touches: int) -> Self:
+        """Itself, for one touch."""
+        if require_count("touches", touches) != 1:
+            raise InputError(
+                f"a shuffled oracle and {touches} uses of one record; it is accounted for one.",
+                source="the solver",
+                remedy="take a solver that passes over the data once",
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffledClippedMean(ShuffledOracle):
     r"""Rows clipped to norm C, each coordinate's sum by the scalar protocol on $[0, 2C]$, shifted back and divided by s.
 
     Formal guarantee: the shuffled bits of all coordinates are $(\epsilon, \delta)$-DP for replacing one of the s records.
@@ -37,20 +75,14 @@ class ShuffledClippedMean(MeanOracle):
 
     Args:
         clip_norm: C > 0.
-        epsilon, delta: of all that one record takes part in, which is one batch: this oracle is for one pass.
-        allow_large_delta: whether a delta >= 1/records of the solver is meant.
-    Raises:
-        InputError: a number out of range, or an epsilon for which the proof does not hold.
+        epsilon, delta, allow_large_delta: as `ShuffledOracle`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 10 and 11.
     """
 
     clip_norm: float
-    epsilon: float
-    delta: float
-    allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip_norm", require_threshold(self.clip_norm))
+        object.__setattr__(self, "clip_norm", require_clip("clip_norm", self.clip_norm))
         object.__setattr__(self, "delta", open_delta(self.delta))
         object.__setattr__(self, "epsilon", _small_enough(self.epsilon, math.log(2.0 / self.delta), 1))
 
@@ -59,37 +91,22 @@ class ShuffledClippedMean(MeanOracle):
         """The clip norm."""
         return self.clip_norm
 
-    def for_records(self, records: int) -> Self:
-        """See `MeanOracle`."""
-        delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
-        return self
-
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """The protocol of every coordinate."""
+        """See `ShuffledOracle`."""
         each = self.epsilon / (4.0 * math.sqrt(2.0 * math.log(2.0 / self.delta)))
         least = max(math.ceil(2.0 * math.sqrt(require_count("dimension", dimension))), 2)
         return chosen_protocol(size, 2.0 * self.clip_norm, each, self.delta / (2 * dimension), least_levels=least)
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`."""
-        protocol = self.protocol(*require_rows(rows).shape)
+        protocol = self.protocol(*rows.shape)
         shifted = clip_rows(rows, self.clip_norm) + self.clip_norm
         sums = [analyse(simulated_ones(column, protocol, generator), protocol) for column in shifted.T]
         return np.array(sums) / len(rows) - self.clip_norm
 
-    def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`."""
-        deviation = math.sqrt(self.protocol(size, dimension).noise_variance) / size
-        return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
-
-    def shared(self, touches: int) -> ShuffledClippedMean:
-        """Itself, for one touch."""
-        _one_touch(touches)
-        return self
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffledCoordinateMedian(MeanOracle):
+class ShuffledCoordinateMedian(ShuffledOracle):
     r"""`CoordinateMedian` with each group's coordinate mean from the scalar protocol on $[0, 2\tau]$.
 
     Formal guarantee: all shuffled bits together are $(\epsilon, \delta)$-DP for replacing one of the s records.
@@ -105,21 +122,15 @@ class ShuffledCoordinateMedian(MeanOracle):
     Args:
         threshold: $\tau > 0$.
         groups: m, odd.
-        epsilon, delta: of all that one record takes part in, which is one batch: this oracle is for one pass.
-        allow_large_delta: whether a delta >= 1/records of the solver is meant.
-    Raises:
-        InputError: a number out of range, or an epsilon for which the proof does not hold.
+        epsilon, delta, allow_large_delta: as `ShuffledOracle`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithm 13 and Proposition 53.
     """
 
     threshold: float
     groups: int
-    epsilon: float
-    delta: float
-    allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", require_threshold(self.threshold))
+        object.__setattr__(self, "threshold", require_clip("threshold", self.threshold))
         object.__setattr__(self, "groups", require_groups(self.groups))
         object.__setattr__(self, "delta", open_delta(self.delta))
         object.__setattr__(self, "epsilon", require_positive("epsilon", self.epsilon))
@@ -129,13 +140,8 @@ class ShuffledCoordinateMedian(MeanOracle):
         """The threshold, for each coordinate."""
         return self.threshold
 
-    def for_records(self, records: int) -> Self:
-        """See `MeanOracle`."""
-        delta_for(records, self.delta, allow_large_delta=self.allow_large_delta)
-        return self
-
     def protocol(self, size: int, dimension: int) -> ScalarProtocol:
-        """The protocol of every coordinate of every group."""
+        """See `ShuffledOracle`."""
         d = require_count("dimension", dimension)
         logarithm = math.log(2.0 * d / self.delta)
         each = _small_enough(self.epsilon, logarithm, d) / (4.0 * math.sqrt(2.0 * d * logarithm))
@@ -143,23 +149,12 @@ class ShuffledCoordinateMedian(MeanOracle):
 
     def mean(self, rows: Array, generator: np.random.Generator) -> Array:
         """See `MeanOracle`; records beyond m q are left out."""
-        protocol = self.protocol(*require_rows(rows).shape)
+        protocol = self.protocol(*rows.shape)
         size = protocol.users
         shifted = np.clip(finite_rows(rows)[: self.groups * size], -self.threshold, self.threshold) + self.threshold
         blocks = shifted.reshape(self.groups, size, -1)
         sums = [[analyse(simulated_ones(column, protocol, generator), protocol) for column in block.T] for block in blocks]
         return np.median(np.array(sums) / size - self.threshold, axis=0)
-
-    def release(self, size: int, dimension: int) -> Release:
-        """See `MeanOracle`; the noise is that of one group's mean."""
-        protocol = self.protocol(size, dimension)
-        deviation = math.sqrt(protocol.noise_variance) / protocol.users
-        return Release(guarantee=ApproxDP(self.epsilon, self.delta), sensitivity=None, noise_std=deviation)
-
-    def shared(self, touches: int) -> ShuffledCoordinateMedian:
-        """Itself, for one touch."""
-        _one_touch(touches)
-        return self
 
 
 def _small_enough(epsilon: object, logarithm: float, coordinates: int) -> float:
@@ -167,12 +162,3 @@ def _small_enough(epsilon: object, logarithm: float, coordinates: int) -> float:
     if level > most:
         raise outside("epsilon", epsilon, f"a number above 0 and at most {shown_down(most)}, where the composition's proof holds")
     return level
-
-
-def _one_touch(touches: int) -> None:
-    if require_count("touches", touches) != 1:
-        raise InputError(
-            f"a shuffled oracle and {touches} uses of one record; it is accounted for one.",
-            source="the solver",
-            remedy="take a solver that passes over the data once",
-        )

@@ -8,33 +8,28 @@ functions of public constants only, so choosing among them costs no privacy; tun
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from lethe.calculus.domains import require_count, require_positive
 from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
-from lethe.heavy_tailed.oracles.clipped import ClippedMean, noise_for, require_rho
-from lethe.heavy_tailed.problem import Problem, require_problem
+from lethe.heavy_tailed.oracles import MOST_CLIP, ClippedMean, noise_for, noise_scale, require_rho
+from lethe.heavy_tailed.problem import Problem
 
 Basis = Literal["theory", "optimised", "practical"]
-MOST_CLIP = 1e150
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientErrors:
-    r"""How wrong one noisy clipped mean is.
+class GradientErrors(NamedTuple):
+    r"""How wrong one noisy clipped mean of s gradients is.
 
     Args:
-        batch_size: s.
-        noise_variance: $\sigma^2$ in each coordinate.
         bias: B, a bound of the norm of the bias.
         variance: $\Sigma^2 = d\sigma^2 + r_2^2/s$, a bound of the variance summed over coordinates.
     """
 
-    batch_size: int
-    noise_variance: float
     bias: float
     variance: float
 
@@ -74,34 +69,23 @@ class Plan:
         return ClippedMean(clip_norm=self.clip_norm, rho=self.rho)
 
 
-def gradient_errors(
-    problem: Problem, *, batch_size: int, clip_norm: float, rho: float, printed: bool = False, touches: int = 1
-) -> GradientErrors:
+def gradient_errors(problem: Problem, *, batch_size: int, clip_norm: float, rho: float, printed: bool = False) -> GradientErrors:
     r"""The errors of `ClippedMean` on batches of that size, from the problem's moments.
 
     Args:
         problem: with moments.
         batch_size: s, the real one.
         clip_norm: C.
-        rho: $\rho$ of all touches.
+        rho: $\rho$.
         printed: the paper's constant $1/(k-1)$ of the bias in place of the sharp one.
-        touches: how often each record is used.
-    Raises:
-        InputError: an argument is outside its range, or there are no moments.
     """
-    require_problem(problem)
     moments, size = problem.known_moments(), require_count("batch_size", batch_size)
     clip = require_positive("clip_norm", clip_norm)
     raw = moments.raw(problem.dimension)
-    noise = noise_for(2.0 * clip / size, require_rho(rho) / require_count("touches", touches))
+    noise = noise_for(2.0 * clip / size, require_rho(rho))
     bias = (printed_clipping_bias if printed else clipping_bias)(moments.order, raw, clip)
     sampling = moments.raw_second(problem.dimension) ** 2 / size
-    return GradientErrors(batch_size=size, noise_variance=noise * noise, bias=bias, variance=problem.dimension * noise * noise + sampling)
-
-
-def noise_scale(rho: float) -> float:
-    r"""$\epsilon = \sqrt{2\rho}$: what the paper calls epsilon, a scale of noise and not the epsilon of differential privacy."""
-    return math.sqrt(2.0 * require_rho(rho))
+    return GradientErrors(bias=bias, variance=problem.dimension * noise * noise + sampling)
 
 
 def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[float]:
@@ -119,19 +103,22 @@ def clip_grid(base: float, records: int, dimension: int, rho: float) -> list[flo
     return clips[clips < MOST_CLIP].tolist()
 
 
-def step_grid(low: int, high: int) -> list[int]:
-    """About 96 numbers of steps from `low` to `high`, evenly on a logarithmic scale."""
-    return np.unique(np.round(np.geomspace(low, high, 96)).astype(int)).tolist()
-
-
-def clamped(name: str, value: float, low: int, high: int) -> tuple[int, tuple[str, ...]]:
-    """The smallest whole number >= `value` within a range, and a note if the upper end decided it.
+def best_plan(problem: Problem, records: int, rho: float, fewest: int, settings: Callable[[int, float], Plan]) -> Plan:
+    """The plan with the smallest bound on a grid: about 96 numbers of steps, evenly on a logarithmic scale, and clip norms.
 
     Args:
-        name: of the setting, for the note.
-        value: what the formula gives.
-        low, high: the ends of the range.
+        problem, records, rho: as `accelerated_theory`.
+        fewest: the smallest number of steps; the largest is n.
+        settings: the plan of a number of steps and a clip norm.
     """
+    base = problem.known_moments().raw(problem.dimension)
+    counts = np.unique(np.round(np.geomspace(fewest, records, 96)).astype(int)).tolist()
+    plans = [settings(count, clip) for count in counts for clip in clip_grid(base, records, problem.dimension, rho)]
+    return min(plans, key=lambda plan: plan.bound)
+
+
+def clamp(value: float, high: int) -> tuple[int, tuple[str, ...]]:
+    """The smallest whole number T >= `value` from 1 to a limit, and a note if the limit decided it."""
     if value > high:
-        return high, (f"{name} = {value:.6g} would be needed; {high} is the most that the records allow, so the theorem does not apply",)
-    return max(math.ceil(value), low), ()
+        return high, (f"T = {value:.6g} would be needed; {high} is the most that the records allow, so the theorem does not apply",)
+    return max(math.ceil(value), 1), ()

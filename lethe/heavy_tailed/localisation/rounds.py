@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_positive
-from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_theory
-from lethe.heavy_tailed.localisation.solver import MOST_GRADIENTS, localised
+from lethe.heavy_tailed.batches import start_of
+from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, localised
+from lethe.heavy_tailed.localisation.plans import localised_theory
+from lethe.heavy_tailed.oracles import noise_scale
 from lethe.heavy_tailed.problem import Problem, Records, some_records
-from lethe.heavy_tailed.single_pass.blocks import started
-from lethe.heavy_tailed.single_pass.settings import noise_scale
-from lethe.heavy_tailed.solution import Phase, Solution, composed
+from lethe.heavy_tailed.solution import Phase, Solution, solution_of
 
 
 def round_sizes(records: int) -> tuple[int, ...]:
@@ -24,8 +24,6 @@ def round_sizes(records: int) -> tuple[int, ...]:
 
     Args:
         records: n >= 5.
-    Raises:
-        InputError: an argument is outside its range.
     """
     n = require_count("records", records, low=5)
     rounds = math.ceil(math.log2(math.log2(n)))
@@ -47,8 +45,6 @@ def round_distances(problem: Problem, sizes: tuple[int, ...], rho: float, *, fac
         sizes: $N_j$.
         rho: $\rho$, finite.
         factor: a > 0.
-    Raises:
-        InputError: an argument is outside its range.
     """
     moments, mu, a = problem.known_moments(), problem.known("strong_convexity"), require_positive("factor", factor)
     k, d = moments.order / 2.0, problem.dimension
@@ -88,34 +84,20 @@ def strongly_convex(
         start: $w_0$, shape (d,), projected on the domain; None: 0.
         most_gradients: of one round; it refuses to compute more.
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or a constant is missing.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 43 and Appendix G.3.
     """
-    point, count = started(problem, start, records)
+    point, count = start_of(problem, start, records)
     sizes = round_sizes(count)
     first, phases = 0, list[Phase]()
     for size, distance in zip(sizes, round_distances(problem, sizes, rho, factor=factor), strict=True):
         schedule = localised_theory(problem, size, rho, distance=distance, extra=1.0)
+        if most_steps is not None:
+            limit = require_count("most_steps", most_steps)
+            schedule = tuple(replace(phase, steps=min(phase.steps, limit)) for phase in schedule)
         part = some_records(records, slice(first, first + size))
-        done = localised(
-            problem, part, schedule=_limited(schedule, most_steps), rho=rho, start=point, most_gradients=most_gradients, generator=generator
-        )
-        point = done.parameters
-        phases += [phase.moved(first) for phase in done.phases]
+        end = localised(problem, part, schedule=schedule, rho=rho, start=point, most_gradients=most_gradients, generator=generator)
+        point = end.parameters
+        phases += [phase.moved(first) for phase in end.phases]
         first += size
-    return Solution(
-        parameters=point,
-        seeded=generator is not None,
-        phases=tuple(phases),
-        guarantee=composed(phases),
-        method="localised clipped subgradient descent in rounds",
-        diagnostics={"rounds": len(sizes), "phases": len(phases), "records_used": first},
-    )
-
-
-def _limited(schedule: tuple[LocalPhase, ...], most_steps: int | None) -> tuple[LocalPhase, ...]:
-    if most_steps is None:
-        return schedule
-    limit = require_count("most_steps", most_steps)
-    return tuple(replace(phase, steps=min(phase.steps, limit)) for phase in schedule)
+    method = "localised clipped subgradient descent in rounds"
+    return solution_of(point, phases, generator, method, {"rounds": len(sizes), "phases": len(phases), "records_used": first})

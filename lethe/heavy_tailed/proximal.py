@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_nonnegative, require_positive
-from lethe.calculus.noise_generators import noise_generator
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.heavy_tailed.composite import proximal_map, require_pair
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.problem import Problem, Records, require_problem
-from lethe.heavy_tailed.single_pass.blocks import disjoint_blocks, noisy_gradient, phase_over, require_oracle, started
-from lethe.heavy_tailed.single_pass.settings import Basis, Plan, clamped, clip_grid, gradient_errors, noise_scale, step_grid
-from lethe.heavy_tailed.solution import Solution, composed
-from lethe.run.regularisers import Regulariser
+from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.heavy_tailed.oracles import MeanOracle, noise_scale
+from lethe.heavy_tailed.problem import Problem, Records
+from lethe.heavy_tailed.sets import Array, BallDomain, BoxDomain, ConvexSet, WholeSpace
+from lethe.heavy_tailed.settings import Basis, Plan, best_plan, clamp, gradient_errors
+from lethe.heavy_tailed.solution import Solution
+from lethe.run.regularisers import L1, L1L2, L2, Regulariser
 
 
 @in_other_words
@@ -47,28 +46,49 @@ def proximal(
         oracle: states the cost of the whole run.
         steps: T.
         regulariser: h; see `proximal_map` for the pairs of h and domain that are known.
-        start: $w_0$, shape (d,), projected on the domain; None: 0.
-        generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or there are more steps than records.
+        start, generator: as `multi_pass`.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Algorithms 8 and 9.
     """
-    point, count = started(problem, start, records)
-    rounds, source, single = require_count("steps", steps), noise_generator(generator), require_oracle(oracle, count).shared(1)
+    noisy = NoisyBatches(problem, records, oracle, start, generator, batches=steps)
     require_pair(regulariser, problem.domain)
     length = 0.5 / require_positive("smoothness", problem.known("smoothness"))
-    blocks = disjoint_blocks(count, rounds)
-    for block in blocks:
-        gradient = noisy_gradient(problem, point, records, block, single, source)
-        point = proximal_map(point - length * gradient, length, regulariser, problem.domain)
-    phase = phase_over(blocks, single, problem.dimension, touches=1)
-    return Solution(
-        parameters=point,
-        seeded=generator is not None,
-        phases=(phase,),
-        guarantee=composed([phase]),
-        method="one-pass proximal clipped SGD",
-        diagnostics={"steps": rounds, "batch_size": phase.batch_size, "records_used": phase.stop, "noise_std": phase.release.noise_std},
+    point = noisy.start
+    for step in range(noisy.batches):
+        point = proximal_map(point - length * noisy.gradient(point, step), length, regulariser, problem.domain)
+    return noisy.solution(point, "one-pass proximal clipped SGD", steps=noisy.batches)
+
+
+def proximal_map(point: Array, step: float, regulariser: Regulariser | None, domain: ConvexSet) -> Array:
+    r"""$\arg\min_y\ \eta h(y) + \frac12\|y - z\|^2$ over the domain.
+
+    None: the projection. Ridge: the projection of $z/(1 + \eta\kappa)$, on any domain. L1 and elastic net: soft threshold
+    $\mathrm{sign}(z)\max(|z| - \eta\kappa_1, 0)/(1 + \eta\kappa_2)$, then the projection: exact on the whole space, on boxes (coordinate by
+    coordinate) and on balls about 0 (whose constraint adds a ridge).
+
+    Args:
+        point: z, shape (d,).
+        step: $\eta > 0$.
+        regulariser: h.
+        domain: closed and convex.
+    """
+    require_pair(regulariser, domain)
+    if regulariser is None:
+        return domain.project(point)
+    l1 = regulariser.l1_strength if isinstance(regulariser, L1L2) else regulariser.strength if isinstance(regulariser, L1) else 0.0
+    shrunk = np.sign(point) * np.maximum(np.abs(point) - step * l1, 0.0)
+    return domain.project(shrunk / (1.0 + step * regulariser.strong_convexity))
+
+
+def require_pair(regulariser: object, domain: ConvexSet) -> None:
+    """Refuse, with an InputError, a regulariser whose proximal map on this domain is not known in closed form."""
+    sparse = isinstance(regulariser, L1 | L1L2)
+    centred = isinstance(domain, BallDomain) and (domain.centre is None or not any(domain.centre))
+    if regulariser is None or isinstance(regulariser, L2) or (sparse and (centred or isinstance(domain, WholeSpace | BoxDomain))):
+        return
+    raise InputError(
+        f"regulariser: got {regulariser!r} on {type(domain).__name__}, whose proximal map is not known.",
+        source="the arguments regulariser and problem",
+        remedy="take None or Ridge; or L1 or ElasticNet on the whole space, a box or a ball about 0.",
     )
 
 
@@ -86,10 +106,6 @@ def proximal_bound(steps: int, smoothness: float, pl_constant: float, gap: float
         gap: $\Delta \ge F(w_0) - F^*$.
         bias: B.
         variance: $\Sigma^2$.
-    Returns:
-        Loss units.
-    Raises:
-        InputError: an argument is outside its range.
     """
     beta, mu = require_positive("smoothness", smoothness), require_positive("pl_constant", pl_constant)
     if mu > beta:
@@ -110,18 +126,15 @@ def proximal_theory(problem: Problem, records: int, rho: float, *, gap: float) -
         records: n.
         rho: $\rho$, finite.
         gap: $\Delta \ge F(w_0) - F^*$.
-    Raises:
-        InputError: an argument is outside its range, or the problem lacks a constant.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 48.
     """
-    require_problem(problem)
     n, d, moments = require_count("records", records), problem.dimension, problem.known_moments()
     mu, delta = problem.known("pl_constant"), require_positive("gap", gap)
     kappa = problem.known("smoothness") / mu
     size = max(1.0, math.log(delta) + math.log(mu) + math.log(n) - 2.0 * math.log(moments.raw_second(d)))
-    count, notes = clamped("T", 2.0 * math.ceil(kappa * size), 1, n)
+    count, notes = clamp(2.0 * math.ceil(kappa * size), n)
     clip = moments.raw(d) * (noise_scale(require_positive("rho", rho)) * n / (math.sqrt(d) * count)) ** (1.0 / moments.order)
-    return _plan("theory", problem, n, count, clip, rho, delta, notes)
+    return _plan("theory", problem, n, rho, delta, count, clip, notes)
 
 
 def proximal_optimised(problem: Problem, records: int, rho: float, *, gap: float) -> Plan:
@@ -129,15 +142,8 @@ def proximal_optimised(problem: Problem, records: int, rho: float, *, gap: float
 
     Args, Raises: as `proximal_theory`.
     """
-    require_problem(problem)
     n, delta = require_count("records", records), require_positive("gap", gap)
-    base = problem.known_moments().raw(problem.dimension)
-    plans = [
-        _plan("optimised", problem, n, count, clip, rho, delta, ())
-        for count in step_grid(1, n)
-        for clip in clip_grid(base, n, problem.dimension, rho)
-    ]
-    return min(plans, key=lambda plan: plan.bound)
+    return best_plan(problem, n, rho, 1, lambda count, clip: _plan("optimised", problem, n, rho, delta, count, clip))
 
 
 def proximal_practical(problem: Problem, records: int, rho: float, *, gap: float) -> Plan:
@@ -145,12 +151,11 @@ def proximal_practical(problem: Problem, records: int, rho: float, *, gap: float
 
     Args, Raises: as `proximal_theory`.
     """
-    require_problem(problem)
     n, clip = require_count("records", records), problem.known_moments().raw_second(problem.dimension)
-    return _plan("practical", problem, n, min(30, n), clip, rho, require_positive("gap", gap), ())
+    return _plan("practical", problem, n, rho, require_positive("gap", gap), min(30, n), clip)
 
 
-def _plan(basis: Basis, problem: Problem, n: int, count: int, clip: float, rho: float, gap: float, notes: tuple[str, ...]) -> Plan:
+def _plan(basis: Basis, problem: Problem, n: int, rho: float, gap: float, count: int, clip: float, notes: tuple[str, ...] = ()) -> Plan:
     errors = gradient_errors(problem, batch_size=n // count, clip_norm=clip, rho=rho)
     bound = proximal_bound(count, problem.known("smoothness"), problem.known("pl_constant"), gap, errors.bias, errors.variance)
     return Plan(basis=basis, steps=count, clip_norm=clip, rho=rho, step=None, errors=errors, bound=bound, notes=notes)

@@ -11,16 +11,14 @@ from repository import ROOT
 
 from lethe.calculus.guarantees import GDP
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import localised_practical
-from lethe.heavy_tailed.localisation.solver import localised, regularised_descent
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Release, Solution
 from lethe.run.regularisers import L1
 
@@ -62,11 +60,9 @@ SOLVERS: dict[str, Callable[[Array, MeanOracle], Solution]] = {
     "one-pass": lambda rows, oracle: one_pass(PROBLEM, rows, oracle=oracle, steps=4),
     "accelerated": lambda rows, oracle: accelerated(PROBLEM, rows, oracle=oracle, steps=5, step=4.0),
     "proximal": lambda rows, oracle: proximal(PROBLEM, rows, oracle=oracle, steps=3, regulariser=L1(strength=0.1)),
-    "regularised": lambda rows, oracle: regularised_descent(PROBLEM, rows, oracle=oracle, steps=6, step_size=0.1, strength=1.0),
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [ClippedMean(clip_norm=1.5, rho=RHO), CoordinateMedian(threshold=1.5, groups=3, rho=RHO)])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean | CoordinateMedian) -> None:
@@ -93,7 +89,6 @@ def test_no_record_is_revealed_more_than_stated(name: str, oracle: ClippedMean |
         assert worst == pytest.approx(2 * RHO, rel=1e-9)  # attained: not looser than it must be
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["localised", "strongly convex"])
 def test_no_record_is_revealed_more_than_stated_by_phases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These make their own oracles; the means are caught where they are taken."""
@@ -137,7 +132,6 @@ def test_any_number_of_records_all_zero_gradients_and_one_dimension(
     assert np.isfinite(done.parameters).all()
     assert np.linalg.norm(done.parameters) <= 1.0 + 1e-9
     assert done.phases[-1].stop <= count
-    assert done.gradient_evaluations >= 1
     assert done.method
 
 
