@@ -1,20 +1,22 @@
-"""A training configuration for a table: columns by name and type, and a question wherever an answer would need a look at the records."""
+"""What `lethe init` writes: a run for a usual task; or a configuration for a table, with a question wherever an answer would need a look
+at the records.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from lethe.documents.specification import near_miss
 from lethe.errors import InputError
 from lethe.jobs.configuration import UNANSWERED
 from lethe.jobs.tables.columns import DROP, REFUSE, is_missing
-from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_suffix
+from lethe.jobs.tables.reading import ColumnTable, table_suffix
 
 READ_OFF = "read off the table"
 _MOST_ANSWERS = 100
@@ -28,7 +30,18 @@ _LOOKED = """\
 # The ranges, categories and classes below were READ OFF THE TABLE. No certificate covers that: it says, as declared, that they are public
 # knowledge. If they are not, replace them by what is known without a look at the records, and drop the line `public:`."""
 
-Known = Callable[[str], str]
+TASKS: dict[str, str] = {file.stem: file.read_text(encoding="utf-8") for file in sorted((Path(__file__).parent / "tasks").glob("*.yaml"))}
+"""Usual ways to train -> a run to begin with: YAML with comments, the first of which says what it is."""
+
+
+def task_run(name: str) -> str:
+    """The text of the run; InputError where no task has that name."""
+    if name not in TASKS:
+        raise InputError(
+            f"TASK: got {name!r};{near_miss(name, TASKS)} it needs one of {', '.join(TASKS)}.",
+            remedy="`lethe init` lists them; `lethe init --data FILE --target COLUMN` is for a table of yours.",
+        )
+    return TASKS[name]
 
 
 def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
@@ -41,8 +54,6 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     Raises:
         InputError: the file cannot be read, has no column of that name, or nothing that could be used.
     """
-    if table_suffix(path) not in SUFFIXES:
-        raise InputError(f"{path.name} ends in {path.suffix!r}; a table ends in {', '.join(SUFFIXES)}.")
     typed = ColumnTable.read(path)  # for the types
     target = typed.require_target(target)
     table = ColumnTable.read(path, as_text=typed.names) if look else typed
@@ -51,6 +62,7 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
     kept = sum(DROP not in block.splitlines()[0] for block in blocks.values())
     if not kept:
         raise InputError(f"{path}: none of its columns but the target holds numbers or words.", remedy="give another table.")
+    longest = math.ceil(1000.0 * math.sqrt(kept)) / 1000.0  # the square root, rounded up in its third decimal
     numbers = typed.is_number(target) and not typed.is_truth(target)
     regression = numbers and not re.fullmatch(r"u?int\d+", typed.type_of(target))
     facts = _target_range(table, target, look=look) if regression else _classes(typed, table, target, look=look)
@@ -66,12 +78,10 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         f"columns:   # leave nothing out: a column that is not to be used gets `NAME: {DROP}`",
         *blocks.values(),
         "model:",
-        *(
-            ["  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor"]
-            if regression
-            else ["  estimator: logistic_regression   # or softmax_regression, linear_svc"]
-        ),
-        f"  feature_norm: {_root(kept):g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
+        "  estimator: ridge   # or linear_regression, lasso, elastic_net, huber_regressor"
+        if regression
+        else "  estimator: logistic_regression   # or softmax_regression, linear_svc",
+        f"  feature_norm: {longest:g}   # nothing to ask: of {kept} columns no scaled row is longer than sqrt({kept})",
         "  # A smaller feature_norm shortens the longest rows and needs less noise; auto is a private quantile of the norms, paid for.",
         "  neighbours: zero_out   # one record's contribution becomes zero; or replace_one, which takes up to twice the noise",
         "privacy:",
@@ -87,11 +97,6 @@ def quoted_text(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.casefold() not in _WORDS_OF_YAML:
         return text
     return yaml.dump(text, default_style='"', allow_unicode=True, width=math.inf).strip()
-
-
-def _root(kept: int) -> float:
-    """The square root, rounded up in its third decimal."""
-    return math.ceil(1000.0 * math.sqrt(kept)) / 1000.0
 
 
 def _column(typed: ColumnTable, table: ColumnTable, name: str, *, look: bool) -> str:
