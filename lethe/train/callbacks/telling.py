@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from lethe.calculus.composition.budget import BudgetFilter
+from lethe.calculus.filters import BudgetFilter
 from lethe.errors import CallbackWarning, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
