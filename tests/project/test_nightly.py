@@ -71,7 +71,7 @@ def test_one_case_in_k_is_run_by_day_and_all_by_night(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profile", ["day", "lethe"])
+@pytest.mark.parametrize("profile", ["day", "night"])
 def test_the_day_draws_the_same_every_time_and_the_night_writes_down_what_it_finds(profile: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -89,7 +89,7 @@ def test_the_day_draws_the_same_every_time_and_the_night_writes_down_what_it_fin
 
     first, found = drawn(), tmp_path / ".hypothesis" / "found.txt"
     assert (drawn() == first) == (profile == "day")
-    assert found.exists() == (profile == "lethe")
-    if profile == "lethe":
+    assert found.exists() == (profile == "night")
+    if profile == "night":
         assert "test_it.py::test_some" in found.read_text()
         assert "@reproduce_failure(" in found.read_text()

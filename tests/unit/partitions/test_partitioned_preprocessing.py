@@ -18,7 +18,7 @@ from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
-from lethe.mechanisms.quantiles.counted import ColumnsInMemory
+from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions import array_table
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 
