@@ -18,11 +18,11 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.audit import AuditSetting, Claim, TwoWorldGame
 from lethe.audit.config import CanaryKind
 from lethe.audit.games.canaries import Data
-from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.trainings import TwoWorldScores
 from lethe.audit.games.two_worlds import SingleTrials, Trials, play
 from lethe.audit.games.verdict import audit_worlds
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.inputs import Booleans
+from lethe.audit.statistics.counts import Booleans
 from lethe.audit.trainers import LinearTraining, NetworkTraining
 from lethe.audit.trainers.networks import IGNORED
 from lethe.audit.trainers.training import RunTraining, claim_of

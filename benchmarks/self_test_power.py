@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 
+from lethe.audit.trainers.fault_cases import Case, cases
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper
-from lethe.audit.trainers.fault_cases import Case, cases
+from lethe.audit.statistics.counts import clopper_pearson_lower, clopper_pearson_upper
 
 _ERRORS = Console(stderr=True)
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lethe.audit.trainers import NetworkTraining
 from lethe.audit.trainers.faults import OwnDivisor, SameSeed
+
+from lethe.audit.trainers import NetworkTraining
 
 
 def unverified(train: Any) -> Any:

@@ -6,13 +6,13 @@ named family of mechanisms, credible, or a point estimate.
 
 from typing import NoReturn
 
-from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, TwoWorldGame
 from lethe.audit.games.shadow_models import shadow_attack
+from lethe.audit.page import Claim
+from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
-from lethe.audit.statistics.membership import membership_inference
+from lethe.audit.statistics.one_run import membership_inference
 from lethe.audit.statistics.rules import Ranks
-from lethe.audit.statistics.setting import AuditSetting
 from lethe.documents.old_names import refuse_old_name
 
 __all__ = [

@@ -9,14 +9,13 @@ import pytest
 from rich.console import Console
 
 import lethe
-from lethe.audit.claim import Claim
 from lethe.audit.games.verdict import usual_ranks
-from lethe.audit.page import AuditPage
-from lethe.audit.statistics.curves import GaussianCurve
-from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate, two_world
+from lethe.audit.page import AuditPage, Claim
+from lethe.audit.statistics.curves import AuditSetting, GaussianCurve
+from lethe.audit.statistics.lower_bounds import credible, point_estimate, two_world
+from lethe.audit.statistics.one_run import one_run
 from lethe.audit.statistics.result import AuditResult
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Ranks, Split, ThresholdRule
-from lethe.audit.statistics.setting import AuditSetting
 from lethe.report.audit_tables import audit_tables
 
 SETTING = AuditSetting(delta=1e-5, neighbours="replace_one", threat="final_model")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lethe.audit.statistics.bayesian import _allowed, bayesian_epsilon
 from lethe.audit.statistics.counts import Tally
+from lethe.audit.statistics.lower_bounds import _allowed, bayesian_epsilon
 from lethe.errors import InputError
 
 

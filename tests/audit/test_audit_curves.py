@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lethe.audit.statistics.counts import Rates, Tally
-from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, SampledGaussianCurve, gaussian_epsilon, rates_epsilon
-from lethe.audit.statistics.sampled_composition import sampled_epsilon
+from lethe.audit.statistics.curves import (
+    AnyMechanism,
+    GaussianCurve,
+    SampledGaussianCurve,
+    gaussian_epsilon,
+    rates_epsilon,
+    sampled_epsilon,
+)
 from lethe.calculus.conversions import gdp_epsilon
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.errors import HypothesisError, InputError

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lethe.audit import AuditSetting, Ranks, two_world
-from lethe.audit.statistics.bayesian import bayesian_epsilon
 from lethe.audit.statistics.counts import Guesses, Tally
 from lethe.audit.statistics.curves import GaussianCurve, SampledGaussianCurve
-from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate
+from lethe.audit.statistics.lower_bounds import bayesian_epsilon, credible, point_estimate
+from lethe.audit.statistics.one_run import one_run
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split
 from lethe.errors import InputError
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lethe.audit.statistics.intervals import clopper_pearson_lower, clopper_pearson_upper, upper_table
+from lethe.audit.statistics.counts import clopper_pearson_lower, clopper_pearson_upper, upper_table
 from lethe.errors import InputError
 
 

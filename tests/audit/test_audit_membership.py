@@ -12,8 +12,8 @@ from scipy import stats
 import lethe
 from lethe.audit import AuditSetting, membership_inference
 from lethe.audit.statistics.counts import Guesses, Rates
-from lethe.audit.statistics.lower_bounds import one_run
-from lethe.audit.statistics.membership import printed_epsilon
+from lethe.audit.statistics.curves import printed_epsilon
+from lethe.audit.statistics.one_run import one_run
 
 SETTING = AuditSetting(delta=1e-5, neighbours="zero_out", threat="average_case")
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.audit.statistics.attack import attack
 from scipy import special, stats
 
-from lethe.audit.statistics.attack import attack
 from lethe.audit.statistics.scores import lira_offline, lira_online, rmia, scaled_confidence
 from lethe.errors import InputError
 

@@ -8,9 +8,8 @@ from audit_truths import assert_valid
 from how_many import examples
 
 from lethe.audit import AuditSetting, Claim, TwoWorldGame
-from lethe.audit.games.canaries import replaced
-from lethe.audit.games.scores import TwoWorldScores
-from lethe.audit.games.trials import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial
+from lethe.audit.games.canaries import CanaryRun, FinalTrial, Observations, RecordTrial, StepsTrial, replaced
+from lethe.audit.games.trainings import TwoWorldScores
 from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.audit.games.verdict import audit_canaries, audit_worlds, usual_guesses, usual_ranks
 from lethe.audit.page import AuditPage

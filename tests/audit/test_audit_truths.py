@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from audit_truths import linear_last_iterate_epsilon, periodic_canary_mus, projected_walk_epsilon
 from scipy import special
 
 from lethe.audit.statistics.curves import gaussian_epsilon
-from lethe.audit.truths import linear_last_iterate_epsilon, periodic_canary_mus, projected_walk_epsilon
 from lethe.calculus.conversions import gdp_delta, gdp_epsilon, gdp_mu
 from lethe.errors import InputError
 

@@ -6,16 +6,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_truths import Generator, assert_invalid, assert_powerful, assert_valid, canaries, gaussian, laplace, repeated
+from audit_truths import (
+    Generator,
+    assert_invalid,
+    assert_powerful,
+    assert_valid,
+    canaries,
+    gaussian,
+    laplace,
+    linear_last_iterate_epsilon,
+    projected_walk_epsilon,
+    repeated,
+)
 from how_many import by_night, examples
 
 from lethe.audit import AuditSetting, Ranks, two_world
 from lethe.audit.statistics.counts import Guesses, Tally
 from lethe.audit.statistics.curves import AnyMechanism, GaussianCurve, TradeOffCurve
-from lethe.audit.statistics.lower_bounds import credible, one_run, point_estimate
-from lethe.audit.statistics.one_run import one_run_epsilon
+from lethe.audit.statistics.lower_bounds import credible, point_estimate
+from lethe.audit.statistics.one_run import one_run, one_run_epsilon
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule, best_threshold
-from lethe.audit.truths import linear_last_iterate_epsilon, projected_walk_epsilon
 from lethe.calculus.conversions import gdp_mu
 
 

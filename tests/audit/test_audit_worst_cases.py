@@ -4,15 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, repeated
+from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, projected_walk_epsilon, repeated
 from how_many import by_night, examples
 
 from lethe.audit import AuditSetting, Ranks, two_world
 from lethe.audit.games.verdict import usual_guesses, usual_ranks
 from lethe.audit.statistics.curves import SampledGaussianCurve
-from lethe.audit.statistics.lower_bounds import one_run
+from lethe.audit.statistics.one_run import one_run
 from lethe.audit.statistics.rules import FixedThreshold, MultiSplit, Split, ThresholdRule
-from lethe.audit.truths import projected_walk_epsilon
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 
 KEPT = float(np.e / (1.0 + np.e))

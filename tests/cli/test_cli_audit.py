@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from audited_callables import ABOUT, described, place, written
+from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
-from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow
 from lethe.cli.app import app, main
 from lethe.documents.strict import to_json
 from lethe.jobs.audit.job import AuditJob

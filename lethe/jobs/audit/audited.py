@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.accounting.certify import certify
-from lethe.audit.claim import Claim
 from lethe.audit.games.canaries import Data
+from lethe.audit.page import Claim
 from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.certificates.certificate import Certificate

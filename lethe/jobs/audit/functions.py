@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from lethe.audit.games.canaries import Data, Record
-from lethe.audit.games.error_context import errors_of, number
+from lethe.audit.games.trainings import errors_of, number
 from lethe.errors import InputError
 
 

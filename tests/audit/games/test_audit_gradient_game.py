@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audit_truths import periodic_canary_mus, projected_walk_epsilon
+from gradient_game import GradientGame
 
 from lethe.audit import AuditSetting, TwoWorldGame, two_world
-from lethe.audit.games.gradient_game import GradientGame
 from lethe.audit.games.two_worlds import play
 from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.statistics.rules import Split
-from lethe.audit.truths import periodic_canary_mus, projected_walk_epsilon
 from lethe.errors import InputError
 
 E1 = np.array([1.0, 0.0])

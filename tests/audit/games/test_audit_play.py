@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from lethe.audit import TwoWorldGame
-from lethe.audit.games.fingerprint import game_fingerprint
-from lethe.audit.games.two_worlds import SingleTrials, play
-from lethe.audit.statistics.inputs import Booleans
+from lethe.audit.games.two_worlds import SingleTrials, game_fingerprint, play
+from lethe.audit.statistics.counts import Booleans
 from lethe.errors import InputError
 
 
@@ -167,7 +166,7 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_sets(monkeypatch: pytest.
 @pytest.mark.nightly(by_day="test_a_fingerprint_does_not_depend_on_the_order_of_sets")
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     """Sets of text are in another order in each."""
-    code = "from sets_of_text import chosen\nfrom lethe.audit.games.fingerprint import game_fingerprint\nprint(game_fingerprint(chosen))"
+    code = "from sets_of_text import chosen\nfrom lethe.audit.games.two_worlds import game_fingerprint\nprint(game_fingerprint(chosen))"
     prints = set()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sets_of_text.py").write_text("def chosen(word):\n    return word in {'a', 'b', 'c', 'd', 'e', 'f'}\n")

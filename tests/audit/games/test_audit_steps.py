@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from audit_truths import assert_valid
 from how_many import by_night, examples
+from lethe.audit.games.observed_steps import audit_steps, watch_steps
 
 from lethe.audit import AuditSetting, Claim
-from lethe.audit.games.observed_steps import audit_steps, watch_steps
-from lethe.audit.games.scores import TwoWorldScores
-from lethe.audit.games.trials import Observations
+from lethe.audit.games.canaries import Observations
+from lethe.audit.games.trainings import TwoWorldScores
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics import sampled_composition
 from lethe.audit.statistics.curves import gaussian_epsilon

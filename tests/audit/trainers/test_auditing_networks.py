@@ -13,13 +13,13 @@ pytest.importorskip("joblib")
 
 import torch
 from how_many import by_night
+from lethe.audit.trainers.engine_loop import fit_by_engine
 from torch import nn
 from unverified import unverified
 
 from lethe.audit import AuditConfig, Claim, TwoWorldGame
 from lethe.audit.config import OneRunGame
 from lethe.audit.trainers import NetworkTraining, audit
-from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED, Watched
 from lethe.audit.trainers.training import claim_of
 from lethe.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 from certificate_games import GAMES, NETWORKS, Game, cnn
 from unverified import unverified
 
-from lethe.audit.games.trials import RecordTrial
+from lethe.audit.games.canaries import RecordTrial
 from lethe.audit.games.two_worlds import SingleTrials
 
 DELTA = 0.05

@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("joblib")
 
+from lethe.audit.trainers.fault_cases import LEVEL, cases
+from lethe.audit.trainers.faults import less_noise, no_clipping, noise_once_a_pass
+from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
 from unverified import unverified
 
 from lethe.audit import AuditSetting, TwoWorldGame
-from lethe.audit.games.scores import TwoWorldScores
+from lethe.audit.games.trainings import TwoWorldScores
 from lethe.audit.games.two_worlds import play
 from lethe.audit.games.verdict import audit_worlds, usual_ranks
 from lethe.audit.page import AuditPage
 from lethe.audit.trainers import fault_cases, self_tests
-from lethe.audit.trainers.fault_cases import LEVEL, cases
-from lethe.audit.trainers.faults import less_noise, no_clipping, noise_once_a_pass
-from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow, self_test
 from lethe.documents.strict import to_json
 
 LINES = {case.name: case for case in cases()}
