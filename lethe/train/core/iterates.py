@@ -11,14 +11,14 @@ two iterates further apart, and cuts off of a long move what it rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lethe.calculus.rounding import pairwise_sum
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run.precision import Precision
 from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
@@ -87,6 +87,21 @@ def keep_within(tensors: Sequence[Tensor], radius: float) -> None:
     """Project the concatenation of float64 tensors of one device on a ball, in place; inside it every bit stays as it is."""
     factor = (radius / joint_norm(tensors)).clamp(max=1.0)
     torch._foreach_mul_(list(tensors), factor)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def refuse_overflow(last: Iterable[Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
+    """Raise LetheError for a last iterate that is not finite.
+
+    Args:
+        last, run: its tensors, and the run that was carried out.
+        remedy: what to do about it.
+    """
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
+        raise LetheError(
+            "training overflowed: the last iterate is not finite.",
+            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
+            remedy=remedy,
+        )
 
 
 def radius_of(precision: Precision) -> float:

@@ -19,9 +19,8 @@ from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch, draw_batches, length, refuse_other_records
-from lethe.train.data.fingerprint import fingerprint, refuse_others, whole
 from lethe.train.data.loaders import as_source
-from lethe.train.data.sources import Source, Tensors, fetched
+from lethe.train.data.sources import Source, Tensors, fetched, fingerprint, refuse_others, whole
 from lethe.train.data.users import Members
 
 _FORMAT = 3

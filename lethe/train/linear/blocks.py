@@ -20,9 +20,9 @@ from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.sources import TensorSource
-from lethe.train.linear.features import Features, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.models import Features, prepare_features, prepare_targets
 
 MOST_DRAWN = 2**28
 """Records of which the driver draws a number each, for one batch or one permutation: 2 GiB."""

@@ -20,11 +20,10 @@ from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
+from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
-from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of
-from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.progress import progress_of
+from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of, refuse_overflow
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
@@ -33,10 +32,9 @@ from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Diagnostics, Fitted, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows
-from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
-from lethe.train.linear.models import Linear, LinearPredictor
+from lethe.train.linear.models import Linear, LinearPredictor, numbers, prepare_features, prepare_targets
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
@@ -118,7 +116,7 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
 
 
 def linear_noise(run: Run, fresh: NetworkNoise | SecureNoise) -> TrainingNoise:
-    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError as `fresh_share`."""
+    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError if it drowns in rounding."""
     return TrainingNoise(fresh if run.noise is None else CorrelatedNetworkNoise(run, fresh, torch.float64))
 
 

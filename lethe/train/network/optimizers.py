@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 """Names of optimisers, of which others are given as objects."""
 
-NAME = "lethe lr scheduler"
+SCHEDULER = "lethe lr scheduler"
 """Of the state of a scheduler in a checkpoint."""
 
 

@@ -12,9 +12,9 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, as_groups
+from lethe.train.clip.isolated import Losses
+from lethe.train.clip.rules.registry import per_layer
 from lethe.train.clip.sum_error import margin_of
-from lethe.train.clip.ways.isolated import Losses
-from lethe.train.clip.ways.layers import per_layer
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lethe.errors import LetheError
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
@@ -23,14 +24,14 @@ from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
-from lethe.train.core.noise_resolution import drowned, least_noise
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
+from lethe.train.network.noise.gaussian import ROUNDINGS
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
 
 Sums = Mapping[nn.Parameter, Tensor]
-NAME = "lethe steps"
+DESCENT = "lethe steps"
 """Of the state of `Descent` in a checkpoint."""
 
 
@@ -47,7 +48,8 @@ class NoisySums:
         self._run, self._noise, self._budget = run, noise, budget
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
-        self._least = least_noise(largest_batch(run) * run.clip_bound, fresh=fresh)
+        # added to float64 sums as large as a batch's; of correlated noise its fresh share alone counts
+        self._least = ROUNDINGS * torch.finfo(torch.float64).eps * largest_batch(run) * run.clip_bound / fresh
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
@@ -61,7 +63,11 @@ class NoisySums:
         if self._noise.secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
         elif 0 < noise_std < self._least:
-            raise drowned(noise_std, self._least)
+            raise LetheError(
+                f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
+                source="noise_multiplier, and the records of a batch",
+                remedy="plan more noise, or none at all at the steps where it is this small.",
+            )
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return of_parameters
