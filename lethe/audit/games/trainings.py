@@ -115,8 +115,17 @@ def all_trained(
         jobs: the arguments of each.
         finished: is called at each training's end.
     """
-    results: list[Result] = []
-    for result in as_they_end((joblib.delayed(train)(*each) for each in jobs), what="trainings", ordered=True):
+    results, arguments = list[Result](), list(jobs)
+    for result in as_they_end((joblib.delayed(train)(*each) for each in arguments), what="trainings", ordered=True):
         results.append(result)
         finished()
+    require_all(len(results), len(arguments))
     return results
+
+
+def require_all(results: int, trainings: int) -> None:
+    """Refuse results of fewer trainings than there were by a LetheError: nothing is said of the others alone."""
+    if results < trainings:
+        lost = f"{trainings - results} of {trainings} trainings gave no result; nothing is said of the others alone."
+        remedy = "start again; of an audit with a score file, what has ended is not repeated"
+        raise LetheError(lost, source="what carries out the trainings for joblib", remedy=remedy)

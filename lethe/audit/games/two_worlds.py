@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from lethe._version import __version__
 from lethe.audit.config import TwoWorldGame
-from lethe.audit.games.trainings import TwoWorldScores, as_score, as_they_end, errors_of
+from lethe.audit.games.trainings import TwoWorldScores, as_score, as_they_end, errors_of, require_all
 from lethe.calculus.domains import require_count
 from lethe.documents.strict import as_path
 from lethe.errors import InputError, LetheError
@@ -68,8 +68,7 @@ def play(trial: Trial, game: TwoWorldGame, *, seed: int, declared: str | None = 
             if file is not None:
                 _append(file, {"trial": number, "score": score})
             bar.update(shown, completed=len(scores))
-    if len(scores) < count:
-        raise LetheError(f"{count - len(scores)} of {count} trainings gave no score.", source="joblib's backend", remedy="start again")
+    require_all(len(scores), count)
     ordered = np.array([scores[number] for number in range(count)])
     return TwoWorldScores(out_scores=ordered[0::2], in_scores=ordered[1::2], seed=root)
 

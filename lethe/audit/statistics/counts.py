@@ -130,7 +130,10 @@ def clopper_pearson_upper(successes: int, trials: int, level: float) -> float:
 
 
 def clopper_pearson_lower(successes: int, trials: int, level: float) -> float:
-    r"""Lower end of a one-sided interval for a rate, $1 - U(n-k, n, \alpha)$; rounded down. Args: as `clopper_pearson_upper`."""
+    r"""Lower end of a one-sided interval for a rate, $1 - U(n-k, n, \alpha)$; rounded down.
+
+    Args: as `clopper_pearson_upper`.
+    """
     total = require_count("trials", trials, low=1, high=MOST_TRIALS)
     count = require_count("successes", successes, low=0, high=total)
     chance = require_level(level)

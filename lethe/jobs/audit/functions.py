@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from lethe.audit.games.canaries import Data, Record
-from lethe.audit.games.trainings import errors_of, number
+from lethe.audit.games.trainings import as_score, errors_of
 from lethe.errors import InputError
 
 
@@ -80,7 +80,7 @@ class NamedScore(Named):
     def __call__(self, model: Any, record: Record) -> float:
         """Score one record."""
         with self.errors():
-            return number(self.function(model, record), f"{self.key}: {self.name}")
+            return as_score(self.function(model, record), f"{self.key}: {self.name}")
 
 
 def _imported(name: str, key: str) -> ModuleType:

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 from certificate_games import GAMES, NETWORKS, Game, cnn
-from unverified import unverified
+from planted_faults import unverified
 
 from lethe.audit.games.canaries import RecordTrial
-from lethe.audit.games.two_worlds import SingleTrials
 
 DELTA = 0.05
 FAST = ("fit_linear, cyclic, a short step a pass", "ClippedMean", "CoordinateMedian", "ShuffledClippedMean", "ShuffledCoordinateMedian")
@@ -48,6 +47,5 @@ def test_so_do_those_of_a_network_with_secret_batches() -> None:
 
 
 def unverified_game(game: Game) -> Game:
-    assert isinstance(game.trials, SingleTrials)
-    assert isinstance(game.trials.trial, RecordTrial)
-    return replace(game, trials=SingleTrials(replace(game.trials.trial, train=unverified(game.trials.trial.train))))
+    assert isinstance(game.trial, RecordTrial)
+    return replace(game, trial=replace(game.trial, train=unverified(game.trial.train)))

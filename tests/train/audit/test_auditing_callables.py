@@ -18,6 +18,7 @@ from lethe.errors import InputError
 
 DATA = (np.ones((40, 1)), np.arange(40) % 2)
 CLAIM = Claim(epsilon=1.0, delta=0.0, neighbours="replace_one", release="last", source="its noise")
+LEVEL = 0.4
 
 
 class Trainer:
@@ -55,57 +56,32 @@ def audited(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"rule": "best"}, "rule"),
         ({"rule": Ranks(ranks=(41,))}, "40 OUT runs"),
         ({"rule": Split(seed=0), "runs": 3}, "four runs"),
-        ({"level": 0.7}, "level"),
-        ({"level": True}, "level"),
-        ({"delta": 2.0}, "delta"),
-        ({"delta": float("nan")}, "delta"),
-        ({"delta": "small"}, "delta"),
-        ({"threat": "oracle"}, "threat"),
         ({"claim": 3}, "claim"),
         ({"claim": CLAIM.model_copy(update={"neighbours": "zero_out"})}, "says nothing of this audit"),
         ({"claim": CLAIM.model_copy(update={"delta": 1e-5})}, "says nothing of this audit"),
         ({"threat": "white_box"}, "says nothing of this audit"),
         ({"game": "one_run", "canaries": 40, "claim": CLAIM.model_copy(update={"delta": 1e-5})}, "says nothing of this audit"),
-        ({"canary": 3}, "canary"),
-        ({"canary": ("a", "b", "c")}, "canary"),
         ({"canary": "least_moved"}, "trainer of Lethe's"),
         ({"canary": "mislabelled"}, "classes"),
         ({"position": 40}, "position"),
-        ({"position": 1.5}, "position"),
-        ({"position": -1}, "position"),
         ({"score": 3}, "score"),
-        ({"neighbours": "add_or_remove"}, "neighbours: unknown key"),
-        ({"workers": 0}, "workers"),
-        ({"seed": -1}, "seed"),
-        ({"seed": 0.5}, "seed"),
-        ({"runs": 1}, "runs"),
-        ({"runs": True}, "runs"),
-        ({"score_file": 3}, "path"),
-        ({"game": "one_run", "canaries": 3}, "canaries"),
+        ({"subject": 3}, "train"),
         ({"game": "one_run", "canaries": 41}, "canaries"),
         ({"game": "one_run", "canaries": 40, "guesses": [(41, 0)]}, "guesses"),
-        ({"game": "one_run", "canaries": 40, "guesses": 5}, "guesses"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_trained(change: dict[str, Any], word: str) -> None:
     trainer = Trainer()
     with pytest.raises(InputError, match=word):
-        audited(subject=trainer, **change)
+        audited(**{"subject": trainer, **change})
     assert trainer.trained == 0
 
 
 def test_a_trainer_that_ignores_its_seed_gives_no_bound() -> None:
     with pytest.raises(InputError, match="draws its own noise"):
         audited(subject=lambda data, seed: float(data[0].sum()))
-
-
-def test_what_is_no_function_is_refused() -> None:
-    for fields in ({"train": 3, "score": share}, {"train": rows, "score": None}):
-        with pytest.raises(InputError, match="needs a function"):
-            FunctionTraining(**fields)
 
 
 def test_scores_are_judged_as_declared(tmp_path: Any) -> None:
@@ -118,9 +94,6 @@ def test_scores_are_judged_as_declared(tmp_path: Any) -> None:
     for change in ({"level": 0.4}, {"delta": 1e-5}, {"rule": FixedThreshold(threshold=0.5)}):
         with pytest.raises(InputError, match="declared"):
             audited(score_file=file, **change)
-
-
-LEVEL = 0.4
 
 
 @pytest.mark.sampled(2)
@@ -138,14 +111,11 @@ def test_certified_bounds_of_two_worlds_keep_their_level(rule: Any) -> None:
 def test_certified_bounds_of_one_run_keep_their_level(guesses: Any) -> None:
     """The canaries are zeros for ones; whatever the model holds of record i is the score of canary i."""
     places = np.column_stack([np.ones(40), np.arange(40)])
-    given: dict[str, Any] = {"subject": rows, "data": (places, DATA[1]), "game": "one_run", "canaries": 40, "guesses": guesses}
+    fields: dict[str, Any] = {"subject": rows, "data": (places, DATA[1]), "game": "one_run", "canaries": 40, "guesses": guesses}
 
     def score(model: np.ndarray, record: Any) -> float:
         value, place = record[0]
         return float(value * model[int(place)])
 
-    found = []
-    for seed in range(examples(150)):
-        page = audited(**given, score=score, seed=seed, level=LEVEL, conditional=False)
-        found.append(page.audits[0].epsilon)
-    assert_valid(np.array(found), 1.0, level=LEVEL)
+    pages = [audited(**fields, score=score, seed=seed, level=LEVEL, conditional=False) for seed in range(examples(150))]
+    assert_valid(np.array([page.audits[0].epsilon for page in pages]), 1.0, level=LEVEL)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, projected_walk_epsilon, repeated
+from audit_truths import Generator, Worlds, assert_invalid, assert_powerful, assert_valid, laplace, projected_walk_epsilon, repeated
 from how_many import by_night, examples
 
 from lethe.audit import AuditSetting, Ranks, two_world
@@ -54,6 +54,7 @@ def deaf(generator: Generator) -> Worlds:
 
 
 MECHANISMS: dict[str, tuple[Any, float, float]] = {
+    "Laplace": (lambda generator: laplace(generator, RUNS), 0.0, 1.0),
     "randomised response": (response, 0.0, 1.0),
     "discrete Laplace": (rounded, 0.0, 1.0),
     "an event of probability delta": (revealing, 0.1, 1.0),
@@ -152,7 +153,7 @@ def test_a_sampled_gaussian_seen_by_its_steps() -> None:
     curve, rule = SampledGaussianCurve(sampling_probability=0.3, steps=1), FixedThreshold(threshold=1.2)
     truth = sampled_gaussian(0.3, [1 / 1.5], "add_or_remove", "poisson").epsilon(1e-3)
     mus = repeated(
-        lambda g: curve.mu(rule.count_errors(*sampled(g, 400), curve=curve, delta=1e-3, level=LEVEL).rates),
+        lambda g: curve.mu(rule.count_errors(*sampled(g, 400), at(1e-3).model_copy(update={"curve": curve})).rates),
         times=examples(500),
         seed=6,
     )

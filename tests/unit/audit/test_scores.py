@@ -1,14 +1,12 @@
-"""Attack scores against published digits and their formulas; what an attack achieved."""
+"""Attack scores against published digits and their formulas."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.audit.statistics.attack import attack
 from scipy import special, stats
 
 from lethe.audit.statistics.scores import lira_offline, lira_online, rmia, scaled_confidence
-from lethe.errors import InputError
 
 
 def test_values() -> None:
@@ -44,41 +42,3 @@ def test_rmia_counts_the_population(records: int, population: int, seed: int) ->
     marginal = lambda p: (1.3 * p + 0.7) / 2  # noqa: E731
     expected = ((x / marginal(px))[:, None] / (z / marginal(pz)) >= 1.0).mean(axis=1)
     assert rmia(x, px, z, pz) == pytest.approx(expected, abs=1e-12)
-
-
-def test_an_attack_is_described_with_intervals() -> None:
-    found = attack(np.arange(1000.0), np.arange(1000.0) + 500.0, rates=(0.1, 0.0, 1.0))
-    pairs = np.arange(1000.0)[:, None] < np.arange(1000.0) + 500.0
-    ties = np.arange(1000.0)[:, None] == np.arange(1000.0) + 500.0
-    assert found.area == pytest.approx(pairs.mean() + 0.5 * ties.mean(), abs=1e-12)
-    tenth, never, always = found.detections
-    assert (tenth.false_positive_rate, tenth.true_positive_rate) == (0.1, 0.6)
-    assert tenth.low == pytest.approx(stats.binomtest(600, 1000).proportion_ci().low, rel=1e-8)
-    assert tenth.high == pytest.approx(stats.binomtest(600, 1000).proportion_ci().high, rel=1e-8)
-    assert (never.false_positive_rate, never.true_positive_rate) == (0.0, 0.5)
-    assert (always.false_positive_rate, always.true_positive_rate) == (1.0, 1.0)
-    assert not hasattr(found, "epsilon")
-
-
-def test_ties_never_raise_the_false_positive_rate() -> None:
-    found = attack(np.array([0.0, 1.0, 1.0, 1.0]), np.array([1.0, 2.0]), rates=(0.25, 0.5))
-    assert [each.false_positive_rate for each in found.detections] == [0.0, 0.0]
-    assert [each.true_positive_rate for each in found.detections] == [0.5, 0.5]
-
-
-def test_what_is_refused() -> None:
-    for logits, labels in (([[1.0]], [0]), ([[1.0, 2.0]], [2]), ([[1.0, 2.0]], [-1]), ([[1.0, 2.0]], [0.0]), ([[1.0, 2.0]], [0, 1])):
-        with pytest.raises(InputError, match="labels"):
-            scaled_confidence(logits, labels)
-    with pytest.raises(InputError, match="same score"):
-        lira_offline([1.0], [[2.0], [2.0]])
-    with pytest.raises(InputError, match="column"):
-        lira_offline([1.0, 2.0], [[2.0], [3.0]])
-    with pytest.raises(InputError, match="models"):
-        lira_offline([1.0], [[2.0]])
-    with pytest.raises(InputError, match="probabilities"):
-        rmia([1.2], [0.5], [0.5], [0.5])
-    with pytest.raises(InputError, match="as many"):
-        rmia([0.2], [0.5, 0.5], [0.5], [0.5])
-    with pytest.raises(InputError, match="rates"):
-        attack([0.0], [1.0], rates=(2.0,))

@@ -14,7 +14,7 @@ pytest.importorskip("joblib")
 
 from lethe.audit import AuditConfig, Claim, TwoWorldGame
 from lethe.audit.config import OneRunGame
-from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.two_worlds import play
 from lethe.audit.statistics.curves import gaussian_epsilon
 from lethe.audit.trainers import Canary, LinearTraining, audit
 from lethe.errors import InputError
@@ -52,7 +52,7 @@ def test_the_displacement_of_a_canary_alone_is_the_walk_that_it_should_be() -> N
     run = run_of(neighbours="zero_out", noise_multiplier=0.01)  # so little that a hundred show a displacement that is 1 % too small
     subject, data = LinearTraining(run=run), (np.zeros((12, 4)), np.zeros(12))
     (canary,) = subject.canaries("random_direction", data, [11], seed=0)
-    played = play(SingleTrials(subject.trial("final_model", data, canary, 11)), TwoWorldGame(runs=100), seed=0)
+    played = play(subject.trial("final_model", data, canary, 11), TwoWorldGame(runs=100), seed=0)
     std = 0.01 * 0.5 / 4 * math.sqrt(6)
     assert played.out_scores.mean() == pytest.approx(0.0, abs=5 * std / math.sqrt(100))
     assert played.in_scores.mean() == pytest.approx(2 * 0.5 / 4, abs=5 * std / math.sqrt(100))
@@ -133,27 +133,17 @@ def test_the_gaussian_bound_is_near_the_truth_of_a_canary_alone() -> None:
     assert page.claim.epsilon >= truth * (1 - 1e-9)
 
 
-@pytest.mark.slow
 def test_the_canary_may_be_given() -> None:
     canary = Canary((np.array([1.0, 0, 0, 0]), 5.0), (np.array([-1.0, 0, 0, 0]), 5.0), "mine")
-    config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=30, position=3))
-    page = audit(run_of(), data_of("least squares"), config, custom_canary=canary)
-    assert page.canary == "mine"
-
-
-@pytest.mark.slow
-def test_scores_are_kept(tmp_path: Any) -> None:
-    config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=20, score_file=tmp_path / "scores.jsonl"))
-    first = audit(run_of(), data_of("least squares"), config)
-    assert audit(run_of(), data_of("least squares"), config) == first
-    with pytest.raises(InputError, match="another game"):
-        audit(run_of(noise_multiplier=2.0), data_of("least squares"), config)
+    config = AuditConfig(delta=DELTA, game=TwoWorldGame(runs=10, position=3))
+    assert audit(run_of(), data_of("least squares"), config, custom_canary=canary).canary == "mine"
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
         ({"threat": "white_box"}, "last iterate only"),
+        ({"subject": LinearTraining(run=run_of("softmax", neighbours="zero_out"), classes=2)}, "intercept"),
         ({"canary": "blank"}, "no labels"),
         ({"canary": "mislabelled"}, "no labels"),
         ({"game": OneRunGame(canaries=13)}, "canaries"),
@@ -183,9 +173,3 @@ def test_a_large_delta_is_certified_where_it_is_meant() -> None:
     page = audit(run_of(), data_of("least squares"), AuditConfig(delta=0.5, game=TwoWorldGame(runs=20), allow_large_delta=True))
     assert page.claim is not None
     assert "delta >= 1/records" in page.claim.source
-
-
-def test_a_record_without_gradient_needs_a_model_without_intercept() -> None:
-    training = LinearTraining(run=run_of("softmax", neighbours="zero_out"), classes=2)
-    with pytest.raises(InputError, match="intercept"):
-        audit(training, data_of("softmax"), AuditConfig(delta=DELTA, game=TwoWorldGame(runs=20)))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lethe.audit.statistics.counts import clopper_pearson_lower, clopper_pearson_upper, upper_table
-from lethe.errors import InputError
 
 
 @pytest.mark.parametrize(("k", "n", "value"), [(0, 100, 0.036217), (5, 1000, 0.011629), (120, 1000, 0.141767), (1000, 1000, 1.0)])
@@ -23,7 +22,6 @@ def test_no_successes_in_closed_form() -> None:
     assert clopper_pearson_lower(0, 7, 0.01) == 0.0
 
 
-@pytest.mark.slow
 @given(n=st.integers(1, 10**6), share=st.floats(0, 1), log_level=st.floats(-11.9, -0.31))
 def test_the_end_is_just_outside_the_exact_quantile(n: int, share: float, log_level: float) -> None:
     k, level = int(share * (n - 1)), 10.0**log_level
@@ -42,37 +40,12 @@ def test_forty_digits() -> None:
             upper = clopper_pearson_upper(k, n, level)
             # The tail beyond the end, by the regularised incomplete beta function; 1e-10 of the rate is under 1e-6 of the tail.
             tail = mpmath.betainc(k + 1, n - k, mpmath.mpf(upper), 1, regularized=True)
-            assert tail <= level
-            assert tail >= level * (1 - mpmath.mpf(10) ** -6)
-
-
-def test_the_table_is_the_function() -> None:
-    assert upper_table(20, 0.05).tolist() == [clopper_pearson_upper(k, 20, 0.05) for k in range(21)]
-    assert not upper_table(20, 0.05).flags.writeable
+            assert level * (1 - mpmath.mpf(10) ** -6) <= tail <= level
 
 
 @pytest.mark.parametrize("rate", [0.003, 0.1, 0.5])
 def test_coverage_is_exact_by_enumeration(rate: float) -> None:
     n, level = 60, 0.05
-    missed = upper_table(n, level) < rate
-    assert stats.binom.pmf(np.arange(n + 1), n, rate)[missed].sum() <= level
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (-1, 5, 0.05),
-        (6, 5, 0.05),
-        (1.0, 5, 0.05),
-        (True, 5, 0.05),
-        (1, 0, 0.05),
-        (1, 5, 0.0),
-        (1, 5, 0.6),
-        (1, 5, float("nan")),
-        (1, 5, "a"),
-    ],
-)
-def test_what_is_refused(arguments: tuple) -> None:
-    for function in (clopper_pearson_upper, clopper_pearson_lower):
-        with pytest.raises(InputError, match="needs"):
-            function(*arguments)
+    table = upper_table(n, level)
+    assert table.tolist() == [clopper_pearson_upper(k, n, level) for k in range(n + 1)]
+    assert stats.binom.pmf(np.arange(n + 1), n, rate)[table < rate].sum() <= level

@@ -3,10 +3,8 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy import stats
 
-import lethe
 from lethe.audit import shadow_attack
 from lethe.audit.games.shadow_models import Candidates, draw_candidates
 
@@ -66,36 +64,3 @@ def test_the_attack_learns_from_shadow_models_and_judges_the_audited_one() -> No
     assert seed == 4
     assert np.array_equal(logits[0, :, 0], target.rows)
     assert np.allclose(probabilities, logits[:, :, 1] * 0.5 + LABELS[target.rows] * 0.1)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"seeds": [1, 2, 3]},
-        {"seeds": [1, 2, 3, 3]},
-        {"seeds": [1, 2, 3, -4]},
-        {"seeds": [1, 2, 3, 4.0]},
-        {"train": lambda candidates, seed: np.zeros((2, 19, 3))},
-        {"train": lambda candidates, seed: np.zeros((20, 3))},
-        {"train": lambda candidates, seed: np.full((2, 20, 3), np.nan)},
-        {"learn": lambda logits, labels, included, seed: lambda others, classes: np.zeros((2, 19))},
-    ],
-)
-def test_what_cannot_be_used_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(lethe.InputError):
-        _attack(**changes)
-
-
-def test_a_shared_record_is_refused() -> None:
-    target, _ = draw_candidates(60, 20, 1, seed=0)
-    with pytest.raises(lethe.InputError, match="the target's"):
-        shadow_attack(LABELS, target, [target], train=lambda *_: np.zeros((1, 20, 3)), learn=lambda *_: None, seeds=[1, 2, 3])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "seed"),
-    [((39, 20, 1), 0), ((60, 1, 1), 0), ((60, 20, 0), 0), ((60, 20.0, 1), 0), ((60, 20, True), 0), ((60, 20, 1), -1), ((60, 20, 1), 0.5)],
-)
-def test_draws_that_cannot_be_made(arguments: tuple[int, int, int], seed: int) -> None:
-    with pytest.raises(lethe.InputError):
-        draw_candidates(*arguments, seed=seed)
