@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,26 +13,23 @@ from typing import Any
 from lethe.accounting.certify import certify
 from lethe.accounting.statements.phases import phases_guarantee, phases_stated
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.relations import require_relation
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.calculus.base import Guarantee
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
 from lethe.calculus.domains import require_count, require_positive
-from lethe.calculus.guarantees import GDP
-from lethe.calculus.rounding import above, square_above
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.rounding import above, round_up, square_above
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.heavy_tailed.solution import beside
 from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee, require_swap
-from lethe.mechanisms.channel_moments import channel_sensitivity
-from lethe.mechanisms.covariance import moment_sensitivity
+from lethe.mechanisms.bounded_range import guarantee_for
 from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
 from lethe.mechanisms.minimisers.output_perturbation import output_guarantee
-from lethe.mechanisms.quantiles.histogram import histogram_guarantee
-from lethe.mechanisms.quantiles.searched import searched_guarantee
-from lethe.mechanisms.selection.bounded_range import guarantee_for
-from lethe.mechanisms.selection.privacy import selection_guarantee
-from lethe.mechanisms.selection.repetitions import repetitions_from_dict
+from lethe.mechanisms.moments import channel_sensitivity, moment_sensitivity
+from lethe.mechanisms.quantiles.located import histogram_guarantee
+from lethe.mechanisms.quantiles.quantile import rank_sensitivity
+from lethe.mechanisms.repetitions import repetitions_from_dict
+from lethe.mechanisms.selection import selection_guarantee
 from lethe.mechanisms.standardise import scaled_moments_sensitivity
 from lethe.run.losses import parse_loss
 from lethe.run.losses.linear import LinearLoss
@@ -187,7 +185,8 @@ def _exponential(neighbours: Neighbours, *, range: float, target: dict[str, Any]
 
 
 def _search(neighbours: Neighbours, *, quantile: float, noise_std: float) -> Guarantee:
-    return searched_guarantee(quantile, noise_std, neighbours)
+    """Eight noisy comparisons of a rank, which older statements name."""
+    return gaussian_guarantee(round_up(rank_sensitivity(quantile, neighbours) * math.sqrt(8.0), 4e-16), noise_std)
 
 
 def _selection(neighbours: Neighbours, *, one_try: dict[str, Any], repetitions: dict[str, Any], delta: float | None) -> Guarantee:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import require_count, require_nonnegative
+from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release
 

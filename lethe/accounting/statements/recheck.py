@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lethe._version import __version__
 from lethe.accounting.recheck import DELTAS, close, same_content
-from lethe.calculus.any_guarantee.relations import require_relation
+from lethe.calculus.any_guarantee.stored import require_relation
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.statement import Statement

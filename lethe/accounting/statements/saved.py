@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.calculus.base import Guarantee
+from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement

@@ -12,9 +12,8 @@ from lethe._version import __version__
 from lethe.accounting.statements.saved import TOTAL
 from lethe.accounting.totals.parts import Part, digest, read_part, refuse_repeated
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.base import Guarantee
 from lethe.calculus.domains import require_count, require_nonnegative
-from lethe.calculus.guarantees import GDP
+from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.large_delta import delta_for, is_large, large_delta_note, open_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.claims import Claims

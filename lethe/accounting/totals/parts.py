@@ -11,8 +11,8 @@ from lethe.accounting.recheck import recheck
 from lethe.accounting.statements.recheck import recheck_statement
 from lethe.accounting.statements.saved import read_saved
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.relations import require_relation
-from lethe.calculus.base import Guarantee
+from lethe.calculus.any_guarantee.stored import require_relation
+from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
 from lethe.certificates.signing.keys import PublicKey

@@ -104,7 +104,7 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
 @pytest.mark.slow
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.calculus.guarantees import GDP
-    from lethe.mechanisms.minimisers.perturbed_minimiser import minimiser_profile
+    from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile
     from lethe.run.losses import Logistic, Softmax
 
     for loss in (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=3)):
