@@ -22,7 +22,7 @@ from lethe.audit.page import AuditPage
 from lethe.audit.statistics.counts import clopper_pearson_lower, clopper_pearson_upper
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from planted_faults import Case, cases
+from planted_faults import Case, cases  # pyright: ignore[reportMissingImports]
 
 _ERRORS = Console(stderr=True)
 

@@ -91,8 +91,8 @@ def one_run(
 
     def bound(counts: Guesses) -> float:
         if free:
-            return one_run_epsilon(counts, delta=setting.delta, level=level)
-        return gaussian_epsilon(one_run_gaussian_mu(counts, level=level), setting.delta)
+            return one_run_epsilon(counts, delta=setting.delta, level=level)  # pyright: ignore[reportArgumentType]  # frozen, so hashable
+        return gaussian_epsilon(one_run_gaussian_mu(counts, level=level), setting.delta)  # pyright: ignore[reportArgumentType]
 
     counted = [_guessed(values, coins, *pair) for pair in pairs]
     bounds = [bound(each) for each in counted]

@@ -190,7 +190,7 @@ class FunctionTraining(AuditedTraining):
             raise InputError(missing, source="the argument classes", remedy="give it, or take blank.")
         words, classes = "record {} with the next label, against its own", self.classes
         wrong = [mislabelled(data, position, classes=classes) for position in positions]
-        return [Canary(*pair, words.format(place)) for *pair, place in zip(wrong, owns, positions, strict=True)]
+        return [Canary(inside, own, words.format(place)) for inside, own, place in zip(wrong, owns, positions, strict=True)]
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
         """See `AuditedTraining`: the function, and its own score, whatever the adversary sees."""
