@@ -14,10 +14,9 @@ import typer
 from lethe._version import __version__
 from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
-from lethe.accounting.recheck import recheck, words_differ
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.sweep_values import require_over
-from lethe.accounting.verify_others import load
+from lethe.accounting.compare import require_over
+from lethe.accounting.recheck import recheck, recheck_statement, words_differ
+from lethe.accounting.verify import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison, Sweep
 from lethe.certificates.signing.keys import PublicKey

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lethe.accounting.totals.total import total as total_of
+from lethe.accounting.total import total as total_of
 from lethe.cli.console import ERRORS, AllowLargeDelta, AsJson, Quiet, print_tables, working
 from lethe.cli.gate import SHUT, MaxEpsilon, gate, require_limit
 from lethe.cli.seals import KeyFile
