@@ -27,8 +27,8 @@ from resumable import options, read_lines
 from torch import nn
 
 import lethe
-from lethe.calculus.correlated.error import noise_squares
 from lethe.calculus.correlated.matrices import prefix_sums
+from lethe.calculus.correlated.sensitivity import noise_squares
 from lethe.train import TrainOptions, fit
 from lethe.train.network.post_processing import MovingAverage
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
 from lethe.calculus.domains import require_nonnegative, require_probability
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.rounding import round_up

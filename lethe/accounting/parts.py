@@ -9,9 +9,8 @@ from typing import Any, Literal, cast
 
 from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.relations import require_relation
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
-from lethe.calculus.base import Guarantee
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
 from lethe.certificates.signing.keys import PublicKey

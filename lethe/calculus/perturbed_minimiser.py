@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.base import Profile, freeze
 from lethe.calculus.domains import outside, require_count, require_nonnegative
+from lethe.calculus.guarantees import Profile, freeze
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_up
 

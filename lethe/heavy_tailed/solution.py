@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.composition.budget import gaussian_cost
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
+from lethe.calculus.filters import gaussian_cost
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
 from lethe.calculus.rounding import above, round_up
 from lethe.errors import InputError, LetheError

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from lethe.calculus.composition.composition import compose_gdp, compose_gdp_columns
+from lethe.calculus.composition import compose_gdp, compose_gdp_columns
 from lethe.calculus.guarantees import GDP, GDPMixture, Guarantee
 from lethe.calculus.rounding import above
 from lethe.certificates.findings import Finding

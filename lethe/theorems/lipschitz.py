@@ -39,9 +39,6 @@ def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Arra
     Returns:
         $L$, rounded up. The mean of such steps over a batch has the same constant.
 
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
     Reference: Nesterov 2004, Introductory Lectures on Convex Optimization, for convex losses; for weakly convex losses it improves
     the constant $L_\lambda$ of Kong & Ribero 2024, arXiv:2407.05237, and needs no condition on the step size.
     """
@@ -130,9 +127,6 @@ def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> float | Floa
 
     Returns:
         $c$ in (0, 1], rounded up.
-
-    Raises:
-        InputError: an argument is not finite or negative.
 
     Reference: Bauschke & Combettes 2017, Convex Analysis and Monotone Operator Theory in Hilbert Spaces, chapter 23.
     """

@@ -24,7 +24,7 @@ class SampledGaussianMechanism(Theorem):
     $(1-q)N(0, z^2) + qN(-1, z^2)$. Batches without replacement, where a batch without the record holds another one in its place: for
     replace_one the trade-off function $C_q(f)$ of Dong, Roth and Su; for zero_out the pair $(1-q)N(-1, z^2) + qN(1, z^2)$ against
     $(1-q)N(-1, z^2) + qN(0, z^2)$ (docs/theory.md, Lemma 6). Beside each loss distribution stands the Rényi curve that follows from the
-    same pairs, or that of Wang, Balle and Kasiviswanathan where it is less: it reaches every delta.
+    same pairs: it reaches every delta.
 
     Poisson batches of one of g public groups at each step: a record is drawn at one step in g, with g times the probability. Of each g
     steps in turn the one with the least noise counts.
@@ -42,9 +42,6 @@ class SampledGaussianMechanism(Theorem):
         Citation(
             key="mironov-2019",
             text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
-        ),
-        Citation(
-            key="wang-2019", text="Wang, Balle, Kasiviswanathan 2019, Subsampled Renyi differential privacy, arXiv:1808.00087, Theorem 27."
         ),
         Citation(
             key="dong-2022",

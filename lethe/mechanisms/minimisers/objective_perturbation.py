@@ -44,8 +44,8 @@ from typing import Any
 
 import numpy as np
 
-from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator

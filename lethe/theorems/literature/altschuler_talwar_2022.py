@@ -176,9 +176,8 @@ class AltschulerTalwar2022(_Windowed):
 class AltschulerTalwar2022Corrected(_Windowed):
     """`AltschulerTalwar2022` with a one-step divergence that holds for the run's batch design and neighbouring relation.
 
-    Without replacement: Theorem 27 of Wang, Balle & Kasiviswanathan with the batch contents 2L apart, for which noise z relative to L
-    counts as z/2, or the profiles that dominate such a step, whichever is less. Poisson batches and replace_one: the pair of the record
-    and one opposite to it. Poisson batches and a record taken away: as printed.
+    Without replacement: the profiles that dominate such a step (docs/theory.md, Lemma 6), the batch contents 2L apart. Poisson batches and
+    replace_one: the pair of the record and one opposite to it. Poisson batches and a record taken away: as printed.
     """
 
     name: ClassVar[str] = "altschuler-talwar-2022-corrected"
@@ -188,9 +187,7 @@ class AltschulerTalwar2022Corrected(_Windowed):
     )
     citations: ClassVar[tuple[Citation, ...]] = (
         *_Windowed.citations,
-        Citation(
-            key="wang-2019", text="Wang, Balle, Kasiviswanathan 2019, Subsampled Renyi differential privacy, arXiv:1808.00087, Theorem 27."
-        ),
+        Citation(key="lethe", text="Lethe, docs/theory.md: Rényi divergences of one step, batches of fixed size."),
     )
 
     def _gradients(self, run: Run) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation

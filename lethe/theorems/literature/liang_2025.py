@@ -246,9 +246,7 @@ class Liang2025Corrected(Theorem):
             key="mironov-2019",
             text="Mironov, Talwar, Zhang 2019, Renyi differential privacy of the sampled Gaussian mechanism, arXiv:1908.10530.",
         ),
-        Citation(
-            key="wang-2019", text="Wang, Balle, Kasiviswanathan 2019, Subsampled Renyi differential privacy, arXiv:1808.00087, Theorem 27."
-        ),
+        Citation(key="lethe", text="Lethe, docs/theory.md: Rényi divergences of one step, batches of fixed size."),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:

@@ -24,12 +24,8 @@ _VERSION = attrgetter("_version")
 
 
 class HeldParameters:
-    """The trained parameters as the last step left them. What writes through `.data` is seen in checked batches alone (`clip/check/`).
-
-    Args:
-        named: the parameters.
-        step: what may write to them, in words.
-        placement: where they lie.
+    """The trained parameters as the last step left them, and in words what may write to them. What writes through `.data` is seen in
+    checked batches alone (`clip/check.py`).
     """
 
     def __init__(self, named: Mapping[str, nn.Parameter], step: str, placement: Placement) -> None:
@@ -79,15 +75,9 @@ class KeptNoise(Protocol):
 class Training:
     """The parts of a training that are saved, and restored when it is resumed; made when it begins.
 
-    What lies in shards is saved whole: process 0 gathers it, tensor by tensor, in its main memory. A step gathers the model in that of
-    each GPU anyway. So a checkpoint is one file, and any number of processes may go on from there.
-
-    Args:
-        named: the trained parameters, or the iterate that is kept beside them.
-        held: the trained parameters, as the last step left them: others are not saved.
-        noise: correlated over steps; None: independent, of which nothing is saved.
-        shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
-        also: what else has a state, by name; `Checkpointing` adds what the user named.
+    What lies in shards is saved whole: process 0 gathers it, tensor by tensor, in its main memory. A step gathers the model in that of each
+    GPU anyway. So a checkpoint is one file, and any number of processes may go on from there. Of noise that is independent over the steps
+    nothing is saved. `named` may be the iterate that is kept beside the trained parameters.
     """
 
     named: Mapping[str, Tensor]
@@ -196,7 +186,9 @@ class Training:
         for name, part in self.also.items():
             part.load_state_dict(found["also"][name])
         if root:
-            _set_random_state(found["random"], self._device)
+            torch.set_rng_state(found["random"]["cpu"])
+            if self._device.type == "cuda" and "cuda" in found["random"]:
+                torch.cuda.set_rng_state(found["random"]["cuda"], self._device)
 
     @property
     def _device(self) -> torch.device:
@@ -267,9 +259,3 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
     """Of PyTorch's global generators, from which dropout draws."""
     states = {"cpu": torch.get_rng_state()}
     return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states
-
-
-def _set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -44,14 +44,8 @@ _OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
 
 
 class SameDraws(TorchFunctionMode):
-    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw.
-
-    Args:
-        records: of the batch.
-        side_by_side: how several rows of a record lie: side by side, or in blocks of all records.
-
-    Attributes:
-        calls: how often numbers were drawn.
+    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
+    lie side by side or in blocks of all records. `calls` says how often numbers were drawn.
     """
 
     def __init__(self, records: int, *, side_by_side: bool = False) -> None:
@@ -150,9 +144,7 @@ Gradient = dict[nn.Parameter, Tensor]
 class Look:
     """One batch that is looked at: a few of its usable records, of those collated alone, as batches of one, where the batch is padded.
 
-    Raises:
-        InputError: the losses are made of parameters of other modules.
-        Exception: a record alone fails.
+    Raises an InputError for losses made of parameters of other modules, and what a record alone raises.
     """
 
     def __init__(
@@ -183,9 +175,7 @@ class Look:
         """What is computed where each record is given the draws of one.
 
         Args:
-            records: of the batch that is computed.
-            computed: computes it.
-            side_by_side: how several rows of a record lie, see SameDraws.
+            records, computed, side_by_side: of the batch; computes it; and how several rows of a record lie, see SameDraws.
         """
         self._chance.rewind()
         draws = SameDraws(records, side_by_side=side_by_side)
@@ -204,10 +194,8 @@ class Look:
         """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
 
         Args:
-            parts: the gradients of these rows.
-            losses: of these rows, shape (len(rows),).
-            rows: their places in the batch.
-            precision: the coarsest type of number that layers computed in.
+            parts, losses: the gradients and the losses, shape (len(rows),), of these rows.
+            rows, precision: their places in the batch, and the coarsest type of number that layers computed in.
         """
         if said := self._other_loss(losses, rows, precision):
             return said
@@ -243,8 +231,7 @@ class Look:
         """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
 
         Args:
-            losses: of the batch, shape (B,).
-            precision: the coarsest type of number that layers computed in.
+            losses, precision: of the batch, shape (B,), and the coarsest type of number that layers computed in.
             side_by_side: as of `same_draws`.
         """
         order = sample(self._usable, len(self._usable))

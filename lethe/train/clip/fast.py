@@ -61,11 +61,8 @@ class _Anchored(torch.autograd.Function):
 class Recording:
     """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
 
-    Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end.
-
-    Attributes:
-        ambiguous: whether another layout would have made a difference.
-        precision: the coarsest type of number that a layer gave.
+    Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end. `ambiguous`
+    says whether another layout would have made a difference, `precision` the coarsest type of number that a layer gave.
     """
 
     def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:

@@ -95,9 +95,7 @@ def gradient_of(
     By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
 
     Args:
-        losses: of a batch.
-        trained: the parameters.
-        record: a batch.
+        losses, trained, record: of a batch; the parameters; a batch.
         own: whether losses that are made of parameters of other modules are refused, by an InputError.
     """
     before = [parameter.grad for parameter in trained]

@@ -37,10 +37,6 @@ class Way(NamedTuple):
 class RecordGradients:
     """The gradients of the records of batches in a model's trained parameters.
 
-    Args:
-        model, losses: as of the Clipper.
-        gradient_memory: bytes for gradients that are kept; None: the default.
-
     Attributes:
         names: of the trained parameters.
         state: which parameters are trained, and which modules are in training mode.
@@ -93,9 +89,7 @@ class RecordGradients:
         """One forward and one backward pass for all records, and the losses.
 
         Args:
-            way: the fast one.
-            batch: of so many `records`.
-            records: B.
+            way, batch, records: the fast one; all records; and B.
             units: of whose rows the mean loss is differentiated; None: each row's own.
             arriving: is handed the gradients as they come, instead of the caller.
         """
@@ -118,9 +112,7 @@ class RecordGradients:
         """Each record by itself: rows, the gradients of their units, and the losses of units and of rows.
 
         Args:
-            way: "vmap" or "alone".
-            batch: all of it.
-            groups: the rows of each unit.
+            way, batch, groups: "vmap" or "alone"; all of it; the rows of each unit.
         """
         trained = list(self.names)
         if way.name == VMAP:

@@ -34,12 +34,9 @@ def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
 
     $$r\,\big(1 - (d + 16)\,\mathrm{eps}\big)$$
 
-    Computing the norm of $d$ numbers costs at most $(d+2)/2$ roundings, scaling a few more.
-
     Args:
-        radius: r > 0.
-        dimension: d, the numbers in the vector.
-        dtype: the floating-point type the result is stored in.
+        radius, dimension, dtype: r > 0, d, the numbers in the vector: their norm costs at most $(d+2)/2$ roundings; and the type of the
+            result.
     Raises:
         InputError: the type is too coarse for so many numbers.
     """
@@ -93,8 +90,7 @@ def refuse_overflow(last: Iterable[Tensor], run: Run, *, remedy: str = "take sma
     """Raise LetheError for a last iterate that is not finite.
 
     Args:
-        last, run: its tensors, and the run that was carried out.
-        remedy: what to do about it.
+        last, run, remedy: its tensors, the run that was carried out, and what to do about it.
     """
     if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
         raise LetheError(
@@ -119,9 +115,7 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
     """The precision of float64 iterates that begin at a public start: what `run` says, else with the norm of this file's head.
 
     Args:
-        run: planned.
-        start_norm: of all trained parameters together.
-        dimension: d, their number.
+        run, start_norm, dimension: planned; of all trained parameters together; and d, their number.
         gradient_error: of Precision, from the norm that iterates are kept within.
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.

@@ -245,8 +245,7 @@ def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -
 
     Args:
         run, generator: as of `draw_batches`. The generator is put in the anchor's state, and what was drawn since is drawn again.
-        anchor: of this run, at most `done`, and a pass before it at most where passes do not repeat.
-        done: steps that are over.
+        anchor, done: of this run, at most `done`, the steps that are over, and a pass before it at most where passes do not repeat.
     """
     generator.set_state(anchor.state)
     # Beyond the anchor there is no memory of earlier draws, so the batches of a new run are those of the old run's later steps.

@@ -82,10 +82,8 @@ def mapping_of(fields: Sequence[str], tensors: Sequence[Tensor], counted: Tensor
     """A batch by the names of its tensors.
 
     Args:
-        fields: the names, in the order of the tensors.
-        tensors: of the batch.
-        counted: which rows are records, shape (B,); others attend, since in some kinds of attention a row that attends to nothing is NaN.
-            None: all are.
+        fields, tensors: the names, in the order of the tensors of the batch.
+        counted: which rows are records, shape (B,), None: all; others attend, since a row that attends to nothing may be NaN.
     """
     batch = dict(zip(fields, tensors, strict=True))
     if counted is not None and "attention_mask" in batch:

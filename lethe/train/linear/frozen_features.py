@@ -20,12 +20,8 @@ _MEETING = "a record then counts more than once a step, and no certificate cover
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backbone:
-    """A backbone in eval mode, frozen.
-
-    Args:
-        module: from the inputs of B records, shape (B, ...), to shape (B, d).
-        columns: d, of the features that it gives.
-        size: records that go through it at once.
+    """A backbone in eval mode, frozen: from the inputs of B records, shape (B, ...), to features of shape (B, columns), so many at once
+    as `size`.
     """
 
     module: nn.Module

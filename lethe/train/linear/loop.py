@@ -60,10 +60,8 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     """The loss, the data and the start, checked.
 
     Args:
-        described: the model.
+        described, run, backbone: the model, what to do, and what makes the features; None: they are given.
         data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
-        run: what to do.
-        backbone: makes the features; None: they are given.
     """
     refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
     refuse_other_clipping(run)
@@ -104,8 +102,7 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
     """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite.
 
     Args:
-        initial: as of `Linear`.
-        shape, device: of the result.
+        initial, shape, device: as of `Linear`, and of the result.
     """
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
@@ -228,10 +225,7 @@ def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bo
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
-        run, loss, in_blocks: as `gradient_rounding`.
-        start: shape (D, k), float64.
-    Raises:
-        InputError: as `precision_of`.
+        run, loss, in_blocks, start: as `gradient_rounding`; and $x_0$, shape (D, k), float64.
     """
     if run.release == "all" or run.noise is not None:
         return None

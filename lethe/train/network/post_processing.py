@@ -24,15 +24,8 @@ AVERAGE = "lethe moving average"
 
 
 class MovingAverage:
-    r"""The average of the iterates so far; the start has no part in it.
-
-    Args:
-        decay: $\beta$ in (0, 1).
-        named: the trained parameters.
-        run: that is carried out.
-    Raises:
-        InputError: no number in (0, 1).
-        HypothesisError: the run keeps its iterates to itself.
+    r"""The average of the iterates so far, with decay $\beta$ in (0, 1); the start has no part in it. An InputError refuses another
+    number, a HypothesisError a run that keeps its iterates to itself.
     """
 
     def __init__(self, decay: Any, named: Mapping[str, nn.Parameter], run: Run) -> None:
@@ -92,20 +85,10 @@ _AT_ONCE = 256
 
 
 class Validation:
-    """Losses of public records, epoch by epoch. They are functions of released iterates, so that nothing is spent on them; where they end
-    training, the whole planned run is certified, since where it ends depends on the iterates.
-
-    Args:
-        model, loss: as given to `fit`.
-        data: public records in the form of the private ones.
-        run: that is carried out.
-        patience: how many epochs without a smaller loss end training; None: none do.
-        physical_size: records on the device at once; None: 256.
-        workers: the processes that train together: all go by what process 0 computes.
-    Raises:
-        HypothesisError: only the last iterate is released.
-    Attributes:
-        losses: a mean loss for each epoch so far.
+    """Losses of public records, in the form of the private ones, epoch by epoch. They are functions of released iterates, so that
+    nothing is spent on them; where they end training, after `patience` epochs without a smaller one, the whole planned run is
+    certified, since where it ends depends on the iterates. All processes go by what process 0 computes. A HypothesisError refuses a
+    run that releases the last iterate alone.
     """
 
     def __init__(

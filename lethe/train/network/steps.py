@@ -38,10 +38,7 @@ DESCENT = "lethe steps"
 class NoisySums:
     r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
 
-    Args:
-        run: gives $z_t$, C and b.
-        noise: secure noise is made so much larger that its grid costs nothing (`grid_noise_std`).
-        budget: pays for each step, and then says its noise; None: the run's own.
+    Secure noise is made so much larger that its grid costs nothing (`grid_noise_std`); a budget pays for each step, and says its noise.
     """
 
     def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
@@ -82,20 +79,13 @@ class NoisySums:
 class Descent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
-    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what
-    nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
-    averages the noise is added to the average.
+    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what nobody
+    sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass averages the
+    noise is added to the average.
 
     With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
     optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
 
-    Args:
-        named: the trained parameters.
-        run: what to do.
-        noise: of the sums; with pass averages, of the parameters.
-        optimizer: checked already; None: the plain step.
-        groups: with regularisers of their own, where the run has none (`refuse_groups`).
-        budget: of the run, if it has one.
     Raises:
         InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
     Attributes:

@@ -51,16 +51,9 @@ _EARLY = 10
 class Trainer:
     """A network that is about to be trained, once all that can be checked before the first batch was checked.
 
-    Args:
-        model: as given to `fit`.
-        loss: as given to `fit`; or, of a loop of one's own, a loss of torch.nn, or the function of a batch to one loss a record.
-        plan: the run, and the records.
-        options: as given to `fit`.
-        optimizer: that takes the steps; None: the plain recursion does.
-        told: the callbacks.
-        own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
-    Raises:
-        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
+    A loop of one's own gives a loss of torch.nn, or the function of a batch to one loss a record; it needs an optimiser, and asks no filter
+    of a noise_budget. Everything else is as given to `fit`, and raised as there; the checkpoints are closed then.
+
     Attributes:
         asked: the run with the clipping that is used.
         run: the same, of the noise that is drawn anew at each step.

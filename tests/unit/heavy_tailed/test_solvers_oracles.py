@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lethe.calculus.conversions import gdp_epsilon
+from lethe.calculus.conversions import gdp_epsilon, zcdp_epsilon_simple
 from lethe.calculus.guarantees import GDP, ApproxDP, NotPrivate
-from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
 from lethe.errors import InputError
 from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, ExactMean, MeanOracle, clip_rows
 from lethe.heavy_tailed.solution import Phase, Release, composed, gaussian_release

@@ -68,9 +68,6 @@ def lipschitz_constant(step_size: ArrayLike, weak_convexity: ArrayLike, smoothne
     Returns:
         $L_\lambda \ge 1$, of the shape to which the arguments broadcast.
 
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (13).
     """
     return np.sqrt(1.0 + _excess(step_size, weak_convexity, smoothness, 0.5))

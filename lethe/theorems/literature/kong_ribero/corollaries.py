@@ -70,9 +70,6 @@ def independent_of_passes_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda$ is larger, or $T < \ell$.
 
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, Corollary C.3.
     """
     require_numbers(numbers, PassNumbers)

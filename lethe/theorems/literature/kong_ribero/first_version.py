@@ -64,9 +64,6 @@ def any_loss_rho(*, step_size: ArrayLike, clip_norm: ArrayLike, noise_std: Array
     Returns:
         $\rho$, of the shape to which the arguments broadcast.
 
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (18).
     """
     with np.errstate(over="ignore"):
@@ -83,9 +80,6 @@ def bounded_domain_rho(formula: StepFormula, *, diameter: ArrayLike, **numbers: 
 
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
-
-    Raises:
-        InputError: an argument is not finite or outside its range.
 
     Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """

@@ -50,9 +50,6 @@ def clipped_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
 
-    Raises:
-        InputError: an argument is not finite or outside its range.
-
     Reference: Kong & Ribero, arXiv:2407.05237, revised version, equation (17).
     """
     require_numbers(numbers, PassNumbers)

@@ -49,8 +49,7 @@ def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[boo
     """Whether forming a record's gradient is faster than products of positions: if it can be kept, and in any case.
 
     Args:
-        positions, width, outputs: T, d and p.
-        like: a tensor on the device, of any shape.
+        positions, width, outputs, like: T, d and p; and a tensor on the device, of any shape.
     """
     share = positions * (width + outputs) / max(1, width * outputs)
     if_kept, always = _CPU if like.is_cpu else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
@@ -157,8 +156,7 @@ def products_of(inputs: Tensor, other_inputs: Tensor, gradients: Tensor, other_g
     r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,).
 
     Args:
-        inputs, other_inputs: x and y, shapes (B, T, d) and (B, S, d).
-        gradients, other_gradients: g and h, shapes (B, T, p) and (B, S, p).
+        inputs, other_inputs, gradients, other_gradients: x, y, g and h, shapes (B, T, d), (B, S, d), (B, T, p) and (B, S, p).
     """
     x = torch.bmm(inputs.double(), (inputs if other_inputs is inputs else other_inputs).double().mT)
     return x.mul_(torch.bmm(gradients.double(), other_gradients.double().mT)).sum(2).sum(1)
@@ -213,9 +211,7 @@ def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> P
     """One part for all calls in which a parameter took part.
 
     Args:
-        parts: two or more, of the same records.
-        numbers: of the parameter.
-        memory: for gradients that are kept.
+        parts, numbers, memory: two or more, of the same records; of the parameter; and for gradients that are kept.
     """
     products = [part for part in parts if isinstance(part, OuterProducts)]
     if len(products) > 1 and len(products) == len(parts):

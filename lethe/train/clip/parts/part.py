@@ -84,11 +84,8 @@ class ParameterGradients(ABC):
 
 
 class MaterialisedGradients(ParameterGradients):
-    """Gradients held as they are.
-
-    Args:
-        gradients: shape (B, *shape); of half precision, they are made float32.
-        measured: their squared norms, shape (B,), where they are known.
+    """Gradients held as they are, shape (B, *shape), of half precision made float32; and their squared norms, shape (B,), where they
+    are known.
     """
 
     held = ("gradients", "_measured")
@@ -134,9 +131,7 @@ def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tenso
     """The weighted sum of gradients that are made no longer than what was measured.
 
     Args:
-        weights: shape (B,), float64.
-        measured: squared norms, shape (B,); None: they were not measured.
-        formed: the gradients, shape (B, *shape).
+        weights, measured, formed: shapes (B,), float64, (B,), squared norms or None, and (B, *shape).
     """
     if measured is not None:
         squares = squares_of(formed)
@@ -153,8 +148,7 @@ def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
     """What a square that was summed of products counts as.
 
     Args:
-        squares: as computed, shape (B,), float64.
-        lengths: of the products, together, shape (B,).
+        squares, lengths: as computed, shape (B,), float64, and of the products, together, shape (B,).
         terms: how many roundings one product went through.
     """
     bound = lengths.square()
@@ -162,12 +156,8 @@ def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
 
 
 class TokenRows(ParameterGradients):
-    """The gradients in a table of which each record looks some rows up; those of one row are added, so that none is there twice.
-
-    Args:
-        tokens: shape (B, S), int64.
-        gradients: of what was looked up, shape (B, S, d).
-        table: rows of the table.
+    """The gradients, shape (B, S, d), in the rows of a table that each record looks up, by `tokens`, shape (B, S), int64; those of one
+    row are added, so that none is there twice.
     """
 
     held = ("tokens", "gradients")

@@ -34,13 +34,10 @@ def attention(
     r"""What the layer's own forward pass computes, with the same draws: $\mathrm{softmax}(qk^\top/\sqrt{d} + m)v$ in each head.
 
     Args:
-        module: the layer.
-        watch: records a step.
+        module, watch: the layer, and what records a step.
         query, key, value: shapes (B, L, E), (B, S, kdim) and (B, S, vdim); records second where the layer is not batch_first.
         key_padding_mask, attn_mask: shapes (B, S), and (L, S) or (B heads, L, S); None: there is none.
         need_weights, average_attn_weights, is_causal: as of the layer.
-    Raises:
-        NotImplementedError: a nested tensor, or no dimension of records.
     """
     if query.is_nested or query.dim() != 3:
         raise NotImplementedError("an input without a dimension of records, or a nested one")
@@ -121,12 +118,8 @@ def recurrent(module: Any, watch: Watch, input: Tensor | PackedSequence, hx: Any
     """What nn.LSTM, nn.GRU or nn.RNN computes; dropout between layers draws over padded records.
 
     Args:
-        module: the layer.
-        watch: records a step.
+        module, watch, hx: the layer, what records a step, and the states at the start.
         input: shape (B, T, d), or (T, B, d) where the layer is not batch_first; or packed.
-        hx: the states at the start, as of the layer.
-    Raises:
-        NotImplementedError: no dimension of records.
     """
     packing = input if isinstance(input, PackedSequence) else None
     given: Any = input
@@ -168,12 +161,7 @@ def cell(module: Any, watch: Watch, input: Tensor, hx: Any = None) -> Any:
     """What nn.LSTMCell, nn.GRUCell or nn.RNNCell computes.
 
     Args:
-        module: the cell.
-        watch: records a step.
-        input: shape (B, d).
-        hx: the state, as of the cell.
-    Raises:
-        NotImplementedError: no dimension of records.
+        module, watch, input, hx: the cell, what records a step, shape (B, d), and the state.
     """
     if input.dim() != 2:
         raise NotImplementedError("an input without a dimension of records")

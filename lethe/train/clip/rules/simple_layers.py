@@ -42,11 +42,8 @@ def watched_linear(
     """A step $Wx + b$ of a forward pass of our own.
 
     Args:
-        watch: records it.
-        given: x, rows first, shape (rows, ..., d).
-        weight: W, shape (p, d).
-        bias: b, shape (p,); None: 0.
-        names: of the parameters, W and b.
+        watch, names: records it; the names of the parameters.
+        given, weight, bias: x, W and b, shapes (rows, ..., d), rows first, (p, d) and (p,); None: 0.
         around: how many outputs of the parameters lie before and behind those of this step.
         apart: of the bias only, and the weight is a parameter by itself.
     """

@@ -90,7 +90,10 @@ class CorrelatedNetworkNoise:
 
     def _add_on_grid(self, noise: SecureNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
         sums, noisy = self._draws
-        wider = grid_noise_std(noise_std, least_move(self._run) * _smallest_move(self._run), self._dimension * self._run.total_steps)
+        run, strategy = self._run, self._run.noise.strategy(self._run.total_steps)  # pyright: ignore[reportOptionalMemberAccess]
+        by_draw = run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP
+        moved = (column_norms(strategy) if by_draw else slot_sensitivities(strategy, run.steps_per_pass)).min()
+        wider = grid_noise_std(noise_std, least_move(run) * float(moved), self._dimension * run.total_steps)
         # On the CPU, where the noise is drawn and where a checkpoint puts the memory. A process may hold no number, and takes the step too.
         none = torch.empty(0, dtype=torch.float64)
         moved = sums.next(torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)]))
@@ -137,14 +140,6 @@ class CorrelatedNetworkNoise:
             )
         for draws in self._draws:
             draws.forget(steps)
-
-
-def _smallest_move(run: Run) -> float:
-    assert run.noise is not None
-    strategy = run.noise.strategy(run.total_steps)
-    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
-        return float(column_norms(strategy).min())
-    return float(slot_sensitivities(strategy, run.steps_per_pass).min())
 
 
 def _fresh_share(run: Run, dtype: torch.dtype) -> float:
