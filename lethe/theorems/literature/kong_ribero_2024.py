@@ -1,12 +1,8 @@
-r"""Kong & Ribero 2024, the first version: Theorems 4.3, 4.4 and 4.5, and 4.4 with the constant that a clipped step has.
-
-Its Proposition 3.4(b) says that a clipped step is $L_\lambda$-Lipschitz. In two dimensions and more it is not (the revised version
-proves $\sqrt2 L_\lambda$; the exact constant is `lethe.theorems.lipschitz.clipped_step`), and Theorems 4.4 and 4.5 rest on it.
-"""
+"""KR24."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Unpack
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,98 +11,67 @@ from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation, StepConstant
 from lethe.run.run import Run
 from lethe.run.users import clipped_along_a_line
+from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
-from lethe.theorems.literature.kong_ribero.constants import (
-    FloatArray,
-    PassNumbers,
-    StepFormula,
-    StepNumbers,
-    checked,
-    first_lipschitz_constant,
-    first_log_square,
-    one_step_rho,
-    one_touch,
-    require_numbers,
-    theta,
-    touch,
-    where_allowed,
-)
-from lethe.theorems.literature.kong_ribero.reading import (
+from lethe.theorems.literature.kong_ribero_setting import (
     EXACT_SIZE,
     FIRST,
     GAP,
+    FloatArray,
+    Letters,
+    Version,
+    checked,
     cited,
-    first_constant,
-    last_step_numbers,
     one_full_pass,
     one_step,
-    pass_numbers,
-    passes,
     several_passes,
     small_last_step,
     small_steps,
+    step_constant,
+    theta,
     unless_clipped,
     zcdp,
 )
-from lethe.theorems.requirements import bounded_domain, constant_noise_and_step, design, each_gradient_bounded, last_iterate, relation
 
 
-def any_loss_rho(*, step_size: ArrayLike, clip_norm: ArrayLike, noise_std: ArrayLike, steps: ArrayLike) -> FloatArray:
+def any_loss_rho(letters: Letters) -> FloatArray:
     r"""Theorem 4.3: $\rho = 8T(\lambda C/\sigma)^2$; the batch size does not enter.
-
-    Args:
-        step_size: $\lambda > 0$.
-        clip_norm: $C > 0$.
-        noise_std: $\sigma > 0$, parameter units.
-        steps: $T \ge 1$.
-
-    Returns:
-        $\rho$, of the shape to which the arguments broadcast.
 
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equation (18).
     """
     with np.errstate(over="ignore"):
-        return 2.0 * checked("steps", steps, low=1.0) * np.square(touch(step_size, clip_norm, 1, noise_std))
+        return 2.0 * letters.steps * np.square(letters.touch * letters.batch_size)
 
 
-def bounded_domain_rho(formula: StepFormula, *, diameter: ArrayLike, **numbers: Unpack[StepNumbers]) -> FloatArray:
+def bounded_domain_rho(letters: Letters, diameter: ArrayLike, version: Version) -> FloatArray:
     r"""Theorem 4.4, Theorem 2.2 of the revised version: $\rho = \frac{1}{2\sigma^2}(L_\lambda d_h + 2\lambda C/b)^2$.
 
     Args:
-        formula: the $L_\lambda$ of the one version or the other.
-        diameter: $d_h \ge 0$, of the domain, parameter units.
-        numbers: of the last step.
-
+        letters: of the last step.
+        diameter: $d_h \ge 0$, of the domain, parameter units; a number or an array.
+        version: whose $L_\lambda$.
     Returns:
         $\rho$, of the shape to which the arguments broadcast; infinity where $\lambda > 1/(2(m+M))$.
-
     Reference: Kong & Ribero, arXiv:2407.05237, equation (20) of the first version, (16) of the revised one.
     """
-    require_numbers(numbers, StepNumbers)
     with np.errstate(over="ignore"):
-        constant = formula(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
-        apart = constant * checked("diameter", diameter, low=0.0)
-    return where_allowed(numbers, one_step_rho(apart, one_touch(numbers), numbers["noise_std"]))
+        apart = letters.lipschitz(version) * checked("diameter", diameter, low=0.0)
+    return letters.where_allowed(letters.one_step_rho(apart))
 
 
-def first_batch_rho(**numbers: Unpack[PassNumbers]) -> FloatArray:
+def first_batch_rho(letters: Letters) -> FloatArray:
     r"""Theorem 4.5: $\rho = 4(\lambda C/(b\sigma))^2[\theta_{L_\lambda}(T-E\ell) + E\,\theta_{L_\lambda}(\ell)]$.
 
     $E = \lfloor T/\ell\rfloor$. At $m = 0$ it is the convex form (22), $4(\lambda C/(b\sigma))^2[1/(T-E\ell) + E/\ell]$, its first term
-    0 for whole passes. False for a record that is not in the first batch.
-
-    Args, Returns, Raises: those of `bounded_domain_rho`.
+    0 for whole passes. False for a record that is not in the first batch. Infinity where $\lambda > 1/(2(m+M))$.
 
     Reference: Kong & Ribero 2024, arXiv:2407.05237, first version, equations (21) and (22).
     """
-    require_numbers(numbers, PassNumbers)
-    squared = first_log_square(numbers["step_size"], numbers["weak_convexity"], numbers["smoothness"])
-    total, slots = checked("steps", numbers["steps"], low=1.0), checked("steps_per_pass", numbers["steps_per_pass"], low=1.0)
-    full = passes(total, slots)
-    left = theta(squared, total - full * slots) + full * theta(squared, slots)
+    squared, slots, full = letters.log_square("first"), letters.steps_per_pass, letters.passes
+    left = theta(squared, letters.steps - full * slots) + full * theta(squared, slots)
     with np.errstate(over="ignore"):
-        return where_allowed(numbers, np.square(one_touch(numbers)) * left)
+        return letters.where_allowed(np.square(letters.touch) * left)
 
 
 class KongRibero2024AnyLoss(Theorem):
@@ -120,35 +85,31 @@ class KongRibero2024AnyLoss(Theorem):
     statement: ClassVar[str] = "A bound for any clipped loss that pays twice the clip norm at every step, whatever the batch size."
     formula: ClassVar[str] = r"\epsilon(\alpha) = 8\alpha T\left(\frac{\lambda C}{\sigma}\right)^2"
     needs: ClassVar[str] = "batches of exact size, at least one pass, one step size and one noise level"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.3"),)
     standing: ClassVar[Standing] = Standing(
         soundness="dominated", why="never better than composition: it pays at every step, and for b = 1"
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Bounded gradients, at least one pass, constant noise."""
         return (
-            last_iterate(run),
-            relation(run, ("replace_one", "zero_out")),
-            design(run, EXACT_SIZE, "every batch holds exactly the nominal number of records"),
+            require.last_iterate(run),
+            require.relation(run, ("replace_one", "zero_out")),
+            require.design(run, EXACT_SIZE, "every batch holds exactly the nominal number of records"),
             one_full_pass(run),
-            each_gradient_bounded(run),
-            constant_noise_and_step(run),
+            require.each_gradient_bounded(run),
+            require.constant_noise_and_step(run),
         )
 
     def _bound(self, run: Run) -> Bound:
-        numbers = last_step_numbers(run)
-        rho = any_loss_rho(
-            step_size=numbers["step_size"], clip_norm=run.record_bound, noise_std=numbers["noise_std"], steps=run.total_steps
-        )
-        return Bound(guarantee=zcdp(rho))
+        size, noise = float(run.step_sizes[-1]), float(run.noise_stds[-1])
+        letters = Letters(step_size=size, clip_norm=run.record_bound, noise_std=noise, steps=run.total_steps)
+        return Bound(guarantee=zcdp(any_loss_rho(letters)))
 
 
 class KongRibero2024BoundedDomain(Theorem):
     r"""Theorem 4.4: $\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}(L_\lambda d_h + s)^2$ on a domain of diameter $d_h$, one step alone.
 
-    $s = 2\lambda C/b$, $L_\lambda$ of `first_lipschitz_constant`. Only the last step enters, so that the earlier ones may have any step
+    $s = 2\lambda C/b$, $L_\lambda$ of the first version. Only the last step enters, so that the earlier ones may have any step
     size, noise and order. Sound where clipping never acts; where it does, `KongRibero2024Corrected` has the constant.
     """
 
@@ -156,21 +117,20 @@ class KongRibero2024BoundedDomain(Theorem):
     statement: ClassVar[str] = "One noisy step hides all that a bounded domain lets two runs differ by."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L_\lambda d_h + \frac{2\lambda C}{b}\right)^2"
     needs: ClassVar[str] = "a bounded domain, smooth losses, a last step size at most 1/(2(m + M)), batches of exact size"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.4"),)
     standing: ClassVar[Standing] = GAP
+    version: ClassVar[Version] = "first"
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """A bounded domain, and a small last step with noise."""
-        return (*one_step(run), small_last_step(run), bounded_domain(run))
+        return (*one_step(run), small_last_step(run), require.bounded_domain(run))
 
     def standing_on(self, run: Run) -> Standing:
         """Sound unless clipping acts."""
         return unless_clipped(run)
 
     def _bound(self, run: Run) -> Bound:
-        rho = bounded_domain_rho(first_lipschitz_constant, **last_step_numbers(run), diameter=run.diameter)
-        return Bound(guarantee=zcdp(rho), lipschitz=first_constant(run))
+        rho = bounded_domain_rho(Letters.of(run), run.diameter, self.version)
+        return Bound(guarantee=zcdp(rho), lipschitz=step_constant(run, self.version))
 
 
 class KongRibero2024Corrected(Theorem):
@@ -184,20 +144,17 @@ class KongRibero2024Corrected(Theorem):
     statement: ClassVar[str] = "Theorem 4.4 of Kong & Ribero 2024 with the exact Lipschitz constant of a clipped step."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha}{2\sigma^2}\left(L d_h + \frac{2\lambda C}{b}\right)^2"
     needs: ClassVar[str] = "a bounded domain, smooth losses, batches of exact size"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="lethe", text="Lethe, docs/theory.md: the Lipschitz constant of a clipped step (statement derived)."),
         cited(FIRST, "its one-step argument, with another constant"),
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """A bounded domain, and noise at the last step."""
-        return (*one_step(run), bounded_domain(run))
+        return (*one_step(run), require.bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:
         constant = _exact_constant(run)
-        numbers = last_step_numbers(run)
-        rho = one_step_rho(constant.constant * run.diameter, one_touch(numbers), numbers["noise_std"])
+        rho = Letters.of(run).one_step_rho(constant.constant * run.diameter)
         return Bound(guarantee=zcdp(rho), lipschitz=constant)
 
 
@@ -216,18 +173,16 @@ class KongRibero2024FirstBatch(Theorem):
         r"\left[\theta_{L_\lambda}(T - E\ell) + E\,\theta_{L_\lambda}(\ell)\right]"
     )
     needs: ClassVar[str] = "fixed batches, at least one pass, smooth losses, a step size at most 1/(2(m + M)), constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (cited(FIRST, "Theorem 4.5"),)
     standing: ClassVar[Standing] = Standing(
         soundness="refuted", why="it takes the record to be in the first batch; one in the last batch may lose more"
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Fixed batches, small steps, constant noise."""
         return (*several_passes(run), one_full_pass(run), small_steps(run))
 
     def _bound(self, run: Run) -> Bound:
-        return Bound(guarantee=zcdp(first_batch_rho(**pass_numbers(run))), lipschitz=first_constant(run))
+        return Bound(guarantee=zcdp(first_batch_rho(Letters.of(run))), lipschitz=step_constant(run, "first"))
 
 
 def _exact_constant(run: Run) -> StepConstant:

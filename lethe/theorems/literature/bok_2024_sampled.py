@@ -1,9 +1,9 @@
-"""Noisy stochastic gradient descent: a fresh uniform batch of fixed size at each step."""
+"""Bok, Su and Altschuler 2024: noisy stochastic gradient descent, a fresh uniform batch of fixed size at each step."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -17,7 +17,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.literature.bok_2024.setting import citation, contraction, shared_hypotheses, step_constant
+from lethe.theorems.literature.bok_2024 import citation, contraction, shared_hypotheses, step_constant
 from lethe.theorems.requirements import bounded_domain, design, secrecy
 
 # Shares of the noise variance that hide the draw; the paper prints one half, and 1:9 is in its script.
@@ -169,13 +169,11 @@ class Bok2024SGD(Theorem):
         r" \otimes C_p(G(\tfrac{2L}{b\sigma}))^{\otimes(R-1)} \text{ or } C_p(G(\tfrac{L}{b\sigma}))^{\otimes T}"
     )
     needs: ClassVar[str] = "batches without replacement, secret, convex smooth losses, no clipping, step size at most 2/M, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = citation(
         "Definition E.1 and Lemma C.12; the strongly convex bound on NoisySGD is a statement reconstructed"
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Fresh uniform batches of one size, steps that do not expand."""
         return _hypotheses(run)
 
     def _bound(self, run: Run) -> Bound:
@@ -215,13 +213,11 @@ class Bok2024SGDDomain(Theorem):
     needs: ClassVar[str] = (
         "batches without replacement, secret, convex smooth losses, a bounded domain, no clipping, step size at most 2/M, constant noise"
     )
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = citation(
         "Definition E.1 and Lemma C.12; convex NoisySGD on a bounded domain as in the authors' code"
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Fresh uniform batches of one size, steps that do not expand, a bounded domain."""
         return (*_hypotheses(run), bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:

@@ -24,7 +24,7 @@ from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers, nothing_else
 from lethe.estimators.partitioned.transformed import Standardised, transformed
 from lethe.partitions import dask_table
-from lethe.partitions.chosen_records import chosen_records
+from lethe.partitions.table import chosen_records
 from lethe.run.losses import Logistic
 
 BOUNDED: dict[str, Any] = {"feature_norm": 2.0, **SETTINGS}
@@ -112,16 +112,16 @@ def ridge(people: pd.DataFrame, *, users: Any = None, sample_weight: Any = None,
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an array of ids": (
         lambda people: ridge(people, users=people["person"]),
-        "users: got Series; of a table in blocks it is the name of a column: 'age'",
+        "users: got Series; it needs names of columns, and the table has 'age'",
     ),
     "no such column": (
         lambda people: ridge(people, sample_weight="w"),
-        "sample_weight: got 'w'; the table has the columns 'age'",
+        "sample_weight: got 'w'; it needs names of columns, and the table has 'age'",
     ),
     "one column twice": (lambda people: ridge(people, users="amount"), "y, sample_weight, users: got .* each needs a column of its own"),
     "arrays": (
         lambda people: LogisticRegression(**BOUNDED).fit(in_blocks(2, "label"), None, users="person"),
-        "users: got person; a table in blocks needs a column's name",
+        "users: got person; it needs a column's name",
     ),
     "a choice of rows": (
         lambda people: ridge(people, users="person", options=EstimatorOptions(rows_per_user=2)),
@@ -197,8 +197,7 @@ def test_weights_stay_known_where_records_are_chosen_or_transformed() -> None:
     found, _ = given.examined(nothing_else)
     same = Standardised(low=np.zeros(5), high=np.ones(5), mean=np.zeros(5), scale=np.ones(5))
     for made in (chosen_records(found, np.arange(1500) % 2 == 0), transformed(given, same, COLUMNS)):
-        assert made.read.has_weights
-        assert made.read.has_users
+        assert made.read.roles >= {"weights", "users"}
         with pytest.raises(InputError, match="it needs a number from 0 to max_weight = 1"):
             looked_beside(made.examined(nothing_else)[0], 1.0)
 
@@ -216,8 +215,8 @@ def test_a_weight_is_compared_with_its_bound_as_it_is_divided_by_it(kind: Any, b
 
 def test_what_a_table_was_told_of_its_columns_stands() -> None:
     given = named(weights="weight_of").with_beside(users="person")
-    assert (given.read.has_weights, given.read.has_users, given.columns) == (True, True, COLUMNS)
-    with pytest.raises(InputError, match="sample_weight: got 'age'; the table has 'weight_of' as such already"):
+    assert (given.read.roles, given.columns) == ({"weights", "users", "targets"}, COLUMNS)
+    with pytest.raises(InputError, match="sample_weight: got 'age'; the table has 'weight_of' already"):
         given.with_beside(weights="age")
     unnamed = dask_table(dd.from_pandas(table("label"), npartitions=2)).with_beside(weights="label")
     with pytest.raises(InputError, match="each needs a column of its own"):
@@ -233,7 +232,7 @@ def test_more_users_than_go_to_every_worker_are_refused(monkeypatch: pytest.Monk
 def test_what_a_step_of_a_pipeline_made_has_no_users() -> None:
     steps = Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", LogisticRegression(**BOUNDED))])
     numbered = table("label").drop(columns="weight_of")
-    with pytest.raises(InputError, match="users: got person; a table in blocks needs a column's name"):
+    with pytest.raises(InputError, match="users: got person; it needs a column's name"):
         steps.fit(dd.from_pandas(numbered, npartitions=2), "label", model__users="person")
 
 

@@ -17,7 +17,7 @@ from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardS
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import array_table
-from lethe.partitions.chosen_records import chosen_records
+from lethe.partitions.table import chosen_records
 
 SEARCHES: dict[str, tuple[Callable[[], PrivateSearch], str]] = {
     "classifier": (

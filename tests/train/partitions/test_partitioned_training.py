@@ -305,5 +305,5 @@ def test_files_that_are_listed_twice_are_refused(tmp_path: Path) -> None:
             parquet_table([tmp_path / f"{name}.parquet" for name in paths])
     with pytest.raises(InputError, match="is listed twice, as"):
         parquet_table(tmp_path)
-    with pytest.raises(InputError, match="columns: got 'age' twice"):
+    with pytest.raises(InputError, match=r"columns: got .*; each needs to be named once"):
         parquet_table(tmp_path / "a.parquet", columns=["age", "age"])

@@ -32,7 +32,7 @@ from lethe.audit.games.two_worlds import SingleTrials, play
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import dask_table, parquet_table
-from lethe.partitions.on_dask.cluster import Unshown
+from lethe.partitions.cluster import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
 from lethe.partitions.table import PartitionedTable
 from lethe_experiments.base import Options
