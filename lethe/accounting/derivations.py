@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from lethe.accounting.certify import certify
-from lethe.accounting.statements.phases import phases_guarantee, phases_stated
+from lethe.accounting.heavy_tailed import phases_guarantee
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
 from lethe.calculus.domains import require_count, require_positive
@@ -72,23 +72,18 @@ def computed(stated: Statement) -> Computed:
         raise InputError(f"derivation: the numbers of {known.kind} are about a {unit}, and {stated.name} about a {stated.unit}.")
     if known.parts:
         raise InputError(f"derivation: {known.kind} is of one release, and came with {len(known.parts)} parts.")
-    return _applied(known.kind, known.text, stated)
-
-
-def _applied(kind: str, text: str, stated: Statement) -> Computed:
-    assert stated.derivation is not None
     try:
-        guarantee = _once(kind, text, stated.neighbours)
+        guarantee = _once(known.kind, known.text, stated.neighbours)
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
-        raise InputError(f"derivation: {kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
+        raise InputError(f"derivation: {known.kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
     # What a file calls checked or enforced was read as declared.
     unseen = () if any(finding.evidence != "declared" for finding in stated.findings) else (stated.name,)
-    if kind == "private selection":
-        one = guarantee_from_dict(stated.derivation.parameters["one_try"])
+    if known.kind == "private selection":
+        one = guarantee_from_dict(parameters["one_try"])
         return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",), unseen=unseen)
-    written = kind == "phases" and phases_stated(stated.derivation.parameters["phases"])
+    written = known.kind == "phases" and any("whole" in phase or "each" in phase for phase in parameters["phases"])
     return Computed(guarantee=guarantee, stated=(stated.name,) if written else (), unseen=unseen)
 
 
@@ -118,11 +113,10 @@ def _each_once(listed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(listed)))
 
 
-def _beside(pairs: Sequence[tuple[Guarantee, int]]) -> Guarantee:
-    return beside([guarantee for guarantee, _ in pairs])
-
-
-_JOINING: dict[str, Callable[[Sequence[tuple[Guarantee, int]]], Guarantee]] = {"composition": joined, "disjoint parts": _beside}
+_JOINING: dict[str, Callable[[Sequence[tuple[Guarantee, int]]], Guarantee]] = {
+    "composition": joined,
+    "disjoint parts": lambda pairs: beside([guarantee for guarantee, _ in pairs]),
+}
 
 
 def _nothing(neighbours: Neighbours) -> Guarantee:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from lethe._version import __version__
-from lethe.accounting.statements.saved import TOTAL
-from lethe.accounting.totals.parts import Part, digest, read_part, refuse_repeated
+from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of, refuse_repeated
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.domains import require_count, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee
@@ -38,7 +37,8 @@ _MIXED = (
              "arXiv:2106.08567, Theorem 10"),
     Citation(key="mironov-2017", text="Mironov 2017, Rényi differential privacy, arXiv:1702.07476, Proposition 1"),
 )  # fmt: skip
-MOST = 10**15
+TOTAL = "total"
+"""The kind of the document of a `Total`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -239,8 +239,10 @@ class Total(Claims):
 
 def _read(part: dict[str, Any], neighbours: Neighbours, unit: Unit, key: PublicKey | None) -> tuple[Part, Neighbours]:
     exactly(part, "name", "count", "epsilon", "computed", "document")
-    count = require_count("count", part["count"], high=MOST)
-    return read_part(part["document"], name=read_text(part["name"]), count=count, neighbours=neighbours, unit=unit, key=key)
+    count = require_count("count", part["count"], high=MOST_TIMES)
+    if not isinstance(part["document"], dict):
+        raise ValueError("the document of a part is no mapping")
+    return part_of(part["document"], name=read_text(part["name"]), count=count, neighbours=neighbours, unit=unit, key=key)
 
 
 def composed(
@@ -263,7 +265,13 @@ def composed(
         InputError: they are about several relations or units, hold one release twice, or the number is out of its range.
     """
     parts = [part for part, _ in listed]
-    relation, units = _one_relation(listed, neighbours), _one_unit(parts, unit)
+    relations, units = dict[Neighbours, list[str]](), dict[Unit, list[str]]()
+    for part, about in listed:
+        relations.setdefault(about, []).append(part.name)
+        units.setdefault(part.unit, []).append(part.name)
+    relation = _only(relations, neighbours, "neighbours", str, "certify all of them for one relation.")
+    of_users = "certify all of them for users, or all for records; of numbers that are about users, say so: unit='user' (--unit user)."
+    about_one = _only(units, unit, "units of privacy", lambda word: NOUNS[word][1], of_users)
     refuse_repeated(parts)
     records = max((part.records for part in parts if part.records is not None), default=None)
     # One order, so that rounding does not depend on how they were listed.
@@ -276,33 +284,16 @@ def composed(
     else:
         found, asked = require_nonnegative("epsilon", wanted["epsilon"], allow_infinity=False), "epsilon"
         level = guarantee.delta(found)
-    stated: dict[str, Any] = {"neighbours": relation, "unit": units, "guarantee": guarantee, "asked": asked}
-    return Total(parts=tuple(parts), delta=level, epsilon=found, **stated)
+    return Total(parts=tuple(parts), delta=level, epsilon=found, neighbours=relation, unit=about_one, guarantee=guarantee, asked=asked)
 
 
-def _one_relation(listed: Iterable[tuple[Part, Neighbours]], neighbours: Neighbours | None) -> Neighbours:
-    by: dict[Neighbours, list[str]] = {} if neighbours is None else {neighbours: ["what was asked for"]}
-    for part, relation in listed:
-        by.setdefault(relation, []).append(part.name)
+def _only(by: dict[Any, list[str]], wanted: str | None, what: str, noun: Callable[[Any], str], remedy: str) -> Any:
+    """The one word that all parts are about, and what was asked for."""
+    if wanted is not None:
+        by = {wanted: ["what was asked for", *by.pop(wanted, [])], **by}
     if len(by) > 1:
-        said = "; ".join(f"{', '.join(names)}: {relation}" for relation, names in by.items())
-        raise InputError(
-            f"the parts are about different neighbours, and such epsilons do not add up ({said}).",
-            remedy="certify all of them for one relation.",
-        )
-    return next(iter(by))
-
-
-def _one_unit(parts: Sequence[Part], unit: Unit | None) -> Unit:
-    by: dict[Unit, list[str]] = {} if unit is None else {unit: ["what was asked for"]}
-    for part in parts:
-        by.setdefault(part.unit, []).append(part.name)
-    if len(by) > 1:
-        said = "; ".join(f"{', '.join(names)}: {NOUNS[one][1]}" for one, names in by.items())
-        raise InputError(
-            f"the parts are about different units of privacy, and such epsilons do not add up ({said}).",
-            remedy="certify all of them for users, or all for records; of numbers that are about users, say so: unit='user' (--unit user).",
-        )
+        said = "; ".join(f"{', '.join(names)}: {noun(word)}" for word, names in by.items())
+        raise InputError(f"the parts are about different {what}, and such epsilons do not add up ({said}).", remedy=remedy)
     return next(iter(by))
 
 

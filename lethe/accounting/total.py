@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-from lethe.accounting.statements.saved import TOTAL
-from lethe.accounting.totals.composed import MOST, Total, composed
-from lethe.accounting.totals.parts import Part, digest, part_of, read_part
+from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of
+from lethe.accounting.totals import TOTAL, Total, composed
 from lethe.calculus.domains import outside, require_count
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import read_document
@@ -54,10 +53,9 @@ def total(
         raise outside("parts", parts, "a list of at least one certificate, statement, total, guarantee, event or file")
     if (delta is None) == (epsilon is None):
         raise InputError("delta and epsilon: a total needs one of the two.", remedy="give delta=1e-5, or epsilon=1 for the delta at it.")
-    if neighbours is not None and neighbours not in get_args(Neighbours):
-        raise outside("neighbours", neighbours, "one of " + ", ".join(get_args(Neighbours)))
-    if unit is not None and unit not in get_args(Unit):
-        raise outside("unit", unit, "one of " + ", ".join(get_args(Unit)))
+    for name, word, words in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
+        if word is not None and word not in words:
+            raise outside(name, word, "one of " + ", ".join(words))
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
     listed = [found for item in parts for found in _parts_of(item, neighbours, unit, believed)]
     wanted = {"delta": delta} if epsilon is None else {"epsilon": epsilon}
@@ -69,13 +67,13 @@ def _parts_of(item: object, neighbours: Neighbours | None, unit: Unit | None, ke
     if isinstance(item, tuple):
         if len(item) != 2:  # pyright: ignore[reportUnknownArgumentType]
             raise outside("parts", item, "pairs of a part and how many releases like it there are")
-        item, count = item[0], require_count("the number of releases", item[1], high=MOST)  # pyright: ignore[reportUnknownVariableType]
+        item, count = item[0], require_count("the number of releases", item[1], high=MOST_TIMES)  # pyright: ignore[reportUnknownVariableType]
     name = ""
     if isinstance(item, str | os.PathLike):
         name = os.fspath(item)
         content = read_document(item)
         if content.get("kind") != TOTAL:
-            return [read_part(content, name=name, count=count, neighbours=neighbours, unit=unit, key=key, one_release=True)]
+            return [part_of(content, name=name, count=count, neighbours=neighbours, unit=unit, key=key, one_release=True)]
         item = Total.from_dict(content, source=name, key=key)
     if isinstance(item, Total):
         # What was written into the object may not be what its parts have.

@@ -5,26 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from lethe.accounting.recheck import recheck
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.statements.saved import read_saved
+from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.any_guarantee.stored import require_relation
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import Finding
 from lethe.certificates.signing.keys import PublicKey
-from lethe.certificates.statement import Statement
-from lethe.documents.strict import to_json
+from lethe.certificates.statement import KIND, Statement
+from lethe.documents.strict import refuse_other_kind, to_json
 from lethe.errors import InputError, LetheError
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours
 
 PartKind = Literal["certificate", "statement", "guarantee"]
 _NO_RELATION = "says no neighbouring relation"
-_MOST_TIMES = 10**15
+MOST_TIMES = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,7 @@ def part_of(
     """A certificate, a statement, a guarantee or a dp_accounting event as a part, and the relation that it is about.
 
     Args:
-        item: it.
+        item: it, or the plain data of its document.
         name: where it is from; empty: what it says of itself.
         count: how many there are.
         neighbours: the relation that numbers without one are said to be about; None: nothing was said.
@@ -83,6 +81,8 @@ def part_of(
     Raises:
         InputError: it does not follow from what it is computed from, says no relation, or is of another type.
     """
+    if isinstance(item, dict):
+        item = _read_saved(cast("dict[str, Any]", item), source=name, key=key)
     try:
         if isinstance(item, Certificate):
             return _of_certificate(item.trusting(key), name or f"run {item.run.run_id}", count), item.run.neighbours
@@ -151,7 +151,7 @@ def _of_statement(statement: Statement, name: str, count: int) -> Part:
         kind="statement",
         count=count,
         guarantee=again.statement.guarantee,
-        computed=not again.stated,
+        computed=not again.computed.stated,
         declared=_declared(again.declared),
         not_private=again.statement.not_private,
         releases=statement.releases,
@@ -182,12 +182,12 @@ def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neigh
 
 
 def _of_event(event: Any, name: str, count: int, neighbours: Neighbours, unit: Unit) -> Part:
-    from lethe.accounting.totals.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
+    from lethe.accounting.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
 
     parts: list[tuple[Guarantee, int]] = []
     for leaf, times in leaves_of(event, 1):
         try:
-            if times is None or times > _MOST_TIMES:
+            if times is None or times > MOST_TIMES:
                 raise UnknownEvent("counts need to be whole numbers from 1 to 1e15, and events a list")
             parts.append((guarantee_of(leaf, neighbours), times))
         except UnknownEvent as error:
@@ -210,24 +210,22 @@ def digest(content: object) -> str:
     return hashlib.sha256(to_json(content, indent=None).encode()).hexdigest()
 
 
-def read_part(
-    content: dict[str, Any],
-    *,
-    name: str,
-    count: int,
-    neighbours: Neighbours | None,
-    key: PublicKey | None,
-    unit: Unit | None = None,
-    one_release: bool = False,
-) -> tuple[Part, Neighbours]:
-    """As `part_of`, of what a file holds.
-
-    Args:
-        content: what the file holds.
-        name, count, neighbours, key, unit, one_release: as `part_of`.
-    """
-    found = read_saved(content, source=name, key=key)
-    return part_of(found, name=name, count=count, neighbours=neighbours, key=key, unit=unit, one_release=one_release)
+def _read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None) -> Certificate | Statement | Guarantee:
+    """The certificate, statement or guarantee that plain data holds."""
+    kind = content.get("kind")
+    if kind == KIND:
+        return Statement.from_dict(content, source=source, key=key)
+    if "theorem" in content or "run" in content:
+        return Certificate.from_dict(content, source=source, key=key)
+    refuse_other_kind(content, "certificate", source=source)
+    try:
+        return guarantee_from_dict(content)
+    except (InputError, TypeError, ValueError, RecursionError) as error:
+        known = "certificate, statement, total or guarantee"
+        reason = f"not a {known}" if kind is None else f"not a {known}: {str(error).splitlines()[0].rstrip('.')}"
+        raise InputError(
+            f"{reason}.", source=source, remedy="give a file written by `lethe certify -o`, `lethe total -o`, or by save of a certificate."
+        ) from error
 
 
 def refuse_repeated(parts: Iterable[Part]) -> None:
