@@ -86,10 +86,9 @@ _MOVED: Mapping[str, Mapping[str, str]] = {
         "lethe.influence.probes": "choose_probes",
     },
     "lethe.ledger": {
-        "lethe.ledger.accounts": "Account Line",
-        "lethe.ledger.data_set": "DataSet",
-        "lethe.ledger.paying.release": "PaidRelease",
-        "lethe.ledger.reservation": "Reservation",
+        "lethe.ledger.accounts": "Account Reservation",
+        "lethe.ledger.budgets": "DataSet",
+        "lethe.ledger.paying": "PaidRelease",
         "lethe.ledger.verified": "Verified",
     },
     "lethe.train.clip": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -44,37 +44,25 @@ class Entry:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The content as plain data.
-
-        Raises:
-            LedgerError: it is none.
-        """
+        """The content as plain data."""
         try:
-            found = json.loads(self.content)
+            content = json.loads(self.content)
         except ValueError as error:
             raise damaged(self.seq, "its content is no JSON text") from error
-        if not isinstance(found, dict) or canonical(found) != self.content:
+        if not isinstance(content, dict) or canonical(content) != self.content:
             raise damaged(self.seq, "its content is not written as the ledger writes it")
-        return found
+        return content
 
     def own_digest(self) -> str:
-        """The digest that follows from the other fields."""
-        return digest_of(self.seq, self.kind, self.at, self.data_set, self.counted, self.content, self.previous)
+        """The digest that follows from the other fields: SHA-256 of their canonical text."""
+        counted = str(self.counted.cost), str(self.counted.slack)
+        text = canonical([_FORMAT, self.seq, self.kind, self.at, self.data_set, *counted, self.content, self.previous])
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def canonical(content: object) -> str:
     """JSON text of plain data: keys in order, no spaces, ASCII only; equal data give equal text."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def digest_of(seq: int, kind: str, at: str, data_set: str, counted: Price, content: str, previous: str) -> str:
-    """SHA-256 of the canonical text of an entry's fields.
-
-    Args:
-        seq, kind, at, data_set, counted, content, previous: as in `Entry`.
-    """
-    text = canonical([_FORMAT, seq, kind, at, data_set, str(counted.cost), str(counted.slack), content, previous])
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def next_entry(before: Entry | None, kind: Kind, data_set: str, counted: Price, content: dict[str, Any], now: datetime) -> Entry:
@@ -85,12 +73,9 @@ def next_entry(before: Entry | None, kind: Kind, data_set: str, counted: Price, 
         kind, data_set, counted: as in `Entry`.
         content: what it says, plain data.
         now: the time.
-
-    Raises:
-        InputError: the clock is more than a second behind the entry before.
     """
     seq, previous = (1, FIRST) if before is None else (before.seq + 1, before.digest)
-    at = written(now)
+    at = now.astimezone(UTC).isoformat(timespec="microseconds")  # texts sort as times do
     if before is not None and at < before.at:
         if (datetime.fromisoformat(before.at) - now).total_seconds() > _SECONDS_BACK:
             raise InputError(
@@ -99,14 +84,8 @@ def next_entry(before: Entry | None, kind: Kind, data_set: str, counted: Price, 
                 remedy="set the clock right and try again; nothing was written.",
             )
         at = before.at
-    text = canonical(content)
-    digest = digest_of(seq, kind, at, data_set, counted, text, previous)
-    return Entry(seq=seq, kind=kind, at=at, data_set=data_set, counted=counted, content=text, previous=previous, digest=digest)
-
-
-def written(moment: datetime) -> str:
-    """A moment as the ledger writes it, to the microsecond, so that texts sort as times do."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    entry = Entry(seq=seq, kind=kind, at=at, data_set=data_set, counted=counted, content=canonical(content), previous=previous, digest="")
+    return replace(entry, digest=entry.own_digest())
 
 
 def damaged(seq: int | None, why: str) -> LedgerError:

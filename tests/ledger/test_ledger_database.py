@@ -82,7 +82,6 @@ def fill(ledger: Ledger) -> None:
 
 def test_a_full_disk_writes_nothing(file) -> None:
     ledger = Ledger.open(file)
-    ledger._database.engine.dispose()
     event.listen(ledger._database.engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1").fetchall())
     with pytest.raises(LedgerError, match="no room left") as caught:
         fill(ledger)

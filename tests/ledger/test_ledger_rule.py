@@ -10,7 +10,7 @@ import lethe
 from lethe.calculus.conversions import gdp_mu
 from lethe.errors import BudgetExceededError, InputError
 from lethe.ledger import Budget, Ledger
-from lethe.ledger.store.database import Database
+from lethe.ledger.database import Database
 
 
 def ledger_of(place: str, **terms) -> Ledger:

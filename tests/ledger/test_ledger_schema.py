@@ -11,8 +11,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, inspect, text
 import lethe
 from lethe.errors import LedgerError
 from lethe.ledger import Budget, Ledger
-from lethe.ledger.store.schema import objects, upgrading
-from lethe.ledger.store.tables import METADATA
+from lethe.ledger import schema
+from lethe.ledger.tables import METADATA
 
 SECOND = '''"""The second schema: a table more, and a column more in the oldest one, filled from what is there."""
 
@@ -49,40 +49,33 @@ class Versions:
     """Which versions of the schema this Lethe knows."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder, self._patch, self._plain = folder, monkeypatch, upgrading._config
+        self._folder, self._patch = folder, monkeypatch
 
     def with_second(self, last: str = "") -> None:
         self._folder.mkdir(exist_ok=True)
         (self._folder / "v9002_second.py").write_text(SECOND.format(last=last))
-        known = f"{upgrading._FOLDER / 'versions'}:{self._folder}"
-
-        def config():
-            found = self._plain()
-            found.set_main_option("version_locations", known)
-            return found
-
-        self._use(config)
+        self._use([*schema._FOLDERS[:1], str(self._folder)])
         known_tables = MetaData()
         for table in METADATA.tables.values():
             table.to_metadata(known_tables)
         known_tables.tables["spenders"].append_column(Column("team", Text))
         Table("heads", known_tables, Column("data_set", Text, primary_key=True), Column("seq", Integer, nullable=False))
-        self._patch.setattr(objects, "METADATA", known_tables)
+        self._patch.setattr(schema, "METADATA", known_tables)
 
     def first_only(self) -> None:
-        self._use(self._plain)
-        self._patch.setattr(objects, "METADATA", METADATA)
+        self._use(schema._FOLDERS[:1])
+        self._patch.setattr(schema, "METADATA", METADATA)
 
-    def _use(self, config) -> None:
-        self._patch.setattr(upgrading, "_config", config)
-        upgrading.newest.cache_clear()
+    def _use(self, folders: list[str]) -> None:
+        self._patch.setattr(schema, "_FOLDERS", folders)
+        schema._versions.cache_clear()
 
 
 @pytest.fixture
 def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield Versions(tmp_path / "versions", monkeypatch)
     monkeypatch.undo()
-    upgrading.newest.cache_clear()
+    schema._versions.cache_clear()
 
 
 def tables(ledger: Ledger) -> dict[str, set[str]]:
@@ -169,7 +162,7 @@ FOREIGN = {
 def test_what_is_added_to_the_schema_is_found(kind: str, old: str) -> None:
     ledger = Ledger.open(old)
     assert ledger.verify().entries == 5
-    with ledger._database.making() as connection:
+    with ledger._database.writing(make=True) as connection:
         connection.execute(text(FOREIGN[kind][old.startswith("postgresql")]))
     with pytest.raises(LedgerError, match=f"in its schema there is the {kind} "):
         ledger.verify()
@@ -178,7 +171,7 @@ def test_what_is_added_to_the_schema_is_found(kind: str, old: str) -> None:
 @pytest.mark.slow
 def test_an_index_that_is_missing_is_found(old: str) -> None:
     ledger = Ledger.open(old)
-    with ledger._database.making() as connection:
+    with ledger._database.writing(make=True) as connection:
         connection.execute(text("DROP INDEX ix_entries_data_set_seq"))
     with pytest.raises(LedgerError, match="the index ix_entries_data_set_seq is missing"):
         ledger.verify()
@@ -198,7 +191,7 @@ def test_an_index_that_is_missing_is_found(old: str) -> None:
 )
 def test_what_is_added_to_a_server_s_schema_is_found(statement: str, odd: str, postgres) -> None:
     ledger = Ledger.open(postgres.database(), make=True)
-    with ledger._database.making() as connection:
+    with ledger._database.writing(make=True) as connection:
         connection.execute(text(statement))
     with pytest.raises(LedgerError, match=f"in its schema {odd}"):
         ledger.verify()
@@ -207,7 +200,7 @@ def test_what_is_added_to_a_server_s_schema_is_found(statement: str, odd: str, p
 @pytest.mark.slow
 def test_what_an_extension_brings_is_no_part_of_the_schema(postgres) -> None:
     ledger = Ledger.open(postgres.database(), make=True)
-    with ledger._database.making() as connection:
+    with ledger._database.writing(make=True) as connection:
         if not connection.execute(text("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_stat_statements'")).first():
             pytest.skip("the server has no such extension")
         connection.execute(text("CREATE EXTENSION pg_stat_statements"))

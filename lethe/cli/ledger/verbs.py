@@ -88,7 +88,7 @@ def reserve(
     with working("reserving", quiet):
         ledger = Ledger.open(place, key=key)
         made = ledger.reserve(name, item, by=by, why=why, slack=slack)
-    _tell(ledger.terms(name), made, "reserved", as_json)
+    _tell(ledger, made, "reserved", as_json)
 
 
 @app.command()
@@ -130,7 +130,7 @@ def settle(
     with working("settling", quiet):
         ledger = Ledger.open(place, key=key)
         made = ledger.settle(number, item, artefact=artefact, by=by, why=why, fixed_before=fixed_before)
-    _tell(ledger.terms(made.data_set), made, "settled", as_json)
+    _tell(ledger, made, "settled", as_json)
 
 
 @app.command()
@@ -237,8 +237,9 @@ def _noting_read_only(ledger: Any) -> Any:
     return ledger
 
 
-def _tell(terms: Any, made: Any, word: str, as_json: bool) -> None:
-    left = terms.what_fits(made.counted)
+def _tell(ledger: Any, made: Any, word: str, as_json: bool) -> None:
+    account = ledger.show(made.data_set)
+    left = account.terms.what_fits(account.counted)
     if as_json:
         print(to_json({"reservation": made.number, "data_set": made.data_set, "state": word, "left": left}), end="")
     else:
