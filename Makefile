@@ -20,26 +20,30 @@ TYPES := $(BIN)/basedpyright
 QUICK := $(filter-out %/__pycache__ %/integrations %/py.typed,$(wildcard lethe/*)) lethe_experiments \
 	$(addprefix lethe/integrations/,__init__.py dp_accounting logging recorded_training.py)
 CHECKED := $(QUICK) tools $(filter-out benchmarks/finetune_%,$(wildcard benchmarks/*.py))
-# A quarter of the examples that hypothesis tries by night (tests/conftest.py).
-DAY := --hypothesis-profile=day
 
 # Everything CI runs: lint, types, import contract, the tests but for those of the night. Lint runs beside the tests, which start with one core
 # and end with one; what it says stands after what they say. The types of the tests take five minutes of a processor, and those of what
 # imports transformers one, for they import half of that: `make lint` and `make nightly` check them.
 test: $(STAMP)
 	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(CHECKED)' \
-		$(BIN)/python -m pytest $(DAY) -m "not nightly" -n auto --dist worksteal
+		$(BIN)/python -m pytest -m "not nightly" -n auto --dist worksteal
 
 # The types of all files, and every case of every test: more replicates of audits, more architectures, more random runs and four times the
 # examples of hypothesis than there is time for at each commit.
 .PHONY: nightly
 nightly: $(STAMP)
-	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest -n auto --dist worksteal
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES)' $(BIN)/python -m pytest --hypothesis-profile=night -n auto --dist worksteal
 
-# Fast: what to run all the time; the types of the package only.
+# Fast: what to run all the time: lint, the import contract, the tests of single functions. Of one package: make check PKG=calculus
+PKG :=
 check: $(STAMP)
-	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(TYPES) $(QUICK)' \
-		$(BIN)/python -m pytest $(DAY) -m "not slow and not nightly" -q -n auto --dist worksteal
+ifdef PKG
+	$(BIN)/ruff check lethe/$(PKG) tests/unit/$(PKG)
+	$(WORKERS) $(BIN)/python -m pytest -q -m "not slow and not nightly" tests/unit/$(PKG)
+else
+	$(WORKERS) $(BIN)/python tools/beside.py '$(LINT) && $(BIN)/lint-imports' \
+		$(BIN)/python -m pytest -q -m "not slow and not nightly" -n auto --dist worksteal tests/unit
+endif
 
 # Which lines of lethe/ no test runs; fails below 95 %.
 coverage: $(STAMP)
@@ -61,7 +65,7 @@ docs-serve: theorems
 # The screenshot that a page shows, made by a test in a browser.
 .PHONY: pictures
 pictures: $(STAMP)
-	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/studio/test_studio_in_browser.py
+	LETHE_PICTURES=1 $(WORKERS) $(BIN)/python -m pytest -q tests/unit/studio/test_studio_in_browser.py
 
 # The page of theorems, from the registry.
 theorems: $(STAMP)
@@ -81,8 +85,8 @@ records: $(STAMP)
 # The long search for holes; CI runs a short part of it as tests.
 .PHONY: fuzz
 fuzz: $(STAMP)
-	$(BIN)/python tests/fuzz/fuzz_accounting.py
-	$(BIN)/python tests/fuzz/fuzz_training.py
+	$(BIN)/python tests/laws/fuzz/fuzz_accounting.py
+	$(BIN)/python tests/laws/fuzz/fuzz_training.py
 
 # Wheel and sdist, and the wheel tried in an environment that holds nothing else.
 release: $(STAMP)
@@ -104,7 +108,7 @@ lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e . "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
-	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/calculus tests/run tests/documents
+	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.
 $(STAMP): pyproject.toml constraints.txt

@@ -21,7 +21,6 @@ from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate
@@ -64,5 +63,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)
+    """Say of a name of one of the namespaces, such as Poisson, which one has it: `from lethe import` hides an AttributeError's text."""
+    for home in ("batches", "guarantees", "losses", "noise", "regularisers", "schedules"):
+        if name in globals()[home].__all__:
+            raise InputError(f"lethe has no {name}.", remedy=f"write lethe.{home}.{name}")
+    raise AttributeError(f"module 'lethe' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """How hypothesis runs: no deadlines (machines are shared), the same examples by day every time, fresh ones by night.
 
-A hundred examples of each test; 25 in `make check` and `make test`, which ask for the profile `day` (how_many.py: of tests with their own).
+25 examples of each test; a hundred in `make nightly`, which asks for the profile `night` (how_many.py: of tests with their own).
 What the night finds is written to `.hypothesis/found.txt`, with the line that draws it again; who mends it keeps the value as a test.
 
 Where keys are: no test signs with, or makes, a key of whoever runs it. And which cases wait for the night.
@@ -23,9 +23,9 @@ from typer.main import get_command
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
-settings.register_profile("lethe", deadline=None, derandomize=False, print_blob=True)
-settings.register_profile("day", settings.get_profile("lethe"), max_examples=25, derandomize=True)
-settings.load_profile("lethe")
+settings.register_profile("night", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("day", settings.get_profile("night"), max_examples=25, derandomize=True)
+settings.load_profile("day")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,9 +73,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that is `sampled(k)`, one case in k is run by day, the same ones every time; `make nightly` runs all."""
+    """Of a test that is `sampled(k)`, one case in k is run by day, the same ones every time; `make nightly` runs all, and nightly/ too."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if "nightly" in item.path.parent.parts:
+            item.add_marker("nightly")
         if item.get_closest_marker("sampled"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_one_test in cases.values():

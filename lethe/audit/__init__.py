@@ -4,8 +4,6 @@ Scores of runs, or of canaries in one run, become an `AuditResult`, which says w
 named family of mechanisms, credible, or a point estimate.
 """
 
-from typing import NoReturn
-
 from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, TwoWorldGame
 from lethe.audit.games.shadow_models import shadow_attack
@@ -13,7 +11,6 @@ from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.membership import membership_inference
 from lethe.audit.statistics.rules import Ranks
 from lethe.audit.statistics.setting import AuditSetting
-from lethe.documents.old_names import refuse_old_name
 
 __all__ = [
     "AuditConfig",
@@ -25,8 +22,3 @@ __all__ = [
     "shadow_attack",
     "two_world",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

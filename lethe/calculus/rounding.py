@@ -2,7 +2,7 @@ r"""Outward rounding: the one place that moves a number to the next float, takes
 sum whose rounding has a bound, whatever library adds it up.
 
 What is not a number, or negative where it cannot be, comes out as infinity: a bound that says nothing is a bound, and 0 would be a lie.
-`tests/test_outward_rounding.py` keeps such operations out of all other files.
+`tests/laws/test_outward_rounding.py` keeps such operations out of all other files.
 """
 
 from __future__ import annotations

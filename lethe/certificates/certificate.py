@@ -33,10 +33,8 @@ from lethe.certificates.relations import UNITS_SAID, relation_words
 from lethe.certificates.sealing.seal import Seal, read_seal, seal
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.training_record import TrainingRecord
-from lethe.documents.html_tables import html_table
-from lethe.documents.kinds import refuse_other_kind
-from lethe.documents.shortened import page_in_few_lines
-from lethe.documents.strict import read_document, write_document
+from lethe.documents.shortened import html_table, page_in_few_lines
+from lethe.documents.strict import read_document, refuse_other_kind, write_document
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run

@@ -13,8 +13,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.parts import OtherStatus
 from lethe.certificates.shown_elsewhere import figure_of, frame_of
 from lethe.certificates.swept import Over, axis_of, changes_length, own_value
-from lethe.documents.html_tables import html_table
-from lethe.documents.shortened import MOST_LINES, thinned
+from lethe.documents.shortened import MOST_LINES, html_table, thinned
 from lethe.errors import InputError
 from lethe.run.run import Run
 

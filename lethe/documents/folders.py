@@ -11,6 +11,8 @@ from pathlib import Path
 from lethe.documents.strict import usual_mode
 from lethe.errors import InputError
 
+_REMEDY = "give a path in an existing folder you may write to."
+
 
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, replace: bool = False) -> None:
     """Write a folder of files: a temporary neighbour, then a rename.
@@ -27,22 +29,23 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes], *, re
     temporary: Path | None = None
     try:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        new, old = temporary / "new", temporary / "old"
         for name, content in files.items():
-            file = temporary / "new" / name
+            file = new / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        os.chmod(temporary / "new", usual_mode(0o777))
+        os.chmod(new, usual_mode(0o777))
         if folder.exists():
-            os.replace(folder, temporary / "old")
+            os.replace(folder, old)
         try:
-            os.replace(temporary / "new", folder)
+            os.replace(new, folder)
         except BaseException:
-            if (temporary / "old").exists():
-                os.replace(temporary / "old", folder)
+            if old.exists():
+                os.replace(old, folder)
             raise
     except OSError as error:
         # The reason alone: the whole message names a temporary folder that nobody gave and that is gone by now.
-        raise _unwritable(folder, error.strerror or str(error)) from error
+        raise InputError(f"{folder} cannot be written: {error.strerror or error}.", remedy=_REMEDY) from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -61,16 +64,11 @@ def require_new_folder(path: str | os.PathLike[str], *, replaceable: Collection[
     if not folder.parent.is_dir():
         raise InputError(f"{folder.parent} is not a folder.", source=str(folder), remedy="create it, or give another path.")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
-        raise _unwritable(folder, f"you may not write to {folder.parent}")
+        raise InputError(f"{folder} cannot be written: you may not write to {folder.parent}.", remedy=_REMEDY)
     if not os.path.lexists(folder):
         return
     if replaceable is None or not folder.is_dir() or folder.is_symlink():
         raise InputError(f"{folder} exists already.", remedy="give a folder that does not exist yet.")
     names = {entry.relative_to(folder).as_posix() for entry in folder.rglob("*") if not entry.is_dir() or entry.is_symlink()}
-    foreign = sorted(names - set(replaceable))
-    if foreign:
+    if foreign := sorted(names - set(replaceable)):
         raise InputError(f"{folder} exists already and holds {foreign[0]!r}, which is not ours to delete.", remedy="give another folder.")
-
-
-def _unwritable(folder: Path, reason: str) -> InputError:
-    return InputError(f"{folder} cannot be written: {reason}.", remedy="give a path in an existing folder you may write to.")

@@ -1,8 +1,9 @@
-"""Text for print and repr: few lines, and long lists of numbers by their number and range."""
+"""Results as print, repr and notebooks show them: few lines, long lists of numbers by their number and range."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ _MOST_ENTRIES = 6
 _SURE = ("    checked ", "    enforced ")
 _WARNS = ("note:", "NOT PRIVATE", "    FAILS", "    NOT SEALED")
 _MOST_LETTERS = 60
+_CAPTION = "text-align:left;font-weight:bold"
+_CELL = "text-align:left;vertical-align:top"
 
 
-class InShort(str):
-    """Text that repr shows as it is, without quotes."""
-
+class _InShort(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -29,7 +30,7 @@ def shortened(value: Any) -> Any:
     if isinstance(value, np.ndarray | list | tuple) and len(value) > _MOST_ENTRIES:  # pyright: ignore[reportUnknownArgumentType]
         numbers = all(isinstance(one, int | float) for one in value)  # pyright: ignore[reportUnknownVariableType]
         span = f" from {min(value):.4g} to {max(value):.4g}" if numbers else ""  # pyright: ignore[reportUnknownArgumentType]
-        return InShort(f"<{len(value)} values{span}>")  # pyright: ignore[reportUnknownArgumentType]
+        return _InShort(f"<{len(value)} values{span}>")  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, str) and len(value) > _MOST_LETTERS:
         return value[: _MOST_LETTERS - 3] + "..."
     return value
@@ -69,3 +70,22 @@ def thinned(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as an HTML fragment.
+
+    Args:
+        caption: what it shows.
+        head: one entry a column; empty: no head.
+        rows: one entry a column each, the first of which names the row.
+    """
+    heads = "".join(f'<th scope="col" style="{_CELL}">{escape(words)}</th>' for words in head)
+    top = f"<thead><tr>{heads}</tr></thead>" if head else ""
+    body = "".join(f"<tr>{_row(row)}</tr>" for row in rows)
+    return f'<table><caption style="{_CAPTION}">{escape(caption)}</caption>{top}<tbody>{body}</tbody></table>'
+
+
+def _row(row: Sequence[str]) -> str:
+    first, *rest = map(escape, row)
+    return f'<th scope="row" style="{_CELL}">{first}</th>' + "".join(f'<td style="{_CELL}">{words}</td>' for words in rest)

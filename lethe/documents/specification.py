@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from lethe.documents.html_tables import html_table
-from lethe.documents.kinds import Name, refuse_other_kind
-from lethe.documents.shortened import shortened
-from lethe.documents.strict import read_document, write_document
+from lethe.documents.shortened import html_table, shortened
+from lethe.documents.strict import read_document, refuse_other_kind, write_document
 from lethe.documents.synonyms import did_you_mean, respelt
 from lethe.errors import InputError, LetheError, quoted
 
@@ -38,6 +36,7 @@ class Specification(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     _missing: ClassVar[Mapping[str, Missing]] = {}
+    """The error texts for fields that are left out, where the usual one is not enough."""
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         if values:
@@ -46,9 +45,8 @@ class Specification(BaseModel):
         try:
             super().__init__(**plain)
         except ValidationError as error:
-            lines = [_line(detail, type(self)) for detail in error.errors()]
-            remedies = [remedy for detail in error.errors() if (remedy := _remedy(detail, type(self)))]
-            raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(remedies)) or None) from error
+            lines, remedies = zip(*(_line(detail, type(self)) for detail in error.errors()), strict=True)
+            raise InputError("\n".join(lines), remedy="; ".join(dict.fromkeys(filter(None, remedies))) or None) from error
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed, checked like any other: pydantic's own keeps what was computed of the old fields."""
@@ -83,11 +81,6 @@ class Specification(BaseModel):
             raise InputError(f"{cls.__name__}: got {len(values)} values without a name.", remedy=f"name the fields: {known}.")
         return {**dict(zip(names, values, strict=False)), **fields}
 
-    @classmethod
-    def said_of_missing(cls, field: str) -> Missing | None:
-        """The error text for a `field` that is left out; None: the usual one."""
-        return cls._missing.get(field)
-
     def __getstate__(self) -> dict[Any, Any]:
         """The fields alone: what was computed of them, such as a number for each step, is computed again where it is wanted."""
         state = super().__getstate__()
@@ -97,7 +90,7 @@ class Specification(BaseModel):
 class StoredSpecification(Specification):
     """A specification that is stored in a file of its own."""
 
-    _kind: ClassVar[Name | None] = None
+    _kind: ClassVar[str | None] = None
     """What such a file is called; other kinds are refused by name."""
     _of_files: ClassVar[Mapping[str, Any]] = {}
     """What a file means that leaves a field out, where that is not what the constructor means."""
@@ -163,37 +156,22 @@ def _plain(value: Any) -> Any:
     return bool(value) if isinstance(value, np.bool_) else value  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _line(detail: ErrorDetails, owner: type[Specification]) -> str:
+def _line(detail: ErrorDetails, owner: type[Specification]) -> tuple[str, str | None]:
+    """What is wrong with a field, and what to do."""
     cause = detail.get("ctx", {}).get("error")
     path = ".".join(str(part) for part in detail["loc"])
-    got = _short(detail["input"])
     if isinstance(cause, LetheError):
-        return f"{path}.{cause.what}" if path and _names_a_key(cause) else _joined(path, cause.what)
+        # Errors of a nested specification start with "key: ..."; those join to "outer.key: ...".
+        head, colon, _ = cause.what.partition(":")
+        dot = "." if colon and all(part.isidentifier() for part in head.split(".")) else ": "
+        return f"{path}{dot}{cause.what}" if path else cause.what, cause.remedy
     if detail["type"] == "extra_forbidden":
         known = list(owner.model_fields)
-        return f"{path}: unknown key;{did_you_mean(path, known)} {owner.__name__} knows {', '.join(known)}."
+        return f"{path}: unknown key;{did_you_mean(path, known)} {owner.__name__} knows {', '.join(known)}.", None
     if detail["type"] == "missing":
-        known = owner.said_of_missing(path)
-        return f"{path}: missing; {f'{owner.__name__} needs it.' if known is None else known.meaning}"
-    return f"{path}: got {got}; {_need(detail['msg'])}."
-
-
-def _joined(path: str, what: str) -> str:
-    return f"{path}: {what}" if path else what
-
-
-def _names_a_key(cause: LetheError) -> bool:
-    # Errors of a nested specification start with "key: ..."; those join to "outer.key: ...".
-    head = cause.what.split(":", 1)[0]
-    return ":" in cause.what and all(part.isidentifier() for part in head.split("."))
-
-
-def _remedy(detail: ErrorDetails, owner: type[Specification]) -> str | None:
-    if detail["type"] == "missing":
-        known = owner.said_of_missing(".".join(str(part) for part in detail["loc"]))
-        return None if known is None else known.remedy
-    cause = detail.get("ctx", {}).get("error")
-    return cause.remedy if isinstance(cause, LetheError) else None
+        meaning, remedy = owner._missing.get(path, (f"{owner.__name__} needs it.", None))  # pyright: ignore[reportPrivateUsage]
+        return f"{path}: missing; {meaning}", remedy
+    return f"{path}: got {_short(detail['input'])}; {_need(detail['msg'])}.", None
 
 
 def _need(message: str) -> str:
@@ -205,6 +183,12 @@ def _need(message: str) -> str:
 def _short(value: object) -> str:
     text = quoted(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def near_miss(word: object, known: Collection[str]) -> str:
+    """ " did you mean 'cyclic'?" where one of the known words is near, or empty text."""
+    near = difflib.get_close_matches(str(word), known, n=1)
+    return f" did you mean {near[0]!r}?" if near else ""
 
 
 SpecificationT = TypeVar("SpecificationT", bound=Specification)
@@ -229,7 +213,7 @@ def names_itself(owner: type[Specification], tag: str) -> bool:
 
 
 def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[SpecificationT]]) -> SpecificationT:
-    """Turn {tag: name, ...} into the class of that name; instances of the classes themselves, not of others that inherit, pass through.
+    """Turn {tag: name, ...} into the class of that name; instances of the classes themselves pass through, not of others that inherit.
 
     Args:
         value: a mapping, or an instance of one of `classes`.
@@ -239,9 +223,8 @@ def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[Specifica
         InputError: not a mapping, no tag, an unknown name, or fields the class refuses.
     """
     names = ", ".join(classes)
-    for known in classes.values():
-        if type(value) is known:
-            return value
+    if type(value) in classes.values():
+        return cast(SpecificationT, value)
     if not isinstance(value, Mapping):
         raise InputError(f"got {_short(value)}; it needs a mapping with {tag!r}, one of {names}.")
     fields: dict[str, Any] = {str(key): entry for key, entry in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
@@ -249,6 +232,5 @@ def from_tagged(value: object, *, tag: str, classes: Mapping[str, type[Specifica
     if name is None:
         raise InputError(f"{tag}: missing; it needs one of {names}.")
     if not isinstance(name, str) or name not in classes:
-        near = difflib.get_close_matches(str(name), classes, n=1)
-        raise InputError(f"{tag}: got {_short(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
+        raise InputError(f"{tag}: got {_short(name)};{near_miss(name, classes)} it needs one of {names}.")
     return classes[name](**fields)

@@ -1,4 +1,4 @@
-"""YAML and JSON documents: read strictly, written whole or not at all, exact to the bit.
+"""YAML, JSON and NumPy files: read strictly, written whole or not at all, exact to the bit.
 
 Strict means: no duplicate keys (YAML and JSON both let the last one win silently), no NaN, and `1e-5` is a number
 in YAML too (YAML 1.1 reads it as text). Infinity is written as the text "inf", which strict JSON allows.
@@ -10,28 +10,47 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pydantic_core
 import yaml
 
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 
-_LONG_LIST = 1000
-_YAML_SUFFIXES = {".yaml", ".yml"}
 DOCUMENTS = (".json", ".yaml", ".yml")
 """How the name of a document may end."""
+_LONG_LIST = 1000
 # PyYAML's constructors look at nothing where a tag does not fit its text, such as "!!bool maybe".
 _UNREADABLE = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 # Numbers and truth values as YAML 1.2 and JSON have them. YAML 1.1, PyYAML's own, reads 1e-5 as text, 1:30 as 90, 010 as 8, no as false.
 _SCALARS = {
-    "tag:yaml.org,2002:int": (re.compile(r"^[-+]?\d+$"), "-+0123456789"),
-    "tag:yaml.org,2002:float": (re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$"), "-+0123456789."),
-    "tag:yaml.org,2002:bool": (re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
-    "tag:yaml.org,2002:null": (re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    "tag:yaml.org,2002:int": (r"^[-+]?\d+$", "-+0123456789"),
+    "tag:yaml.org,2002:float": (r"^[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$", "-+0123456789."),
+    "tag:yaml.org,2002:bool": (r"^(true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    "tag:yaml.org,2002:null": (r"^(~|null|Null|NULL|)$", ["~", "n", "N", ""]),
 }
+_PROVED = "`lethe explain {file}` says what it proves, and `lethe verify {file}` whether it holds."
+# The first of them all of whose keys a document has is its kind; statements and totals name theirs.
+_KINDS = (
+    ("certificate", {"theorem", "guarantee", "run"}, _PROVED),
+    ("result of an audit", {"subject", "canary", "audits"}, "put it into a folder of `lethe train`: `lethe report FOLDER`."),
+    ("configuration of `lethe audit`", {"subject"}, "`lethe audit {file}` carries it out."),
+    (
+        "run",
+        {"batches"},
+        "`lethe certify {file} --delta D -o certificate.json` certifies it. To train by it, put its fields under run:, and add data: and "
+        "privacy: (docs/train.md); to audit it: a file with subject: {{kind: run, run: {file}}} (docs/audit.md).",
+    ),
+    (
+        "configuration of `lethe train`",
+        {"privacy"},
+        "`lethe train {file} -o FOLDER` trains as it says, and writes FOLDER/run.json and FOLDER/certificate.json. To audit it: a file "
+        "with subject: {{kind: train, config: {file}}} (docs/audit.md).",
+    ),
+)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -62,14 +81,8 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 for _tag, (_pattern, _first) in _SCALARS.items():
-    _StrictLoader.add_implicit_resolver(_tag, _pattern, list(_first))
-
-
-def _decimal(loader: _StrictLoader, node: Any) -> int:
-    return int(str(loader.construct_scalar(node)))
-
-
-_StrictLoader.add_constructor("tag:yaml.org,2002:int", _decimal)
+    _StrictLoader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(str(loader.construct_scalar(node))))
 
 
 def _refuse_duplicates(keys: Iterable[object]) -> None:
@@ -92,11 +105,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """`path` as a Path.
-
-    Raises:
-        InputError: it is no path.
-    """
+    """`path` as a Path; InputError of what is none."""
     try:
         return Path(path)
     except TypeError as error:
@@ -104,17 +113,13 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read one mapping from a .json, .yaml or .yml file.
+    """Read one mapping of plain Python values from a .json, .yaml or .yml file; its suffix decides the format.
 
-    Args:
-        path: the file; its suffix decides the format.
-    Returns:
-        The mapping, with plain Python values.
     Raises:
         InputError: no such file, an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
     """
     file = as_path(path)
-    _require_document(file, str(file))
+    _require_document(file)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -123,18 +128,9 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_document(text: str, name: str) -> dict[str, Any]:
-    """Read one mapping from the text of a .json, .yaml or .yml file.
-
-    Args:
-        text: what the file holds.
-        name: of the file; its suffix decides the format.
-    Returns:
-        The mapping, with plain Python values.
-    Raises:
-        InputError: an unknown suffix, text that cannot be parsed, a key given twice, or no mapping at the top.
-    """
+    """Read one mapping from the text of the file of that name, as `read_document` does."""
     file = Path(name)
-    _require_document(file, name)
+    _require_document(file)
     try:
         if file.suffix.lower() == ".json":
             content = json.loads(text, object_pairs_hook=_pairs_once, parse_constant=_refuse_constant)
@@ -149,27 +145,42 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     return content
 
 
-def _require_document(file: Path, name: str) -> None:
+def _require_document(file: Path) -> None:
     if file.is_dir():
         raise InputError(
-            f"{name} is a folder; it needs a document in a file.",
-            source=name,
-            remedy=f"of a folder that `lethe train` wrote, give run.json or certificate.json; `lethe report {name}` takes all of it.",
+            f"{file} is a folder; it needs a document in a file.",
+            source=str(file),
+            remedy=f"of a folder that `lethe train` wrote, give run.json or certificate.json; `lethe report {file}` takes all of it.",
         )
     if file.suffix.lower() not in DOCUMENTS:
         raise InputError(
             f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.",
-            source=name,
+            source=str(file),
             remedy="give a run, a configuration or a certificate; a table goes to `lethe init --data FILE --target COLUMN`.",
         )
 
 
-def parse_value(text: str, name: str) -> Any:
-    """Read one YAML value: a number, a word, a list or a mapping; None of an empty text.
+def refuse_other_kind(content: Mapping[str, Any], wanted: str, source: str | None) -> None:
+    """Refuse a document that is clearly of another kind, and say what that is for; what is of no kind passes.
 
     Args:
-        text: the value.
-        name: what the error calls it.
+        content: of the document.
+        wanted: the kind that is taken, such as "run".
+        source: the file.
+    Raises:
+        InputError: it is of another kind.
+    """
+    if content.get("kind") in ("statement", "total"):
+        name, use = content["kind"], _PROVED
+    else:
+        name, use = next(((name, use) for name, keys, use in _KINDS if keys <= content.keys()), (wanted, ""))
+    if name != wanted:
+        raise InputError(f"{source or 'this'} is a {name}, not a {wanted}.", source=source, remedy=use.format(file=source or "FILE"))
+
+
+def parse_value(text: str, name: str) -> Any:
+    """Read one YAML value, which errors call `name`: a number, a word, a list or a mapping; None of an empty text.
+
     Raises:
         InputError: it cannot be parsed, or has a key twice.
     """
@@ -179,6 +190,29 @@ def parse_value(text: str, name: str) -> Any:
         raise InputError(f"{name}: {error.what}", source=name, remedy=error.remedy) from error
     except _UNREADABLE as error:
         raise InputError(f"{name}: got {text!r}, which is no YAML value.", source=name, remedy=f"mend it: {error}") from error
+
+
+@contextmanager
+def reading_arrays(file: Path, *, what: str, remedy: str) -> Iterator[None]:
+    """Within: whatever NumPy raises of this file is an InputError.
+
+    A header is parsed as Python text and believed, so damage shows as many kinds of error: syntax and tokens, memory for a shape of 10^12
+    rows, unknown compression, a check sum that is wrong.
+
+    Args:
+        file: the file that is read.
+        what: what cannot be done, such as "be read".
+        remedy: what to give instead.
+    Raises:
+        InputError: NumPy cannot read it.
+    """
+    try:
+        yield
+    except LetheError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise InputError(f"{file} cannot {what}: {reason}.", remedy=remedy) from error
 
 
 def to_yaml(content: dict[str, Any]) -> str:
@@ -210,13 +244,9 @@ def write_document(path: str | os.PathLike[str], content: dict[str, Any]) -> Non
         InputError: an unknown suffix, or a folder that cannot be written.
     """
     file = as_path(path)
-    if file.suffix.lower() == ".json":
-        text = to_json(content)
-    elif file.suffix.lower() in _YAML_SUFFIXES:
-        text = to_yaml(content)
-    else:
+    if file.suffix.lower() not in DOCUMENTS:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a document ends in .json, .yaml or .yml.")
-    write_bytes(file, text.encode("utf-8"))
+    write_bytes(file, (to_json(content) if file.suffix.lower() == ".json" else to_yaml(content)).encode("utf-8"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -225,13 +255,9 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         InputError: the folder does not exist or cannot be written.
     """
-    file = Path(path)
+    file, temporary = Path(path), None
     try:
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    except OSError as error:
-        reason = error.strerror or error  # the whole message names a temporary file that nobody gave
-        raise InputError(f"{file} cannot be written: {reason}.", remedy="give a path in an existing folder you may write to.") from error
-    try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
@@ -239,10 +265,12 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         os.chmod(temporary, usual_mode(0o666))
         os.replace(temporary, file)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
+            # The reason alone: the whole message names a temporary file that nobody gave.
             raise InputError(
-                f"{file} cannot be written: {error}.", remedy="give the path of a file, in a folder you may write to."
+                f"{file} cannot be written: {error.strerror or error}.", remedy="give a path in an existing folder you may write to."
             ) from error
         raise
 

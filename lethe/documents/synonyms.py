@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 from lethe.errors import InputError, UnknownArgumentError
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
-ClassT = TypeVar("ClassT", bound=type)
 
 SPELLINGS = {"neighbors": "neighbours", "regularizer": "regulariser", "regularizers": "regularisers"}
 """American spelling -> the one that documents hold."""
@@ -24,86 +23,49 @@ class Meant(NamedTuple):
     note: str = ""
 
 
-_PASSES = Meant(("passes",), "a pass takes as many batches as there are in the data")
-_STEPS = Meant(("steps", "passes"), "one step takes one batch")
-_STEP_SIZE = Meant(("step_size",), "the factor of the mean gradient of a batch, as in SGD on a mean loss")
-_CLIP = Meant(("clip_norm", "max_grad_norm", "feature_norm"), "the norm that each record's gradient is clipped to")
-_SIGMA = Meant(
-    ("noise_multiplier",),
-    "relative to clip_norm, on the sum of the gradients as in Opacus: a standard deviation on the sum is to be divided by clip_norm, one "
-    "on the mean multiplied by batch size / clip_norm. Opacus counts by add_or_remove; under replace_one the same number costs more",
-)
-_SIZE = Meant(
-    ("batches", "size", "physical_size"),
-    "a batch size says nothing of how records are drawn: Poisson(size=...) as in Opacus, Cyclic(size=...) in a fixed order, "
-    "Shuffled(size=...)",
-)
-_PHYSICAL = Meant(("physical_size",), "how many records are on the device at once")
-_SAMPLING = Meant(("batches", "size"), "Poisson(size=...) with size = sampling probability * records")
-_RECORDS = Meant(("records",), "the public number of records")
-_DECAY = Meant(("regulariser", "alpha", "C"), "regulariser={kind: ridge, strength: ...}; added inside each loss it is part of the loss")
-_PENALTY = Meant(
-    ("C", "alpha", "regulariser"),
-    "the class says which penalty; C is 1/strength on the sum of losses as in scikit-learn, alpha the strength",
-)
-_NORM = Meant(("feature_norm", "bounds", "clip_norm"), "the largest Euclidean norm of a row, a public number")
-_RANGE = Meant(("bounds", "feature_norm", "ranges"), "public numbers, never read off the records")
-_TARGETS = Meant(("target_bound",), "public numbers, never read off the records")
-_RANDOM = Meant(("random_state", "seed"), "")
-_EPSILON = Meant(("epsilon", "max_epsilon"), "")
-_DELTA = Meant(("delta",), "")
-_RELATION = Meant(("neighbours",), '"add_or_remove" is what Opacus counts by, "replace_one" costs up to twice as much noise')
-
-SYNONYMS: Mapping[str, Meant] = {
-    **dict.fromkeys(("epochs", "n_epochs", "num_epochs", "epoch"), _PASSES),
-    "max_iter": Meant(("passes", "steps"), "a number of passes or steps that is carried out, not a limit: what is not taken is not saved"),
-    **dict.fromkeys(("n_steps", "num_steps", "max_steps", "iterations", "n_iter", "num_iterations"), _STEPS),
-    **dict.fromkeys(("lr", "learning_rate", "eta0", "stepsize", "learning_rate_init"), _STEP_SIZE),
-    **dict.fromkeys(
-        (
-            "max_grad_norm",
-            "l2_norm_clip",
-            "l2_clip_norm",
-            "clipping_norm",
-            "clip",
-            "clip_value",
-            "clipping_bound",
-            "max_norm",
-            "gradient_clip",
-        ),
-        _CLIP,
-    ),
-    **dict.fromkeys(
-        ("sigma", "noise_std", "noise_scale", "noise_mult", "noise_multipliers", "noise_level", "noise_stddev"),
-        _SIGMA,
-    ),
-    **dict.fromkeys(("batch_size", "batchsize", "expected_batch_size", "lot_size", "minibatch_size"), _SIZE),
-    **dict.fromkeys(("max_physical_batch_size", "physical_batch_size", "microbatch_size", "num_microbatches", "microbatches"), _PHYSICAL),
-    **dict.fromkeys(("sample_rate", "sampling_rate", "sampling_probability", "poisson_sampling", "batch_sampler"), _SAMPLING),
-    **dict.fromkeys(("n", "n_samples", "num_samples", "sample_size", "dataset_size", "num_examples", "n_records", "population"), _RECORDS),
-    **dict.fromkeys(("weight_decay", "l2", "l2_regularization", "lambda_", "reg"), _DECAY),
-    "penalty": _PENALTY,
-    **dict.fromkeys(("data_norm", "max_norm_rows", "row_norm", "norm"), _NORM),
-    **dict.fromkeys(("bounds_X", "bounds", "data_range", "range"), _RANGE),
-    "bounds_y": _TARGETS,
-    **dict.fromkeys(("random_seed", "seed", "random_state", "rng"), _RANDOM),
-    **dict.fromkeys(("target_epsilon", "eps", "privacy_budget", "total_epsilon"), _EPSILON),
-    **dict.fromkeys(("target_delta", "privacy_delta"), _DELTA),
-    **dict.fromkeys(("neighboring_relation", "neighbouring_relation", "adjacency", "relation"), _RELATION),
-    **dict.fromkeys(
-        ("param_grid", "param_distributions"), Meant(("candidates",), "lists of values by name, as of ParameterGrid; all of them public")
-    ),
-    "optimiser": Meant(("optimizer",)),
-    "secure_mode": Meant(("secure",), "noise from the operating system's cryptographic source"),
-    "accountant": Meant(("run",), "none is chosen: every theorem that applies is tried, and the smallest epsilon that is proved counts"),
-    **dict.fromkeys(("criterion", "loss_fn", "loss_function"), Meant(("loss",))),
-    **dict.fromkeys(("data_loader", "dataloader", "train_loader", "dataset", "train_data"), Meant(("data",), "the data set, not a loader")),
-}
+# Words of other libraries | the names here | how the units differ; a line that begins with a space goes on.
+_MEANINGS = """\
+epochs n_epochs num_epochs epoch | passes | a pass takes as many batches as there are in the data
+max_iter | passes steps | a number of passes or steps that is carried out, not a limit: what is not taken is not saved
+n_steps num_steps max_steps iterations n_iter num_iterations | steps passes | one step takes one batch
+lr learning_rate eta0 stepsize learning_rate_init | step_size | the factor of the mean gradient of a batch, as in SGD on a mean loss
+max_grad_norm l2_norm_clip l2_clip_norm clipping_norm clip clip_value clipping_bound max_norm gradient_clip
+ | clip_norm max_grad_norm feature_norm | the norm that each record's gradient is clipped to
+sigma noise_std noise_scale noise_mult noise_multipliers noise_level noise_stddev | noise_multiplier
+ | relative to clip_norm, on the sum of the gradients as in Opacus: a standard deviation on the sum is to be divided by clip_norm, one
+ on the mean multiplied by batch size / clip_norm. Opacus counts by add_or_remove; under replace_one the same number costs more
+batch_size batchsize expected_batch_size lot_size minibatch_size | batches size physical_size
+ | a batch size says nothing of how records are drawn: Poisson(size=...) as in Opacus, Cyclic(size=...) in a fixed order,
+ Shuffled(size=...)
+max_physical_batch_size physical_batch_size microbatch_size num_microbatches microbatches
+ | physical_size | how many records are on the device at once
+sample_rate sampling_rate sampling_probability poisson_sampling batch_sampler
+ | batches size | Poisson(size=...) with size = sampling probability * records
+n n_samples num_samples sample_size dataset_size num_examples n_records population | records | the public number of records
+weight_decay l2 l2_regularization lambda_ reg | regulariser alpha C
+ | regulariser={kind: ridge, strength: ...}; added inside each loss it is part of the loss
+penalty | C alpha regulariser
+ | the class says which penalty; C is 1/strength on the sum of losses as in scikit-learn, alpha the strength
+data_norm max_norm_rows row_norm norm | feature_norm bounds clip_norm | the largest Euclidean norm of a row, a public number
+bounds_X bounds data_range range | bounds feature_norm ranges | public numbers, never read off the records
+bounds_y | target_bound | public numbers, never read off the records
+random_seed seed random_state rng | random_state seed |
+target_epsilon eps privacy_budget total_epsilon | epsilon max_epsilon |
+target_delta privacy_delta | delta |
+neighboring_relation neighbouring_relation adjacency relation | neighbours
+ | "add_or_remove" is what Opacus counts by, "replace_one" costs up to twice as much noise
+param_grid param_distributions | candidates | lists of values by name, as of ParameterGrid; all of them public
+optimiser | optimizer |
+secure_mode | secure | noise from the operating system's cryptographic source
+accountant | run | none is chosen: every theorem that applies is tried, and the smallest epsilon that is proved counts
+criterion loss_fn loss_function | loss |
+data_loader dataloader train_loader dataset train_data | data | the data set, not a loader"""
+_ROWS = [[part.strip() for part in row.split("|")] for row in _MEANINGS.replace("\n ", " ").splitlines()]
+SYNONYMS: Mapping[str, Meant] = {word: Meant(tuple(names.split()), note) for words, names, note in _ROWS for word in words.split()}
 """A word of another library -> what is meant."""
 
 OF_THE_RUN = ("records", "batches", "passes", "steps", "step_size", "clip_norm", "noise_multiplier", "neighbours", "regulariser", "release")
 """Fields of a Run that people look for among the arguments of a function that takes one."""
-
 
 _A_SLIP = 0.75
 """Of difflib's ratio: "lose" is a slip of "loss"; class_weight, at .73 of max_weight, means another thing."""
@@ -111,17 +73,17 @@ _A_SLIP = 0.75
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
     """A hint such as " did you mean 'passes'? (a pass ...)", or empty text; of what a run says, where one is taken, a hint at the run."""
-    meant = SYNONYMS.get(word, SYNONYMS.get(word.lower()))
-    if meant is not None:
-        for name in meant.names:
-            if name in known:
-                return f" did you mean {name!r}?{f' ({meant.note})' if meant.note else ''}"
+    names, note = SYNONYMS.get(word, SYNONYMS.get(word.lower(), Meant(())))
+    note = f" ({note})" if note else ""
+    for name in names:
+        if name in known:
+            return f" did you mean {name!r}?{note}"
     if "run" in known:
-        own = next((name for name in (word, *(() if meant is None else meant.names)) if name in OF_THE_RUN), None)
-        if own is not None:
-            return f" did you mean that of the run, lethe.Run({own}=...)?{f' ({meant.note})' if meant is not None and meant.note else ''}"
-        if meant in (_EPSILON, _DELTA) or word in ("epsilon", "delta"):
-            return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
+        for name in (word, *names):
+            if name in OF_THE_RUN:
+                return f" did you mean that of the run, lethe.Run({name}=...)?{note}"
+            if name in ("epsilon", "delta"):
+                return " did you mean to plan the run for it, run = lethe.plan(run, epsilon=..., delta=...)?"
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=_A_SLIP)
     near = near or [name for name in known if {*word.split("_")} < {*name.split("_")}][:1]  # part of a longer name
     return f" did you mean {near[0]!r}?" if near else ""
@@ -136,17 +98,16 @@ def respelt(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     renamed: dict[str, Any] = {}
     for name, value in given.items():
         own = SPELLINGS.get(name, name)
-        if own == name or name in known or own not in known:
-            renamed[name] = value
-            continue
-        if own in given:
+        if name in known or own not in known:
+            own = name
+        elif own != name and own in given:
             raise InputError(f"{own}: given as {own!r} and as {name!r}.", remedy=f"keep one of the two; documents hold {own!r}.")
         renamed[own] = value
     return renamed
 
 
 def in_other_words(function: CallableT) -> CallableT:
-    """A function that takes the American spellings too, and refuses an argument that it does not know with the name that is meant.
+    """A function, or a class, that takes the American spellings too, and refuses an unknown argument with the name that is meant.
 
     Raises:
         UnknownArgumentError: such an argument.
@@ -160,25 +121,28 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
     Args:
         elsewhere: words that the function does not take, with what to write for each.
     """
-    return lambda function: _answering(function, elsewhere)
 
+    def decorate(function: CallableT) -> CallableT:
+        if isinstance(function, type):
+            function.__init__ = decorate(function.__init__)
+            return function
+        parameters = inspect.signature(function).parameters
+        open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
+        name = function.__qualname__.removesuffix(".__init__")
 
-def _answering(function: CallableT, elsewhere: Mapping[str, str]) -> CallableT:
-    parameters = inspect.signature(function).parameters
-    open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-    known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]
-    name = function.__qualname__.removesuffix(".__init__")
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            if not given.keys() <= parameters.keys():
+                given = respelt(given, known)
+                for word in given:
+                    if word not in known and (word in elsewhere or not open_ended):
+                        raise unknown_argument(word, name, known, elsewhere)
+            return function(*args, **given)
 
-    @functools.wraps(function)
-    def checked(*args: Any, **given: Any) -> Any:
-        if not given.keys() <= parameters.keys():
-            given = respelt(given, known)
-            for word in given:
-                if word not in known and (word in elsewhere or not open_ended):
-                    raise unknown_argument(word, name, known, elsewhere)
-        return function(*args, **given)
+        return cast(CallableT, checked)
 
-    return cast(CallableT, checked)
+    return decorate
 
 
 def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: Mapping[str, str]) -> UnknownArgumentError:
@@ -193,9 +157,3 @@ def unknown_argument(word: str, owner: str, known: Collection[str], elsewhere: M
     if word in elsewhere:
         return UnknownArgumentError(f"{word}: {owner} takes no such argument.", remedy=elsewhere[word])
     return UnknownArgumentError(f"{word}: {owner} takes no such argument;{did_you_mean(word, known)} it knows {', '.join(known)}.")
-
-
-def class_in_other_words(owner: ClassT) -> ClassT:
-    """A class whose constructor is `in_other_words`."""
-    owner.__init__ = in_other_words(owner.__init__)
-    return owner

@@ -5,9 +5,7 @@ model.certificate_, model.epsilon_, print(model.privacy_report_)
 """
 
 import importlib.util
-from typing import NoReturn
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("torch") is None:
@@ -56,8 +54,3 @@ __all__ = [
     "privacy_report_of",
     "split_budget",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

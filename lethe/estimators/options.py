@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lethe.documents.synonyms import class_in_other_words
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, quoted
 
 
-@class_in_other_words
+@in_other_words
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EstimatorOptions:
     r"""Options of the estimators, which do not change; `model.set_params(options__passes=20)` puts others in their place.

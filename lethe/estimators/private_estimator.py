@@ -20,7 +20,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.sealing.release_record import ReleaseRecord
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import TrainingRecord
-from lethe.documents.html_tables import html_table
+from lethe.documents.shortened import html_table
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice.runs import certified
 from lethe.estimators.options import EstimatorOptions, options_of

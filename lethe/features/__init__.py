@@ -4,9 +4,6 @@ features = lethe.features.ScatteringFeatures()
 model = sklearn.pipeline.make_pipeline(features, lethe.features.PrivateWhitening(features.channels(), epsilon=0.2), ...)
 """
 
-from typing import NoReturn
-
-from lethe.documents.old_names import refuse_old_name
 from lethe.estimators import PrivateWhitening
 from lethe.estimators.features.public_whitening import PublicWhitening
 from lethe.estimators.features.random_convolution_features import RandomConvolutionFeatures
@@ -22,8 +19,3 @@ __all__ = [
     "RecordNormalizer",
     "ScatteringFeatures",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

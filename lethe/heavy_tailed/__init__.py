@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from lethe.documents.old_names import refuse_old_name
 from lethe.heavy_tailed.moments import Moments
 from lethe.heavy_tailed.multi_pass import multi_pass, practical_oracle
 from lethe.heavy_tailed.problem import Problem
 from lethe.heavy_tailed.sets import BallDomain
 
 __all__ = ["BallDomain", "Moments", "Problem", "multi_pass", "practical_oracle"]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

@@ -4,9 +4,6 @@ The influence of step t is by how much one unit of noise variance there raises t
 is small. Three estimators, which agree where more than one applies: exact on quadratics, by paired retraining, by the adjoint of one path.
 """
 
-from typing import NoReturn
-
-from lethe.documents.old_names import refuse_old_name
 from lethe.influence.adjoint import adjoint_influence
 from lethe.influence.auxiliary import PublicData, SyntheticData
 from lethe.influence.fit import fit_exponential
@@ -22,8 +19,3 @@ __all__ = [
     "quadratic_influence",
     "retraining_influence",
 ]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

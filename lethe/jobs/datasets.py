@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lethe.documents.array_files import reading_arrays
-from lethe.documents.strict import as_path
+from lethe.documents.strict import as_path, reading_arrays
 from lethe.errors import InputError
 from lethe.jobs.tables.columns import as_number
 from lethe.jobs.tables.optional import extra

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lethe.documents.kinds import refuse_other_kind
-from lethe.documents.strict import read_document
+from lethe.documents.strict import read_document, refuse_other_kind
 from lethe.errors import InputError
 from lethe.jobs.configuration import Data, as_data, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table

@@ -13,9 +13,8 @@ from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
-from lethe.documents.kinds import refuse_other_kind
 from lethe.documents.specification import Specification
-from lethe.documents.strict import read_document
+from lethe.documents.strict import read_document, refuse_other_kind
 from lethe.errors import InputError
 from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mapping, as_privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split

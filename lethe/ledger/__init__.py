@@ -7,9 +7,6 @@ ticket = ledger.reserve("patients", certificate, by="team A")
 ledger.settle(ticket, certificate, artefact=sha256)
 """
 
-from typing import NoReturn
-
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 try:
@@ -25,8 +22,3 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.paying import Spending, spending
 
 __all__ = ["Budget", "Ledger", "Spending", "spending"]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

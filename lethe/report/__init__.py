@@ -5,8 +5,6 @@ lethe.report.write(certificate, "report.html")
 
 from typing import TYPE_CHECKING, Any
 
-from lethe.documents.old_names import refuse_old_name
-
 if TYPE_CHECKING:
     from lethe.report.document.writing import write
 
@@ -16,7 +14,7 @@ __all__ = ["write"]
 def __getattr__(name: str) -> Any:
     """What a report needs is loaded when it is asked for: `import lethe` loads this package."""
     if name != "write":
-        refuse_old_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lethe.report.document.writing import write
 
     return write

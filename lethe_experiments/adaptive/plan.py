@@ -12,7 +12,7 @@ from lethe.calculus.domains import outside, require_positive
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
-from lethe.documents.synonyms import class_in_other_words
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
 from lethe.run.neighbours import Neighbours, apart
 
@@ -29,7 +29,7 @@ _CITATIONS = (
 )
 
 
-@class_in_other_words
+@in_other_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveDescent:
     r"""The constants of DP-AGD; all of them public, fixed before training.

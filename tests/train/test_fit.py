@@ -1,6 +1,5 @@
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from repository import ROOT
 from scipy import stats
 from torch import nn
 
@@ -267,7 +267,7 @@ def test_the_global_generator_is_neither_used_nor_moved_and_no_seed_is_fresh() -
 @pytest.mark.nightly(by_day="test_an_optimiser_gets_the_noisy_mean_gradient")
 @pytest.mark.slow
 def test_the_example_trains_on_a_small_budget() -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+    sys.path.insert(0, str(ROOT / "examples"))
     try:
         import train_cnn_on_mnist as example
     finally:

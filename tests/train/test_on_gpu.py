@@ -17,6 +17,7 @@ import torch
 from doors import arguments
 from interrupted import Spy, make_kept_run, trained
 from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
+from repository import ROOT
 from torch import Tensor, nn
 
 from lethe.calculus.correlated.matrices import as_matrix
@@ -244,7 +245,7 @@ def test_a_numpy_generator_of_noise_is_refused() -> None:
 
 def test_over_nccl_every_layout_takes_the_steps_by_hand() -> None:
     """A process for each GPU there is."""
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
+    script = ROOT / "benchmarks" / "gpu_check.py"
     told = subprocess.run([sys.executable, str(script), "--steps", "5", "--layers", "2"], capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
     assert "every layout takes the steps written out by hand" in told.stdout

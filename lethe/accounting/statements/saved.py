@@ -9,7 +9,7 @@ from lethe.calculus.base import Guarantee
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import KIND, Statement
-from lethe.documents.kinds import refuse_other_kind
+from lethe.documents.strict import refuse_other_kind
 from lethe.errors import InputError
 
 TOTAL = "total"

@@ -5,15 +5,8 @@ All of it works on any callable `train(data, seed) -> model`, or on a `World` th
 """
 
 import importlib.util
-from typing import NoReturn
 
-from lethe.documents.old_names import refuse_old_name
 from lethe.errors import MissingExtraError
 
 if importlib.util.find_spec("joblib") is None:
     raise MissingExtraError("lethe.audit.games needs joblib, which is not installed.", remedy='pip install "lethe-dp[audit]"')
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

@@ -3,18 +3,10 @@
 The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit` and `PrivacyEngine`.
 """
 
-from typing import NoReturn
-
 from lethe.audit.trainers.audits import audit
 from lethe.audit.trainers.functions import FunctionTraining
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
 from lethe.audit.trainers.training import Canary
-from lethe.documents.old_names import refuse_old_name
 
 __all__ = ["Canary", "FunctionTraining", "LinearTraining", "NetworkTraining", "audit"]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Answer a name that moved by an error that says where to."""
-    refuse_old_name(__name__, name)

@@ -12,8 +12,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
 from lethe.audit.trainers import audit
-from lethe.documents.kinds import refuse_other_kind
-from lethe.documents.strict import read_document, require_place
+from lethe.documents.strict import read_document, refuse_other_kind, require_place
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.audited import AuditSubject, parse_subject
 from lethe.jobs.audit.outcome import AuditOutcome

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe._version import __version__
-from lethe.documents.array_files import reading_arrays
-from lethe.documents.strict import as_path, read_document, to_json
+from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
 from lethe.errors import InputError, require_finite
 from lethe.jobs.tables.columns import Array
 from lethe.jobs.tables.public_columns import PublicColumns

@@ -16,8 +16,7 @@ from pydantic import Field, model_validator
 from lethe.calculus.correlated.matrices import MOST_DENSE, require_strategy
 from lethe.calculus.correlated.streams import MatrixStream
 from lethe.calculus.domains import FloatArray
-from lethe.documents.array_files import reading_arrays
-from lethe.documents.strict import write_bytes
+from lethe.documents.strict import reading_arrays, write_bytes
 from lethe.errors import InputError
 from lethe.run.noise.base import CorrelatedNoise
 

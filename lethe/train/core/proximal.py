@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
-from lethe.documents.synonyms import class_in_other_words
+from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
 from lethe.train.core.iterates import inward, joint_norm
@@ -39,7 +39,7 @@ Stage: TypeAlias = Callable[[Sequence[Tensor], float], Iterable[Tensor]]
 Proximal: TypeAlias = Callable[[Tensor, float], Tensor]
 
 
-@class_in_other_words
+@in_other_words
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProximalGroup:
     r"""Some parameters, and the h that acts on them together: $h(x_g)$ of their concatenation $x_g$.

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lethe.documents.array_files import reading_arrays
-from lethe.documents.strict import as_path
+from lethe.documents.strict import as_path, reading_arrays
 from lethe.errors import InputError
 from lethe.train.core.samplers import Batch, length
 

@@ -6,11 +6,11 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from repository import ROOT
 from torch import Tensor, nn
 from zoo_adapters import ADAPTERS
 from zoo_member import ALONE, VMAP, Batch, Member
@@ -24,7 +24,7 @@ from lethe.train.clip.clipper import Clipper
 TOLERANCE = 1e-9  # relative to the sum of the clipped norms; 1 % is ten million times as much
 GROUPS = {"Plain PyTorch": OWN, "Language models": TEXT, "Pictures and sound": PICTURES, "Adapters (peft)": ADAPTERS}
 ZOO = {name: member for members in GROUPS.values() for name, member in members.items()}
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = ROOT / "docs"
 WAYS = ("fast", VMAP, ALONE, "refused")
 # What people ask for by name.
 NAMED = (

@@ -1,0 +1,331 @@
+"""`lethe reproduce`: published numbers come out again, the figure's curves are their formulas, and ours is below every sound one."""
+
+import csv
+import io
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles import linear_gaussian_mu_same_direction
+from printed_tables import printed
+from repository import ROOT
+from typer.testing import CliRunner
+
+import lethe
+from lethe.calculus.upward_formatting import shown
+from lethe.cli.app import app, main
+from lethe_experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
+from lethe_experiments.bok_tables import published
+from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
+from lethe_experiments.pages.reproduction_tables import reproduction_tables
+
+BOK = [name for name in REPRODUCTIONS if name.startswith("bok")]
+PASSES = (1, 2, 7, 20)
+ROUNDED = 1e-9  # two ways to compute one number
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def figure() -> Reproduction:
+    return kong_ribero_figure_1(passes=PASSES)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Reproduction]:
+    return {name: REPRODUCTIONS[name](None) for name in BOK}
+
+
+def _curve(figure: Reproduction, panel: str, name: str) -> dict[int, float]:
+    rows = [row for row in figure.records() if row["panel"] == panel and row["curve"] == name]
+    assert [row["passes"] for row in rows] == list(PASSES)
+    assert all(row["steps"] == 1000 * row["passes"] for row in rows)
+    return {row["passes"]: row["rdp_over_alpha"] for row in rows}
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOK)
+def test_published_numbers_come_out_again(tables: dict[str, Reproduction], name: str) -> None:
+    """Within one of the sixth digit; the numerical composition of sampled batches is an estimate within 0.001, and agrees as well."""
+    rows = tables[name].records()
+    assert len(rows) == {"bok-figure-1": 20}.get(name, 18)
+    for row in rows:
+        assert row["recomputed"] == pytest.approx(row["published"], rel=5e-6)
+        assert row["relative_difference"] == pytest.approx(row["recomputed"] / row["published"] - 1, abs=1e-15)
+        for ours in (row["last_iterate"], row["shuffled_once"]):
+            assert ours is None or ours < row["recomputed"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "contraction", "printed"),
+    [(2000, 1.0, "30.51"), (8000, 1.0, "83.83"), (2000, 0.9999, "4.34"), (4000, 0.9999, "5.60"), (8000, 0.9998, "7.09")],
+)
+def test_the_printed_decimals_of_table_1(tables: dict[str, Reproduction], steps: int, contraction: float, printed: str) -> None:
+    label = "lambda = 0" if contraction == 1 else f"lambda = {(1 - contraction) / 0.05:g}"
+    method = "composition" if contraction == 1 else "Bok et al."
+    (row,) = (
+        row
+        for row in tables["bok-table-1"].records()
+        if (row["steps"], row["run"], row["method"], row["algorithm"]) == (steps, label, method, "NoisyCGD")
+    )
+    assert f"{row['recomputed']:.2f}" == printed
+
+
+def test_sampled_batches_and_ours(tables: dict[str, Reproduction]) -> None:
+    rows = [row for row in tables["bok-table-4"].records() if row["passes"] == 50]
+    sampled = next(row for row in rows if row["algorithm"] == "NoisySGD")
+    assert f"{sampled['recomputed']:.2f}" == "4.44"
+    assert sampled["recomputed_by"] == "sampled-gaussian"
+    composed = next(row for row in rows if row["method"] == "composition")
+    mu = 2 / 3 * math.sqrt(1 + 49 / 40)  # cyclic batches, convex losses
+    assert composed["last_iterate"] == pytest.approx(lethe.guarantees.GDP(mu).epsilon(1e-5), rel=ROUNDED)
+    assert composed["shuffled_once"] < 0.81 * composed["last_iterate"]
+
+
+def test_every_published_row_is_used() -> None:
+    assert [len(published(item)) for item in ("Table 1/3/4", "Table 7", "Fig 1")] == [18, 18, 20]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m", [100.0, 1000.0, 10000.0])
+def test_kong_ribero_19_is_its_formula(figure: Reproduction, m: float) -> None:
+    """4 (lambda C/(b sigma))^2 [1 + E theta(1000)] with lambda C/(b sigma) = 1 and, for m = M, L^2 = 1 + 2.5 lambda m."""
+    square = 1 + 2.5e-5 * m
+    theta = math.exp(999 * math.log(square)) / math.fsum(square**j for j in range(1000))
+    for passes, rho in _curve(figure, LEFT, f"KR (19), m = M = {m:g}").items():
+        assert rho == pytest.approx(4 * (1 + passes * theta), rel=1e-11)
+
+
+def test_the_other_curves_are_their_formulas(figure: Reproduction) -> None:
+    half = 1 / (2 * (1 - 2.0**-1000))  # theta(1000) at L^2 = 2
+    formulas = {
+        "RDP composition, every step": lambda E: 2000.0 * E,
+        "composition, disjoint batches": lambda E: 2.0 * E,
+        "local DP as printed": lambda E: E / 2,
+        "PABI, Q = 10": lambda E: 2 * (1 + (E - 1) / 1000),
+        "PABI, Q = 30": lambda E: 18 * (1 + (E - 1) / 1000),
+        "PABI, Q = 100": lambda E: 200 * (1 + (E - 1) / 1000),
+        "PABI as printed, Q = 10": lambda E: 100 * E / 1000,
+        "KR (17), any Q": lambda E: 4 * (1 + E * half),
+        "KR (19), Q = 10": lambda E: 4 * (1 + E / 1000),
+        "ours, Q = 10": lambda E: 2 * (1 + (E - 1) / 1000),
+    }
+    for name, formula in formulas.items():
+        for passes, rho in _curve(figure, RIGHT, name).items():
+            assert rho == pytest.approx(formula(passes), rel=ROUNDED)
+
+
+def test_ours_pays_for_each_touch_by_the_exact_constant(figure: Reproduction) -> None:
+    """The record in the last batch: one touch in full, each earlier one over the 1000 steps that follow until the next."""
+    constants = {(LEFT, f"ours, m = M = {m:g}"): 1 + 1e-5 * m for m in (100.0, 1000.0, 10000.0)}
+    constants |= {(RIGHT, f"ours, any Q, M = {M:g}"): 1 / math.sqrt(1 - 1e-5 * M / 4) for M in (1000.0, 10000.0)}
+    for (panel, name), constant in constants.items():
+        theta = (1 - constant**-2) / (1 - constant**-2000)
+        for passes, rho in _curve(figure, panel, name).items():
+            assert rho == pytest.approx(2 * (1 + (passes - 1) * theta), rel=1e-6)
+
+
+def test_ours_is_below_every_sound_curve_of_its_run(figure: Reproduction) -> None:
+    rows = figure.records()
+    compared = 0
+    for ours in (row for row in rows if row["ours"]):
+        for row in rows:
+            same_run = all(row[key] in (None, "", ours[key]) for key in ("m", "M", "Q"))
+            # Ours with clipping holds for every Q > C, the bound for Q = C does not.
+            same_run = same_run or (ours["Q"] == "" and ours["panel"] == RIGHT and row["Q"] in ("30", "100"))
+            if (row["panel"], row["passes"]) != (ours["panel"], ours["passes"]) or row["standing"] == "refuted" or not same_run:
+                continue
+            assert ours["rdp_over_alpha"] <= row["rdp_over_alpha"] * (1 + ROUNDED)
+            assert ours["epsilon"] <= row["epsilon"] * (1 + ROUNDED)
+            compared += not row["ours"]
+    assert compared >= 4 * (3 * 3 + 5 + 2 * 5)
+
+
+def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) -> None:
+    """Linear losses and steps that keep a hundredth of the state: the last iterate is Gaussian, and a record in the last batch, which
+    moves it by 2 lambda C/b = 2 sigma in the last step, loses rho = 2 up to a ten-thousandth."""
+    touched = 2.0 * (np.arange(1, 1001) == 1000)
+    exact = 0.5 * linear_gaussian_mu_same_direction(np.full(1000, 0.01), touched, np.ones(1000)) ** 2
+    assert exact == pytest.approx(2.0, rel=1.1e-4)
+    refuted = [row for row in figure.records() if row["standing"] == "refuted"]
+    assert {row["curve"] for row in refuted} == {"local DP as printed", "PABI as printed, Q = 10"}
+    assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
+
+
+@pytest.mark.slow
+def test_progress_is_told(figure: Reproduction) -> None:
+    told: list[tuple[int, int]] = []
+    kong_ribero_figure_1(lambda done, parts: told.append((done, parts)), passes=(1,))
+    assert told == [(done, 6) for done in range(1, 7)]
+    REPRODUCTIONS["bok-table-7"](lambda done, parts: told.append((done, parts)))
+    assert told[-1] == (18, 18)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
+def test_files(figure: Reproduction, tables: dict[str, Reproduction], name: str) -> None:
+    pytest.importorskip("matplotlib")
+    from lethe_experiments.files import reproduction_files
+
+    result = figure if name == figure.name else tables[name]
+    files = reproduction_files(result)
+    assert list(files) == [f"{name}.json", f"{name}.csv", f"{name}.png"]
+    assert files[f"{name}.png"].startswith(b"\x89PNG")
+    content = json.loads(files[f"{name}.json"])
+    assert content == result.to_dict()
+    rows = list(csv.DictReader(io.StringIO(files[f"{name}.csv"].decode())))
+    key = "recomputed" if name in BOK else "rdp_over_alpha"
+    assert [float(row[key]) for row in rows] == [row[key] for row in content["rows"]]
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    result = runner.invoke(app, ["reproduce", "bok-table-7", "-o", str(folder)], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "1.98425" in result.stdout
+    assert {file.name for file in folder.iterdir()} == {f"bok-table-7.{kind}" for kind in ("json", "csv", "png")}
+    content = json.loads(runner.invoke(app, ["reproduce", "bok-table-7", "--json"], catch_exceptions=False).stdout)
+    assert content == json.loads((folder / "bok-table-7.json").read_text())
+    assert "lethe reproduce bok-figure-1 -o FOLDER" in runner.invoke(app, ["reproduce", "bok-figure-1"]).stdout
+
+
+def test_the_figure_s_table(monkeypatch: pytest.MonkeyPatch, figure: Reproduction) -> None:
+    monkeypatch.setitem(REPRODUCTIONS, "kong-ribero-figure-1", lambda _: figure)
+    result = runner.invoke(app, ["reproduce", "kong-ribero-figure-1"], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert all(curve in result.stdout for curve in {row["curve"] for row in figure.records()})
+    assert "(0.5)" in result.stdout  # printed, and no bound
+    assert "could not be read" in result.stdout
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
+def test_labels_stand_whole(figure: Reproduction, tables: dict[str, Reproduction], name: str, width: int) -> None:
+    result = figure if name == figure.name else tables[name]
+    page = _page(result, width)
+    assert max(map(len, page.splitlines())) <= width
+    assert "…" not in page
+    for row in result.records():
+        for key in ("curve", "algorithm", "run", "method"):
+            assert str(row.get(key, "")) in page
+    if name in BOK and width == 140:
+        assert all(key in page for key in ("algorithm", "run", "method", "published", "recomputed", "relative_difference"))
+        assert all(key in page for key in ("last_iterate", "shuffled_once") if any(row[key] is not None for row in result.records()))
+
+
+def test_guarantees_are_rounded_up_and_what_is_compared_to_the_nearest(tables: dict[str, Reproduction]) -> None:
+    page = _page(tables["bok-table-4"], 140)
+    for row in tables["bok-table-4"].records():
+        assert f"{row['recomputed']:.6g}" in page
+        for ours in (row["last_iterate"], row["shuffled_once"]):
+            if ours is not None:
+                assert shown(ours, 6) in page
+                assert float(shown(ours, 6)) >= ours
+    assert shown(3.4825984899912052, 6) == "3.4826"
+
+
+def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -> None:
+    """As docs/reproduce.md says."""
+    differing = {
+        (name, f"{row['published']:.6g}", f"{row['recomputed']:.6g}")
+        for name, table in tables.items()
+        for row in table.records()
+        if f"{row['published']:.6g}" != f"{row['recomputed']:.6g}"
+    }
+    assert differing == {(name, "6.65381", "6.65382") for name in ("bok-table-1", "bok-table-4")}
+
+
+@pytest.mark.slow
+def test_the_ratios_on_the_page() -> None:
+    """At 1e5 steps: rho and epsilon of theirs over ours, as docs/reproduce.md has them."""
+    found = kong_ribero_figure_1(passes=(100,)).records()
+    rows = {row["curve"]: row for panel in (LEFT, RIGHT) for row in found if row["panel"] == panel}
+    pairs = [(f"KR (19), m = M = {m}", f"ours, m = M = {m}") for m in (100, 1000, 10000)]
+    pairs += [("KR (17), any Q", f"ours, any Q, M = {smoothness}") for smoothness in (10000, 1000)]
+    ratios = {key: [f"{rows[theirs][key] / rows[ours][key]:.2g}" for theirs, ours in pairs] for key in ("rdp_over_alpha", "epsilon")}
+    assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
+
+
+@pytest.mark.slow
+def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
+    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
+    figures = []
+    monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), b"")[1])
+    for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):
+        plots.reproduction_plot(tables[name].to_dict())
+        assert any(text.get_text().startswith(label) for text in figures[-1].legends[0].get_texts())
+
+
+def _page(result: Reproduction, width: int) -> str:
+    return printed(*reproduction_tables(result.to_dict(), width), width=width)
+
+
+@pytest.mark.slow
+def test_the_list_of_one() -> None:
+    result = runner.invoke(app, ["reproduce", "bok-table-1", "--list"], catch_exceptions=False)
+    assert describe("bok-table-1") in result.stdout
+    assert describe("bok-table-7") not in result.stdout
+    content = json.loads(runner.invoke(app, ["reproduce", "bok-table-1", "--list", "--json"]).stdout)
+    assert content == {"bok-table-1": describe("bok-table-1")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "--list"]])
+def test_the_list(words: list[str]) -> None:
+    result = runner.invoke(app, words, env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert all(name in result.stdout and describe(name) in result.stdout for name in REPRODUCTIONS)
+    assert json.loads(runner.invoke(app, [*words, "--json"]).stdout) == {name: describe(name) for name in REPRODUCTIONS}
+
+
+def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+@pytest.mark.slow
+def test_bad_words_are_one_message_and_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _call(monkeypatch, "reproduce", "bok-table-9") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("lethe: 'bok-table-9'")
+    assert all(name in captured.err for name in REPRODUCTIONS)
+    for words in (
+        ["bok-table-7", "-o", tmp_path],
+        ["bok-table-7", "-o", tmp_path / "nowhere" / "out"],
+        ["-o", tmp_path / "out"],
+        ["bok-table-9", "--list"],
+    ):
+        assert _call(monkeypatch, "reproduce", *words) == 2
+        assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(lethe.InputError, match="choose one of"):
+        require_reproduction("")
+
+
+def test_an_interrupted_one_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: object) -> Reproduction:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(REPRODUCTIONS, "bok-table-7", interrupt)
+    assert _call(monkeypatch, "reproduce", "bok-table-7", "-o", tmp_path / "out") == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_names_every_one() -> None:
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    assert all(f"`{name}`" in page for name in REPRODUCTIONS)
+
+
+def test_an_installed_package_says_where_the_figures_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("lethe.cli.reproduce.find_spec", lambda name: None)
+    assert _call(monkeypatch, "reproduce", "--list") == 2
+    assert "clone the repository" in " ".join(capsys.readouterr().err.split())

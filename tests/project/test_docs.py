@@ -1,0 +1,142 @@
+"""What the documentation says is run: the README's example, the lists of theorems and verbs, the fields of a run."""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT
+from theorems_page import theorems_page
+
+import lethe
+from lethe.accounting.totals.composed import Total
+from lethe.run.batches import DESIGNS
+from lethe.run.losses import LOSSES
+from lethe.run.regularisers import REGULARISERS
+from lethe.theorems.registry import ALL
+
+
+def test_the_readme_s_certificate_is_the_one_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(_examples()[2], "README.md", "exec"), {})
+    *certificate, everything = (line.strip() for line in capsys.readouterr().out.splitlines())
+    readme = [line.strip() for line in (ROOT / "README.md").read_text().splitlines()]
+    assert "\n".join(certificate) in "\n".join(readme)
+    assert float(everything.partition(":")[2]) == pytest.approx(1.99, abs=5e-3)
+
+
+@pytest.mark.slow
+def test_the_readme_s_models_learn_and_say_how_private_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("torch")
+    names: dict[str, object] = {}
+    for example in _examples()[:2]:
+        exec(compile(example, "README.md", "exec"), names)
+    accuracy, report, network = re.fullmatch(
+        r"accuracy (\S+)\n(.*)(Sequential trained by .*)", capsys.readouterr().out, flags=re.S
+    ).groups()
+    assert float(accuracy) > 0.8
+    assert report.startswith("(3, 1e-05)-DP for one record's contribution set to zero")
+    assert "declared" not in report
+    assert "(3, 1e-05)-DP, add or remove one, every iterate." in network
+
+
+def test_four_lines_of_the_readme_s_loop_change() -> None:
+    torch = pytest.importorskip("torch")
+    import lethe.train
+
+    (loop,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert sum(line.startswith("+") for line in loop.splitlines()) <= 4
+    network, criterion = torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss(reduction="none")
+    data = torch.utils.data.TensorDataset(torch.randn(60, 4), torch.arange(60) % 2)
+    names: dict[str, Any] = {"lethe": lethe, "network": network, "loader": torch.utils.data.DataLoader(data, batch_size=20)}
+    names["optimizer"] = torch.optim.AdamW(network.parameters())
+    names["losses"] = lambda batch: criterion(network(batch[0]), batch[1])
+    for sign in "-+":  # without privacy, and with it
+        exec(compile("\n".join(line[1:] for line in loop.splitlines() if line[0] in (" ", sign)), "README.md", "exec"), names)
+    assert names["engine"].epsilon() == pytest.approx(3.0, abs=1e-3)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+    lengths = [sum(bool(line.strip()) for line in example.splitlines()) for example in _examples()]
+    assert max(lengths) <= 10
+    assert lengths[1] <= 8
+
+
+def _examples() -> list[str]:
+    """A model, a network that goes on from it, a certificate."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert len(examples) == 3
+    return examples
+
+
+def test_the_page_of_theorems_is_the_one_the_registry_writes() -> None:
+    """Mend with `make theorems`."""
+    page = (ROOT / "docs" / "theorems.md").read_text()
+    assert page == theorems_page()
+    assert all(f"### `{theorem.name}`" in page for theorem in ALL)
+
+
+def test_every_word_of_a_run_is_documented() -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    for name in (*lethe.Run.model_fields, *DESIGNS, *LOSSES, *REGULARISERS):
+        assert name in page
+
+
+def test_the_schema_on_the_page_is_a_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    (tmp_path / "run.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0])
+    assert lethe.Run.load(tmp_path / "run.yaml").total_steps == 2000
+
+
+def test_the_total_on_the_page_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "certify.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0])
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.S)
+    names: dict[str, object] = {"lethe": lethe, "run": lethe.Run.load("run.yaml")}
+    exec(compile(example, "certify.md", "exec"), names)
+    assert "4 releases together" in capsys.readouterr().out
+    assert Total.load("total.json") == names["together"]
+
+
+def test_the_training_configuration_on_the_page_is_one() -> None:
+    pytest.importorskip("torch")
+    import yaml
+
+    from lethe.jobs.training import Job
+
+    page = (ROOT / "docs" / "train.md").read_text()
+    content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[0].replace("1e-5", "1.0e-5"))
+    assert Job(**content).data.classes == ("cat", "dog", "fish")
+    own = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, flags=re.S)[1].replace("1e-5", "1.0e-5"))
+    columns = Job(**own).columns
+    assert columns is not None
+    assert columns.feature_names[:4] == ["age", "hours", "retired", "work=Private"]
+    assert columns.feature_names[-1] == "work=Self-employed, alone"
+
+
+def test_every_word_of_a_training_is_documented() -> None:
+    pytest.importorskip("torch")
+    from lethe.train import TrainOptions, fit
+
+    page = (ROOT / "docs" / "train.md").read_text()
+    words = page[page.index("| word |") : page.index("## In a loop of your own")]
+    for name in (*inspect.signature(fit).parameters, *(field.name for field in fields(TrainOptions))):
+        assert re.search(rf"^\| .*`{name}`.* \|", words, flags=re.M), name
+
+
+@pytest.mark.slow
+def test_the_noise_policy_on_the_page_trains_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.S)
+    assert len(examples) == 2
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(compile(example, "schedules.md", "exec"), names)
+    _, spent, epsilon, steps = map(float, capsys.readouterr().out.split())
+    assert 0 < spent <= 0.2
+    assert 0 < epsilon <= 1.0
+    assert steps > 0

@@ -1,0 +1,110 @@
+"""The public names: few, each with one meaning, on a page; those of a namespace are sent there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+import lethe
+
+TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(ROOT.glob("lethe/**/*.py"))}
+MOST_NAMES, MOST_PARAMETERS = 150, 14
+# Named in a document by their kind, or parts of a list that would have a hole without them.
+ON_NO_PAGE = frozenset(
+    [
+        "RDPCurve",
+        "WithoutReplacement",
+        "GroupL1",
+        "L1L2",
+        "NuclearNorm",
+        "Simplex",
+        "Ball",
+        "Constant",
+        "Polynomial",
+        "TimeDecay",
+        "CalibrationError",
+        "HypothesisError",
+        "LargeDeltaWarning",
+        "LetheWarning",
+        "MissingExtraError",
+        "LetheError",
+        "InputError",
+        "__version__",
+    ]
+)
+
+
+def public_names() -> dict[str, list[str]]:
+    """File -> its `__all__`."""
+    return {
+        file: [ast.literal_eval(one) for one in node.value.elts]
+        for file, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and isinstance(node.value, ast.List)
+    }
+
+
+def test_the_public_names_are_few() -> None:
+    names = {name for listed in public_names().values() for name in listed}
+    assert len(names) <= MOST_NAMES, len(names)
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    where: defaultdict[str, list[str]] = defaultdict(list)
+    for file, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(file)
+    assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+def test_no_public_function_takes_too_many_parameters() -> None:
+    wide = {}
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+                wide |= {f"{file}: {node.name}": count} if count > MOST_PARAMETERS else {}
+    assert wide == {}
+
+
+def test_every_public_name_is_on_a_page() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
+    words = set(re.findall(r"\w+", text))
+    names = {name for listed in public_names().values() for name in listed}
+    assert names - words - ON_NO_PAGE == set()
+
+
+def test_a_name_of_a_namespace_is_sent_there() -> None:
+    with pytest.raises(lethe.InputError, match=r"lethe has no Poisson\.\n  Do: write lethe\.batches\.Poisson"):
+        exec("from lethe import Poisson", {})
+
+
+def test_a_name_that_never_was_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Potato'"):
+        _ = lethe.Potato  # pyright: ignore[reportAttributeAccessIssue]
+    assert not hasattr(lethe, "Potato")
+
+
+@pytest.mark.parametrize("name", ["batches", "guarantees", "losses", "noise", "regularisers", "schedules"])
+def test_a_namespace_is_a_module_that_can_be_imported_from(name: str) -> None:
+    module = importlib.import_module(f"lethe.{name}")
+    assert module is getattr(lethe, name)
+    assert all(hasattr(module, one) for one in module.__all__)
+
+
+@pytest.mark.parametrize(
+    ("values", "fields"),
+    [((256, 300), {}), ((256,), {"size": 256})],
+)
+def test_only_the_first_field_goes_without_its_name(values: tuple[Any, ...], fields: dict[str, Any]) -> None:
+    assert lethe.batches.Poisson(256) == lethe.batches.Poisson(size=256)
+    assert lethe.regularisers.L2(0.1).strength == lethe.schedules.Constant(0.1).value
+    with pytest.raises(lethe.InputError, match="name the fields: size, truncate_at"):
+        lethe.batches.Poisson(*values, **fields)

@@ -1,0 +1,265 @@
+"""PrivateTraining in Lightning's loop: the numbers of a loop of one's own, bit for bit; its counts, logs and ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("lightning")
+
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning_modules import (
+    DELTA,
+    Classifier,
+    Dicts,
+    by_hand,
+    data,
+    dict_loader,
+    fitted,
+    flat,
+    loader,
+    run_of,
+    trainer,
+)
+from repository import ROOT
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lethe
+from lethe.errors import HypothesisError, InputError, LetheError, LetheWarning, RecordByRecordWarning
+from lethe.integrations.lightning import PrivateTraining
+
+# Lightning takes seconds to import, and warns of loaders without workers and of small data.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*num_workers"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*logging interval"),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def private(**changes: Any) -> PrivateTraining:
+    return PrivateTraining(**{"run": run_of(), "delta": DELTA, "seed": 5, **changes})
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    ("make", "records", "options", "physical_size", "changes"),
+    [
+        (Classifier, loader, {}, 5, {}),
+        (Classifier, lambda: loader(2), {}, 2, {}),
+        (Dicts, dict_loader, {}, 5, {}),
+        (Classifier, loader, {"gradient_clip_val": 0.05}, 5, {"clip": 0.05}),
+        (Classifier, loader, {"precision": "bf16-mixed"}, 5, {"autocast": True}),
+    ],
+    ids=["tuples", "micro-batches", "dicts", "noisy gradient clipped", "bf16"],
+)
+def test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit(
+    make: Any, records: Any, options: dict[str, Any], physical_size: int, changes: dict[str, Any]
+) -> None:
+    module, callback = make(), private()
+    made = fitted(module, callback, records(), **options)
+    assert torch.equal(flat(module), by_hand(run_of(), physical_size=physical_size, **changes))
+    assert made.global_step == 10
+    assert callback.run.replace(seeded=False) == run_of()
+
+
+def test_records_that_cannot_meet_by_construction_give_the_same() -> None:
+    module, callback = Classifier(), private(isolation="enforced")
+    fitted(module, callback)
+    torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
+    assert callback.engine is not None
+    assert callback.engine.diagnostics is not None
+    assert callback.engine.diagnostics.gradients == "vmap"
+
+
+@pytest.mark.nightly(by_day="test_the_steps_are_those_of_a_loop_of_ones_own_bit_for_bit")
+def test_a_mean_loss_is_asked_of_each_record_alone() -> None:
+    module = Classifier("mean")
+    with pytest.warns(RecordByRecordWarning, match='reduction="none"'):
+        fitted(module, private())
+    torch.testing.assert_close(flat(module), by_hand(run_of(), physical_size=5), rtol=1e-4, atol=1e-6)
+
+
+def test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh() -> None:
+    def trained(**target: Any) -> tuple[Classifier, PrivateTraining, Any]:
+        module, callback = Classifier(), PrivateTraining(delta=DELTA, **target)
+        return module, callback, fitted(module, callback, loader(3), max_epochs=3, accumulate_grad_batches=2)
+
+    module, callback, made = trained(epsilon=3.0, clip_norm=0.4)
+    other, _, _ = trained(run=callback.run)
+    steps = 3 * 4  # ceil(ceil(23 / 3) / 2) an epoch
+    assert callback.run.total_steps == made.global_step == steps
+    assert callback.run.batches == lethe.batches.Poisson(6)
+    assert made.accumulate_grad_batches == 2  # as it was
+    certificate = callback.certificate_
+    assert 2.9 < certificate.epsilon <= 3.0
+    assert certificate.epsilon == lethe.certify(callback.run, DELTA).epsilon
+    assert made.lr_scheduler_configs[0].scheduler.last_epoch == steps  # once a logical step
+    assert not torch.allclose(flat(module), flat(other))
+    assert lethe.verify(certificate, weights=module.state_dict()).yes
+
+
+def test_max_steps_ends_the_run() -> None:
+    callback = PrivateTraining(epsilon=3.0, delta=DELTA, clip_norm=0.4)
+    made = fitted(Classifier(), callback, max_epochs=50, max_steps=7)
+    assert callback.run.total_steps == made.global_step == 7
+
+
+class Logging(Classifier):
+    """Logs its loss, as most do; and has a validation, which is public."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        losses = super().training_step(batch, batch_idx)
+        self.log("loss", losses.mean(), prog_bar=True)
+        self.log_dict({"two": 2.0})
+        return losses
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+
+
+class Heard(Callback):
+    """What was logged at each step."""
+
+    def __init__(self) -> None:
+        self.epsilons: list[float] = []
+        self.names: set[str] = set()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.names |= set(trainer.callback_metrics)
+        if "epsilon" in trainer.callback_metrics:
+            self.epsilons.append(float(trainer.callback_metrics["epsilon"]))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("log_private", [False, True])
+def test_epsilon_is_logged_and_what_is_private_only_if_asked_for(log_private: bool) -> None:
+    heard, callback = Heard(), PrivateTraining(run=run_of(), delta=DELTA, log_private=log_private)
+    made = trainer(callback, heard, log_every_n_steps=1)
+    with pytest.warns(LetheWarning, match="training_step logs loss") as said:
+        made.fit(Logging(), loader(), DataLoader(TensorDataset(*data()), batch_size=23))
+    assert len([one for one in said if "training_step logs" in str(one.message)]) == 1
+    assert heard.names == {"epsilon", "val_loss", *(["train_loss"] if log_private else [])}
+    expected = [lethe.certify(run_of(steps=steps), DELTA).epsilon for steps in range(1, 10)]
+    assert heard.epsilons == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_training_that_ends_early_is_certified_for_the_whole_plan() -> None:
+    stopping = EarlyStopping("val_loss", divergence_threshold=-1.0)
+    callback = PrivateTraining(run=run_of(), delta=DELTA)
+    made = trainer(callback, stopping)
+    with pytest.warns(LetheWarning):
+        made.fit(Logging(), loader(), DataLoader(TensorDataset(*data()), batch_size=23))
+    assert made.global_step == 5
+    assert callback.run.total_steps == 10
+    assert callback.certificate_.epsilon == lethe.certify(run_of(), DELTA).epsilon
+
+
+class Plain(Classifier):
+    """Steps of plain SGD."""
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def test_a_last_iterate_alone_is_refused() -> None:
+    run = run_of(batches=lethe.batches.Cyclic(5), release="last", neighbours="zero_out")
+    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
+        fitted(Plain(), private(run=run))
+
+
+class Keeping(Classifier):
+    """Remembers the last batch, and lets it move the next."""
+
+    memory: torch.Tensor | None = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        losses = super().training_step(batch, batch_idx)
+        if self.memory is not None:
+            losses = losses * (1 + self.memory.square().sum())
+        self.memory = batch[0].mean(0)
+        return losses
+
+
+class Shared(Classifier):
+    """Divides each loss by what the whole batch has, without a gradient."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        losses = super().training_step(batch, batch_idx)
+        return losses / (1 + batch[0].abs().sum())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (Keeping, LetheError, "memory|depends on the other records"),
+        (Shared, InputError, "depend"),
+        (lambda: Classifier("wrong"), ValueError, "wrong"),
+    ],
+)
+def test_modules_that_mix_or_keep_records_are_refused(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fitted(make(), private())
+
+
+def test_everything_is_as_it_was_afterwards() -> None:
+    module, callback = Classifier("mean"), private()
+    with pytest.warns(RecordByRecordWarning):
+        made = fitted(module, callback)
+    assert not {"training_step", "backward", "log", "log_dict", "configure_gradient_clipping"} & set(vars(module))
+    optimizer = made.optimizers[0]
+    before = flat(module)
+    module.training_step(data(), 0).backward()
+    optimizer.step()
+    assert not torch.equal(before, flat(module))
+    with pytest.raises(InputError, match="this one has trained"):
+        fitted(Classifier(), callback)
+
+
+@pytest.mark.nightly(by_day="test_the_run_is_that_of_the_trainers_numbers_and_noise_is_fresh")
+@pytest.mark.slow
+def test_with_pytorch_lightning_it_is_the_same(tmp_path: Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(
+        "import sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "import pytorch_lightning\n"
+        "import lethe, torch\n"
+        "from lethe.integrations.lightning import PrivateTraining\n"
+        "assert 'lightning.pytorch' not in sys.modules\n"
+        "assert issubclass(PrivateTraining, pytorch_lightning.Callback)\n"
+        "class Module(pytorch_lightning.LightningModule):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        torch.manual_seed(0)\n"
+        "        self.net = torch.nn.Linear(4, 3)\n"
+        "    def training_step(self, batch, batch_idx):\n"
+        "        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1], reduction='none')\n"
+        "    def configure_optimizers(self):\n"
+        "        return torch.optim.Adam(self.parameters())\n"
+        "private = PrivateTraining(epsilon=3.0, delta=1e-3, clip_norm=1.0)\n"
+        "data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 3)\n"
+        "quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)\n"
+        "trainer = pytorch_lightning.Trainer(max_epochs=2, callbacks=[private], accelerator='cpu', devices=1, **quiet)\n"
+        "trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=8))\n"
+        "print(trainer.global_step, private.certificate_.epsilon <= 3.0)\n"
+    )
+    pytest.importorskip("pytorch_lightning")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["10", "True"]

@@ -1,0 +1,180 @@
+"""The shift engine against slow truths, published values and exact linear runs."""
+
+from __future__ import annotations
+
+import csv
+from math import sqrt
+
+import numpy as np
+import pytest
+from oracles import brute_force_shift, exact_shift, linear_gaussian_mu_orthogonal, linear_gaussian_mu_same_direction, weights
+from random_runs import random_run
+from repository import ROOT
+
+from lethe.errors import InputError
+from lethe.theorems.shift import engine as shift
+
+CASES = list(csv.DictReader((ROOT / "tests" / "support" / "reference" / "shift_cases.csv").read_text().splitlines()))
+
+
+def theta(lipschitz: float, steps: int) -> float:
+    """L^{2(T-1)} / sum_{j<T} L^{2j} (theory.md, section 3), by its definition."""
+    return 1.0 / sum(lipschitz ** (-2 * j) for j in range(steps))
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_reference_cases(case: dict[str, str]) -> None:
+    run = [[float(x) for x in case[name].split()] for name in ("lipschitz", "sensitivity", "noise_std")]
+    assert shift.solve(*run).mu ** 2 == pytest.approx(float(case["mu_squared"]), rel=1e-9)  # printed to ten digits
+
+
+@pytest.mark.slow
+def test_three_hundred_random_runs_against_least_distance_programming() -> None:
+    for seed in range(300):
+        run = random_run(seed)
+        expected = brute_force_shift(*run)
+        assert shift.solve(*run).mu == pytest.approx(expected, rel=1e-7, abs=1e-12), seed  # the accuracy of the least squares
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(30))
+def test_never_below_the_exact_rational_optimum_and_hardly_above(seed: int) -> None:
+    run = random_run(seed + 1000, longest=60)
+    exact = exact_shift(*run)
+    mu = shift.solve(*run).mu
+    assert mu**2 >= float(exact) * (1 - 2**-51)  # two roundings of this comparison itself
+    assert mu == pytest.approx(sqrt(exact), rel=16 * (run[0].size + 8) * 2.0**-53, abs=1e-160)  # the documented excess
+
+
+# schedules.md 12.12: sigma = 1, s = 1, T = 20; rho = mu^2 / 2.
+@pytest.mark.parametrize(("lipschitz", "rho"), [(0.9, 7.440438), (1.0, 10.0), (1.1, 10.0)])
+def test_touched_at_every_step(lipschitz: float, rho: float) -> None:
+    assert shift.solve([lipschitz] * 20, [1.0] * 20, [1.0] * 20).mu ** 2 / 2 == pytest.approx(rho, abs=5e-7)  # printed to six decimals
+
+
+def test_payments_of_a_schedule() -> None:
+    solved = shift.solve([0.8] * 4, [1.0] * 4, np.sqrt([4.0, 1.0, 2.0, 0.5]))
+    assert solved.mu**2 / 2 == pytest.approx(1.738636, abs=5e-7)  # schedules.md 12.12, six decimals
+    assert solved.payments == pytest.approx([1, 0.545455, 1.363636, 1], abs=5e-7)  # the same
+
+
+def test_an_exponential_schedule() -> None:
+    # schedules.md section 4: sigma_t^2 proportional to gamma^((t-1)/2), sum 1/sigma_t^2 = 1; 12.12 gives rho for gamma = .9, T = 20.
+    variance = 0.9 ** (np.arange(20) / 2)
+    variance *= np.sum(1 / variance)
+    for lipschitz, rho in ((0.9, 0.464040), (0.97, 0.5)):
+        assert shift.solve([lipschitz] * 20, [1.0] * 20, np.sqrt(variance)).mu ** 2 / 2 == pytest.approx(rho, abs=5e-7)
+
+
+@pytest.mark.parametrize("lipschitz", [0.5, 1 - 1e-12, 1.0, 1 + 1e-12, 1.1, 3.0])
+@pytest.mark.parametrize("steps", [1, 2, 17, 100])
+def test_one_touch_first_is_the_closed_form(lipschitz: float, steps: int) -> None:
+    mu = shift.solve([lipschitz] * steps, [2.0] + [0.0] * (steps - 1), [0.5] * steps).mu
+    assert mu**2 == pytest.approx(16 * theta(lipschitz, steps), rel=1e-12)  # a few hundred roundings
+
+
+def test_expanding_passes_do_not_merge_and_contracting_ones_all_do() -> None:
+    size, passes = 5, 8
+    for lipschitz in (1.0, 1.02):
+        touched = [1.0, 0.0, 0.0, 0.0, 0.0] * passes
+        mu = shift.solve([lipschitz] * size * passes, touched, [1.0] * size * passes).mu
+        assert mu**2 == pytest.approx(passes * theta(lipschitz, size), rel=1e-12)  # theory.md section 3: E theta_L(l)
+    run = [0.9] * 40, [1.0, 0.0, 0.0, 0.0, 0.0] * 8, [1.0] * 40
+    assert shift.solve(*run).mu == pytest.approx(linear_gaussian_mu_same_direction(*run), rel=1e-12)
+
+
+def test_contraction_bounds_the_loss_of_any_run() -> None:
+    # (1 + L) / (1 - L), schedules.md section 11: uniform noise, T to infinity.
+    assert shift.solve([0.9] * 3000, [1.0] * 3000, [1.0] * 3000).mu ** 2 == pytest.approx(1.9 / 0.1, rel=1e-9)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(100))
+def test_never_below_the_exact_privacy_of_linear_runs(seed: int) -> None:
+    run = random_run(seed + 5000, longest=40)
+    mu = shift.solve(*run).mu
+    assert mu >= linear_gaussian_mu_same_direction(*run) * (1 - 1e-12)  # roundings of the oracle
+    assert mu >= linear_gaussian_mu_orthogonal(*run) * (1 - 1e-12)
+
+
+def test_a_shift_below_zero_would_claim_too_much() -> None:
+    # Two touches in orthogonal directions with expansion between: without z >= 0 the optimum is one segment, rise^2 / run.
+    run = [2.0, 2.0, 2.0, 2.0], [1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]
+    w = weights(run[0])
+    unconstrained = np.sum(w * run[1]) / np.sqrt(np.sum(w**2))
+    truth = linear_gaussian_mu_orthogonal(*run)
+    assert unconstrained < 0.9 * truth < truth <= shift.solve(*run).mu
+
+
+@pytest.mark.parametrize("lipschitz", [10.0, 0.1])
+def test_products_far_beyond_the_range_of_doubles(lipschitz: float) -> None:
+    steps = 100_000  # L^T = 10^(+-100000)
+    first = shift.solve(np.full(steps, lipschitz), np.eye(1, steps)[0], np.ones(steps)).mu
+    # theta tends to 1 - L^-2 = .99 for L = 10; for L = .1 it is about 10^-199998: no double, and never rounded down to 0.
+    assert first == pytest.approx(sqrt(0.99), rel=1e-9) if lipschitz > 1 else 0.0 < first < 1e-160
+    every = shift.solve(np.full(steps, lipschitz), np.ones(steps), np.ones(steps)).mu
+    assert every**2 == pytest.approx(steps if lipschitz > 1 else 1.1 / 0.9, rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-100, 1e100, 1e300])
+def test_units_do_not_matter(unit: float) -> None:
+    factors, touches, noise = random_run(3)
+    assert shift.solve(factors, touches * unit, noise * unit).mu == pytest.approx(shift.solve(factors, touches, noise).mu, rel=1e-13)
+
+
+def test_steps_without_noise() -> None:
+    # All noise at the end of a pass of three: three touches of 1 are one of 3, L = 1.
+    assert shift.solve([1.0] * 3, [1.0] * 3, [0.0, 0.0, 2.0]).mu == pytest.approx(1.5, rel=1e-14)
+    assert shift.solve([1.0] * 3, [1.0, 0.0, 0.0], [0.0, 3.0, 4.0]).mu == pytest.approx(0.2, rel=1e-14)  # 1 / sqrt(9 + 16)
+    # No noise after the last touch, nothing to pay it with.
+    assert shift.solve([1.0] * 3, [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]).mu == np.inf
+    assert shift.solve([1.0], [1.0], [0.0]).mu == np.inf
+
+
+def test_what_is_not_touched_or_forgotten_costs_nothing() -> None:
+    assert shift.solve([1.0] * 3, [0.0] * 3, [1.0] * 3).mu == 0.0
+    assert shift.solve([1.0] * 3, [0.0] * 3, [0.0] * 3).mu == 0.0
+    assert shift.solve([1.0, 0.0, 1.0], [5.0, 0.0, 0.0], [0.0, 0.0, 0.0]).mu == 0.0
+    # After L = 0 only the later touch counts: 1 / 2 at the step that forgets.
+    assert shift.solve([1.0, 0.0, 1.0], [5.0, 1.0, 0.0], [1.0, 2.0, 0.0]).mu == pytest.approx(0.5, rel=1e-14)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_payments_and_shifts_are_a_feasible_way_to_that_mu(seed: int) -> None:
+    factors, touches, noise = random_run(seed + 300, longest=200)
+    if seed % 3 == 0:
+        factors[factors.size // 2] = 0.0
+    if seed % 4 == 0:
+        noise[: factors.size // 2] *= np.arange(factors.size // 2) % 2
+    solved = shift.solve(factors, touches, noise)
+    paid, left = solved.payments, solved.shifts
+    before = np.concatenate(([0.0], left[:-1]))
+    assert (paid >= 0).all()
+    assert (left >= 0).all()
+    assert left[-1] == 0.0
+    # Each term carries the roundings of at most 200 steps.
+    assert left == pytest.approx(factors * before + touches - paid, rel=1e-11, abs=1e-12)
+    noisy = noise > 0
+    assert (paid[~noisy] == 0).all()
+    assert np.sum((paid[noisy] / noise[noisy]) ** 2) == pytest.approx(solved.mu**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("lipschitz", [1.5, 0.6])
+def test_payments_of_a_long_run_keep_their_digits(lipschitz: float) -> None:
+    # Forward recursion alone loses 1.5^1500, backward recursion alone .6^-1500: both far more than all digits.
+    steps = 1500
+    touches = np.where(np.arange(steps) % 300 == 0, 1.0, 0.0)
+    solved = shift.solve([lipschitz] * steps, touches, [1.0] * steps)
+    before = np.concatenate(([0.0], solved.shifts[:-1]))
+    residual = lipschitz * before + touches - solved.payments - solved.shifts
+    assert np.abs(residual).max() < 1e-13  # a few roundings of numbers of size 1
+    assert solved.shifts.max() <= 1.0 + 1e-13
+
+
+def test_no_payments_where_nothing_can_be_paid() -> None:
+    solved = shift.solve([1.0], [1.0], [0.0])
+    with pytest.raises(InputError, match="mu = inf"):
+        _ = solved.payments
+    with pytest.raises(InputError, match="mu = inf"):
+        _ = solved.shifts
