@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, get_args
 
 from lethe.calculus.base import Guarantee
+from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_epsilon, gdp_mu
 from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, WithSlack
@@ -143,16 +144,7 @@ def _slack_above(units: int) -> float:
 
 def _largest_rho(epsilon: float, delta: float) -> Fraction:
     """The largest rho, but for 1e-12 of it, whose epsilon at delta is seen to be at most this."""
-    low, high = 0.0, 1e-300
-    while zcdp_epsilon(high, delta) <= epsilon:
-        low, high = high, high * 1e3
-    while high - low > 1e-12 * high:
-        middle = 0.5 * (low + high)
-        if zcdp_epsilon(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return Fraction(low)
+    return Fraction(1.0 / smallest(lambda inverse: zcdp_epsilon(1.0 / inverse, delta), epsilon, start=1.0, tolerance=1e-12))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

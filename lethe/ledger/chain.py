@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from lethe.errors import InputError, LedgerError
+from lethe.errors import LedgerError
 from lethe.ledger.prices import Price
 
 Kind = Literal["data_set", "spender", "reservation", "start", "release", "void"]
 FIRST = "0" * 64
 _FORMAT = "lethe-ledger 1"
-# Clocks of two machines differ by so much; more than that is somebody's mistake.
-_SECONDS_BACK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,29 +60,6 @@ class Entry:
 def canonical(content: object) -> str:
     """JSON text of plain data: keys in order, no spaces, ASCII only; equal data give equal text."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def next_entry(before: Entry | None, kind: Kind, data_set: str, counted: Price, content: dict[str, Any], now: datetime) -> Entry:
-    """The entry that follows `before`.
-
-    Args:
-        before: the last one; None: there is none.
-        kind, data_set, counted: as in `Entry`.
-        content: what it says, plain data.
-        now: the time.
-    """
-    seq, previous = (1, FIRST) if before is None else (before.seq + 1, before.digest)
-    at = now.astimezone(UTC).isoformat(timespec="microseconds")  # texts sort as times do
-    if before is not None and at < before.at:
-        if (datetime.fromisoformat(before.at) - now).total_seconds() > _SECONDS_BACK:
-            raise InputError(
-                f"the clock says {at}; the last entry of the ledger was written at {before.at}, and entries do not go back in time.",
-                source="the clock of this machine, or of the database's server",
-                remedy="set the clock right and try again; nothing was written.",
-            )
-        at = before.at
-    entry = Entry(seq=seq, kind=kind, at=at, data_set=data_set, counted=counted, content=canonical(content), previous=previous, digest="")
-    return replace(entry, digest=entry.own_digest())
 
 
 def damaged(seq: int | None, why: str) -> LedgerError:

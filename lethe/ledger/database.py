@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,7 +27,11 @@ _REMEDIES = (
     ("permission denied", "may not be used by this account", "ask whoever keeps the ledger for the right to."),
     ("row-level security", "refuses this to this account", "write under the account's own name (by=), about its own reservations."),
     ("disk is full|no space left", "has no room left", "make room on the disk, and try again."),
-    ("unable to open", "cannot be opened", "look whether it is there; give it, or a copy, in a folder that this account may write."),
+    (
+        "unable to open",
+        "cannot be opened",
+        "give it, or a copy, in a folder that this account may write.",
+    ),
     ("locked|lock timeout", "is locked by another writer", "try again; if it lasts, look for a process that hangs."),
     ("not a database", "is no SQLite database", "give the path of a ledger, or a new file with make=True."),
     ("malformed|decode", "is damaged", "take the last copy that verifies."),  # the second: text that is no UTF-8
@@ -48,9 +53,13 @@ class Database:
         self.timeout = require_positive("timeout", timeout)
         self.url = _url(where)
         self.postgres = self.url.get_backend_name() == "postgresql"
-        if not self.postgres:
-            _require_file(Path(self.url.database or ""), make)
-        self.engine = _engine(self.url, self.timeout)
+        if not (self.postgres or make or os.path.isfile(self.url.database or "")):
+            raise InputError(
+                f"ledger: {self.url.database} is not there: no such file, or none that this account may look at.",
+                source="the place of the ledger",
+                remedy="give the file of a ledger; `lethe ledger create` makes one (make=True).",
+            )
+        self.engine = _engine(self.url, self.timeout, make)
 
     @property
     def read_only(self) -> bool:
@@ -126,37 +135,16 @@ def _url(where: str | os.PathLike[str]) -> URL:
     ) from None
 
 
-def _require_file(file: Path, make: bool) -> None:
-    try:
-        file.stat()
-        refusal = "" if os.access(file, os.R_OK) else "permission denied"
-    except (FileNotFoundError, NotADirectoryError):
-        if make and file.parent.is_dir():
-            return
-        refusal = None
-    except OSError as error:  # such as a folder that may not be entered
-        refusal = str(error.strerror or error).lower()
-    if refusal:
-        raise LedgerError(
-            f"the ledger cannot be read: {refusal}.",
-            source=str(file),
-            remedy="ask whoever keeps the ledger for the right to read the file and to enter its folder.",
-        )
-    if refusal is None or file.is_dir():
-        why = "is a folder" if file.is_dir() else "is not there" if file.parent.is_dir() else "is in a folder that is not there"
-        raise InputError(
-            f"ledger: {file} {why}.", source=str(file), remedy="give the file of a ledger; `lethe ledger create` makes one (make=True)."
-        )
-
-
-def _engine(url: URL, timeout: float) -> Engine:
+def _engine(url: URL, timeout: float, make: bool) -> Engine:
     if url.get_backend_name() == "postgresql":
         options = f"-c lock_timeout={max(1, round(1000 * timeout))} -c synchronous_commit=on"
         try:
             return create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": max(2, int(timeout)), "options": options})
         except ImportError as error:
             raise MissingExtraError("a ledger on PostgreSQL needs psycopg.", remedy='pip install "lethe-dp[postgresql]"') from error
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": timeout})
+    # A file that may only be read is opened so by SQLite; one that is not there is made only where that is asked for.
+    file = Path(url.database or "").absolute().as_uri() + ("?mode=rwc" if make else "?mode=rw")
+    engine = create_engine(url, poolclass=NullPool, creator=lambda: sqlite3.connect(file, uri=True, timeout=timeout))
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _: object) -> None:

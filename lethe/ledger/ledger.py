@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from typing import Any, get_args
 
 from sqlalchemy import Connection
@@ -15,7 +18,7 @@ from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
 from lethe.ledger.accounts import Reservation, State
 from lethe.ledger.budgets import Budget, DataSet
-from lethe.ledger.chain import Entry, Kind, next_entry
+from lethe.ledger.chain import FIRST, Entry, Kind, canonical
 from lethe.ledger.database import Database
 from lethe.ledger.documents import more_than_reserved, presented, priced, recorded, releases_of, room_for_rounding, too_much
 from lethe.ledger.prices import FREE, Price, units_above
@@ -24,6 +27,9 @@ from lethe.ledger.schema import make_or_upgrade, require_newest
 from lethe.ledger.tables import RELEASED, SPENDERS, exists, last_entry, write
 from lethe.ledger.texts import require_digest, require_name, require_text, spender_of
 from lethe.run.neighbours import Neighbours, Unit
+
+# Clocks of two machines differ by so much; more than that is somebody's mistake.
+_SECONDS_BACK = 1.0
 
 
 class Ledger(ReadLedger):
@@ -79,7 +85,7 @@ class Ledger(ReadLedger):
 
     def __reduce__(self) -> Any:
         """In another process it is opened again; a password is not sent along, and comes from PGPASSWORD or ~/.pgpass there."""
-        return _opened_again, (self._database.place, self._database.timeout, self.key)
+        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.place,)
 
     def create(
         self,
@@ -289,9 +295,20 @@ class Ledger(ReadLedger):
             yield connection
 
     def _add(self, connection: Connection, kind: Kind, data_set: str, change: Price, content: dict[str, Any]) -> Entry:
-        """Add an entry, which changes what is counted of its data set by so much."""
+        """Add the next entry, which changes what is counted of its data set by so much."""
+        before, now = last_entry(connection), self._database.now(connection)
+        seq, previous, latest = (1, FIRST, "") if before is None else (before.seq + 1, before.digest, before.at)
+        at = now.astimezone(UTC).isoformat(timespec="microseconds")  # texts sort as times do
+        if at < latest and (datetime.fromisoformat(latest) - now).total_seconds() > _SECONDS_BACK:
+            raise InputError(
+                f"the clock says {at}; the last entry of the ledger was written at {latest}, and entries do not go back in time.",
+                source="the clock of this machine, or of the database's server",
+                remedy="set the clock right and try again; nothing was written.",
+            )
         counted = FREE if kind == "data_set" else _counted(connection, data_set) + change
-        entry = next_entry(last_entry(connection), kind, data_set, counted, content, self._database.now(connection))
+        own = {"kind": kind, "data_set": data_set, "counted": counted, "content": canonical(content)}
+        entry = Entry(seq=seq, at=max(at, latest), previous=previous, digest="", **own)
+        entry = replace(entry, digest=entry.own_digest())
         write(connection, entry)
         return entry
 
@@ -314,7 +331,3 @@ def _open(connection: Connection, reservation: Reservation | int, *states: State
         source="start, in the ledger",
         remedy="settle it with the certificate of what was released; reserve again for another training.",
     )
-
-
-def _opened_again(where: str, timeout: float, key: PublicKey | None) -> Ledger:
-    return Ledger.open(where, timeout=timeout, key=key)

@@ -95,7 +95,7 @@ def terms_of(connection: Connection, name: str) -> DataSet:
     entered = select(DATA_SETS.c.entry).where(DATA_SETS.c.name == str(name)).scalar_subquery()
     row = connection.execute(select(ENTRIES).where(ENTRIES.c.seq == entered)).one_or_none()
     if row is None or row.kind != "data_set" or row.data_set != str(name):
-        others = connection.execute(select(DATA_SETS.c.name).limit(5)).scalars().all()
+        others = connection.execute(select(DATA_SETS.c.name).order_by(DATA_SETS.c.entry).limit(5)).scalars().all()
         raise InputError(
             f"{str(name)[:80]!r} is no data set of this ledger; in it are {', '.join(others) or 'none'}.",
             source=_SOURCE,
@@ -109,7 +109,7 @@ def reservation_of(connection: Connection, reservation: Reservation | int) -> Re
     number = require_number(reservation.number if isinstance(reservation, Reservation) else reservation)
     later = union(*(select(table.c.entry).where(table.c.reservation == number) for table in (STARTS, RELEASES, CORRECTIONS)))
     about = (ENTRIES.c.seq == number) | ENTRIES.c.seq.in_(select(later.subquery().c.entry))
-    first, *rest = [entry_of(row) for row in connection.execute(select(ENTRIES).where(about).order_by(ENTRIES.c.seq))] or [None]
-    if first is None or first.kind != "reservation":
+    entries = [entry_of(row) for row in connection.execute(select(ENTRIES).where(about).order_by(ENTRIES.c.seq))]
+    if not entries or entries[0].kind != "reservation":
         raise InputError(f"{number} is no reservation of this ledger.", source=_SOURCE, remedy="`lethe ledger show` lists them.")
-    return reduce(Reservation.after, rest, Reservation.of(first))
+    return reduce(Reservation.after, entries[1:], Reservation.of(entries[0]))
