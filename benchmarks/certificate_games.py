@@ -28,10 +28,8 @@ from lethe.audit.trainers.networks import IGNORED
 from lethe.audit.trainers.training import RunTraining, claim_of
 from lethe.calculus.domains import FloatArray
 from lethe.heavy_tailed import Problem, multi_pass
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian, MeanOracle
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.losses import Convex
 

@@ -27,10 +27,10 @@ from resumable import options, read_lines
 from torch import nn
 
 import lethe
-from lethe.calculus.correlated.error import noise_squares
 from lethe.calculus.correlated.matrices import prefix_sums
+from lethe.calculus.correlated.sensitivity import noise_squares
 from lethe.train import TrainOptions, fit
-from lethe.train.network.averaging import MovingAverage
+from lethe.train.network.post_processing import MovingAverage
 
 RECORDS, HELD_OUT, EPSILON, DELTA = 20_000, 5000, 3.0, 1e-5
 PASSES, BATCHES = 10, 80  # a pass

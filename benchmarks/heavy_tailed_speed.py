@@ -16,14 +16,13 @@ from typing import cast
 import numpy as np
 
 from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.accelerated import accelerated
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
 from lethe.heavy_tailed.private_moments import estimated_moments
 from lethe.heavy_tailed.problem import Records
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.proximal import proximal
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.proximal import proximal
+from lethe.heavy_tailed.sets import Array
 from lethe.heavy_tailed.solution import Solution
 
 RHO = 0.5

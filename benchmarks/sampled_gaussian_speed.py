@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe.calculus.sampled.loss import loss_profile
-from lethe.calculus.sampled.poisson_profile import poisson_losses
+from lethe.calculus.sampled.profiles import poisson_losses
 from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 
 PROBABILITY, RIVAL_LEVELS, REPEATS = 0.01, 40, 5

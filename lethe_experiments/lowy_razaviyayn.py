@@ -11,9 +11,8 @@ import numpy as np
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.heavy_tailed.moments import clipping_bias
-from lethe.heavy_tailed.oracles.coordinate import group_size, require_groups, require_threshold
+from lethe.heavy_tailed.oracles import group_size, noise_scale, require_clip, require_groups
 from lethe.heavy_tailed.problem import Problem, require_distance, require_problem
-from lethe.heavy_tailed.single_pass.settings import noise_scale
 
 
 def printed_bounds(steps: int, step: float, smoothness: float, distance: float, bias: float, variance: float) -> tuple[float, float]:
@@ -99,7 +98,7 @@ def median_error(order: float, gamma: float, threshold: float, size: int, dimens
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Lemmas 57 to 59.
     """
     root = require_positive("gamma", gamma) ** (1.0 / require_positive("order", order))
-    bias = clipping_bias(order, root, require_threshold(threshold) / 2.0)
+    bias = clipping_bias(order, root, require_clip("threshold", threshold) / 2.0)
     deviation = 10.0 * root / math.sqrt(group_size(size, require_groups(groups)))
     return math.sqrt(require_count("dimension", dimension)) * (deviation + bias)
 

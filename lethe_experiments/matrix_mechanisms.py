@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from scipy import linalg
 
-from lethe.calculus.correlated.dense_optimum import dense
-from lethe.calculus.correlated.error import mean_squared_error
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, prefix_sums, square_root
-from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
+from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
+from lethe.calculus.correlated.sensitivity import mean_squared_error, sensitivity
 from lethe.calculus.domains import FloatArray, require_count
 from lethe_experiments.base import Cell, Progress, Reproduction
 

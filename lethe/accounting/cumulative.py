@@ -78,7 +78,7 @@ def cumulative_privacy(
     if run.noise_budget is not None:
         raise InputError(
             "noise_budget: what was spent at a step of a run with a budget filter says nothing of its beginning alone.",
-            remedy="use lethe.calculus.composition.odometer.",
+            remedy="use lethe.calculus.filters.Odometer.",
         )
     unit = run.steps_per_pass if run.noise_at == "pass_ends" else 1
     most = -(-run.total_steps // unit)

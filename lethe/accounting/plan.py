@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
-from lethe.calculus.any_guarantee.scaling import noise_scaled
-from lethe.calculus.calibration import smallest
+from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for

@@ -1,4 +1,4 @@
-"""From profiles and Gaussian DP to (epsilon, delta) and back: published conversions, each rounded to the safe side."""
+"""From profiles, Gaussian DP, Rényi DP and zCDP to (epsilon, delta) and back: published conversions, each rounded to the safe side."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lethe.calculus.crossing import crossing, log_gap
-from lethe.calculus.domains import require_delta, require_nonnegative, require_probability
+from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
 from lethe.calculus.normal import log_gaussian_delta
-from lethe.calculus.renyi_conversions import zcdp_rho_simple
-from lethe.calculus.rounding import above, exp_above, square_above
+from lethe.calculus.rounding import above, exp_above, round_down, round_up, square_above
+from lethe.errors import InputError
 
 _EPS = float(np.finfo(np.float64).eps)
 # Orders of growth tried for a bracket: 2, 4, 16, 256, ... so that every float is within nine tries.
@@ -29,8 +30,6 @@ def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: fl
         high: a first guess for the upper end, > 0 and finite.
     Returns:
         $\epsilon$ with `profile(epsilon) <= delta` as evaluated, or infinity if there is none.
-    Raises:
-        InputError: `delta` is outside its range.
     """
     target = require_delta(delta)
     gap_failing = log_gap(profile(0.0), target)
@@ -65,8 +64,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         epsilon: $\epsilon \in [0, \infty]$.
     Returns:
         $\delta \in [0, 1]$: 0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
@@ -81,8 +78,6 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\epsilon$ with `gdp_delta(mu, epsilon) <= delta`: 0 for $\mu = 0$; infinity for $\mu = \infty$, and for $\delta = 0 < \mu$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     distance, target = require_nonnegative("mu", mu), require_delta(delta)
@@ -106,8 +101,6 @@ def gdp_rho(mu: float) -> float:
         mu: $\mu \in [0, \infty]$.
     Returns:
         $\rho$; 0 for $\mu = 0$ only.
-    Raises:
-        InputError: `mu` is outside its range.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
     """
     distance = require_nonnegative("mu", mu)
@@ -122,8 +115,6 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         delta: $\delta \in [0, 1)$.
     Returns:
         $\mu \ge 0$ with `gdp_delta(mu, epsilon) <= delta`; 0 for $\delta = 0$.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -155,8 +146,6 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
     Args:
         profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
         type_one: $\alpha \in [0, 1]$, the chance of a type I error.
-    Raises:
-        InputError: `type_one` is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
     """
     alpha = require_probability("type_one", type_one)
@@ -165,3 +154,192 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
         left = 1.0 - profile(epsilon)
         best = max(best, left - math.exp(epsilon) * alpha, math.exp(-epsilon) * (left - alpha))
     return max(best - 1e-15, 0.0)
+
+
+def rdp_curve(orders: ArrayLike, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    r"""Check a Rényi curve: orders $\alpha > 1$ finite, values $\ge 0$ (infinity allowed), as many of one as of the other."""
+    alpha = require_vector("orders", orders, low=1.0, strict=True)
+    bound = require_vector("values", values, low=0.0, allow_infinity=True)
+    if alpha.shape != bound.shape:
+        raise InputError(
+            f"{alpha.size} orders and {bound.size} values; a Rényi curve needs one value an order.",
+            source="the arguments orders and values",
+            remedy="give both the same length",
+        )
+    return alpha, bound
+
+
+def _smallest(candidates: FloatArray, alpha: FloatArray) -> tuple[float, float]:
+    candidates = np.where(np.isnan(candidates), np.inf, candidates)
+    best = int(np.argmin(candidates))
+    return max(float(candidates[best]), 0.0), float(alpha[best])
+
+
+def _rdp_candidates(alpha: FloatArray, bound: FloatArray, terms: list[FloatArray]) -> FloatArray:
+    """bound + the terms, raised by the rounding error of each: terms may cancel, their errors do not."""
+    magnitude = bound + np.sum(np.abs(terms), axis=0)
+    return bound + np.sum(terms, axis=0) + 8.0 * _EPS * magnitude
+
+
+def _trivial_rdp(alpha: FloatArray, bound: FloatArray, target: float) -> tuple[float, float] | None:
+    """The cases without a logarithm: a Rényi divergence of 0 means equal distributions, and nothing else is pure."""
+    if np.any(bound == 0.0):
+        return 0.0, float(alpha[int(np.argmin(bound))])
+    if target == 0.0:
+        return math.inf, float(alpha[-1])
+    return None
+
+
+def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[float, float]:
+    r"""$\epsilon$ of a Rényi curve at $\delta$, rounded up, and the order that attains it.
+
+    $$\epsilon = \max\left\{0, \min_\alpha\ \epsilon(\alpha) + \log\frac{\alpha-1}{\alpha}
+        - \frac{\log\delta + \log\alpha}{\alpha-1}\right\}$$
+
+    Args:
+        orders: $\alpha > 1$, shape (K,).
+        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
+        delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
+    Returns:
+        ($\epsilon \ge 0$, best order).
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
+    if (trivial := _trivial_rdp(alpha, bound, target)) is not None:
+        return trivial
+    excess, log_alpha = alpha - 1.0, np.log(alpha)
+    return _smallest(_rdp_candidates(alpha, bound, [np.log(excess), -log_alpha, -math.log(target) / excess, -log_alpha / excess]), alpha)
+
+
+def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
+    r"""$\delta$ of a Rényi curve at $\epsilon$, rounded up: the inverse of `rdp_epsilon`.
+
+    $$\delta = \min_\alpha \frac{e^{(\alpha-1)(\epsilon(\alpha)-\epsilon)}}{\alpha}\left(1-\frac1\alpha\right)^{\alpha-1}$$
+
+    Args:
+        orders: $\alpha > 1$, shape (K,).
+        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
+        epsilon: $\epsilon \in [0, \infty]$.
+    Returns:
+        $\delta \in [0, 1]$.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
+    if np.any(bound == 0.0):
+        return 0.0
+    if math.isinf(level):
+        return 0.0 if np.any(np.isfinite(bound)) else 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        logarithms = _log_cks_delta(alpha - 1.0, bound, level)
+    return _delta_from_log(float(np.min(np.where(np.isnan(logarithms), np.inf, logarithms))))
+
+
+def _log_cks_delta(excess: FloatArray, bound: FloatArray, level: float) -> FloatArray:
+    r"""Logarithm of the bound of `rdp_delta` at $\alpha = 1 + $ excess, raised by the rounding error of its terms."""
+    log_excess, log_alpha = np.log(excess), np.log1p(excess)
+    magnitude = excess * (bound + level + np.abs(log_excess) + log_alpha) + log_alpha
+    return excess * (bound - level + log_excess - log_alpha) - log_alpha + 8.0 * _EPS * magnitude
+
+
+def _delta_from_log(logarithm: float) -> float:
+    return min(float(exp_above(logarithm, 4.0 * _EPS)), 1.0)
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    r"""$\epsilon$ of $\rho$-zCDP at $\delta$, optimised over every real order, rounded up.
+
+    `rdp_epsilon` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(\alpha-1)^2 = \log(1/\delta) - \log\alpha$. Never above
+    `zcdp_epsilon_simple`.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    budget, target = require_nonnegative("rho", rho), require_delta(delta)
+    if budget == 0.0:
+        return 0.0
+    if target == 0.0 or math.isinf(budget):
+        return math.inf
+    log_inverse = -math.log(target)
+    high = math.sqrt(log_inverse / budget)
+    if not 0.0 < high < math.inf or budget > 1e300:
+        return zcdp_epsilon_simple(budget, target)
+    excess = crossing(lambda s: log_inverse - math.log1p(s) - budget * s * s, 0.0, high, resolution=1e-9 * high, gap_failing=log_inverse)
+    log_alpha = math.log1p(excess)
+    terms = (budget, budget * excess, math.log(excess), -log_alpha, log_inverse / excess, -log_alpha / excess)
+    rounding = 8.0 * _EPS * math.fsum(abs(term) for term in terms)
+    return min(max(math.fsum(terms) + rounding, 0.0), zcdp_epsilon_simple(budget, target))
+
+
+def zcdp_epsilon_simple(rho: float, delta: float) -> float:
+    r"""The quoted form $\rho + 2\sqrt{\rho\log(1/\delta)}$, rounded up.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        delta: $\delta \in [0, 1)$.
+    Returns:
+        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$, infinity for $\delta = 0 < \rho$.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3.
+    """
+    budget, target = require_nonnegative("rho", rho), require_delta(delta)
+    if budget == 0.0:
+        return 0.0
+    if target == 0.0 or math.isinf(budget):
+        return math.inf
+    return round_up(budget + 2.0 * math.sqrt(budget) * math.sqrt(-math.log(target)), 8.0 * _EPS)
+
+
+def zcdp_rho_simple(epsilon: float, delta: float) -> float:
+    r"""Largest $\rho$ with $\rho + 2\sqrt{\rho\,l} \le \epsilon$, $l = \log(1/\delta)$, rounded down.
+
+    $$\rho = (\sqrt{\epsilon + l} - \sqrt l)^2 = \left(\frac{\epsilon}{\sqrt{\epsilon+l} + \sqrt l}\right)^2$$
+
+    Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there.
+
+    Args:
+        epsilon: $\epsilon \in [0, \infty)$.
+        delta: $\delta \in [0, 1)$; 0 gives $\rho = 0$.
+    Returns:
+        $\rho \ge 0$.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
+    """
+    level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
+    if target == 0.0:
+        return 0.0
+    log_inverse = -math.log(target)
+    root = level / (math.sqrt(level + log_inverse) + math.sqrt(log_inverse))
+    return max(round_down(root * root, 16.0 * _EPS), 0.0)
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    r"""$\delta$ of $\rho$-zCDP at $\epsilon$, optimised over every real order, rounded up.
+
+    `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$.
+
+    Args:
+        rho: $\rho \in [0, \infty]$.
+        epsilon: $\epsilon \in [0, \infty]$.
+    Returns:
+        $\delta \in [0, 1]$.
+    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    """
+    budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)
+    if budget == 0.0:
+        return 0.0
+    if math.isinf(budget):
+        return 1.0
+    if math.isinf(level):
+        return 0.0
+
+    def slope(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        return budget * (1.0 + 2.0 * excess) - level + log_excess - math.log1p(excess)
+
+    log_excess = crossing(slope, 700.0, -700.0, resolution=1e-10)
+    excess = np.exp(np.array([log_excess]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        logarithm = float(_log_cks_delta(excess, budget * (1.0 + excess), level)[0])
+    return _delta_from_log(logarithm)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.base import Profile, freeze
 from lethe.calculus.domains import outside, require_count, require_nonnegative
+from lethe.calculus.guarantees import Profile, freeze
 from lethe.calculus.normal import log_gaussian_delta
 from lethe.calculus.rounding import exp_above, round_up
 
@@ -21,7 +21,7 @@ class PerturbedMinimiser(Profile):
     $$\delta(\epsilon) = \sum_j\delta_{\mu_j}(s)\ (s \ge 0),\qquad
       \delta(\epsilon) = 1 - e^s\Big(1 - \sum_j\delta_{\mu_j}(0)\Big)\ (s < 0).$$
 
-    `lethe.mechanisms.minimisers.perturbed_minimiser` has the mechanism and the proof.
+    `lethe.mechanisms.minimisers.objective_perturbation` has the mechanism and the proof.
 
     Args:
         cases: for each case, c and the pairs $(\mu_j, \text{how many})$; $\mu_j$ already contains the solver's $\nu$.

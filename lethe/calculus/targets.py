@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
-from lethe.calculus.base import Guarantee
-from lethe.calculus.composition.renyi import renyi_at
+from lethe.calculus.composition import renyi_at
 from lethe.calculus.conversions import gdp_rho
 from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve, Tightest, WithSlack
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest, WithSlack
 
 
 def require_target(target: Guarantee) -> Guarantee:

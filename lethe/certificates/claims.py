@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lethe.calculus.base import Guarantee
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import delta_for, open_delta
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from lethe._version import __version__
-from lethe.calculus.any_guarantee.relations import require_relation
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
 from lethe.calculus.large_delta import is_large, large_delta_note, open_delta
@@ -214,7 +213,7 @@ class Statement(Claims):
     def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Statement:
         """The statement that `to_dict` wrote. What it calls enforced is declared, unless a seal that is believed vouches for it.
 
-        Whether its guarantee follows from its numbers, `lethe.accounting.statements.recheck` says.
+        Whether its guarantee follows from its numbers, `lethe.accounting.recheck` says.
 
         Args:
             content: plain data.

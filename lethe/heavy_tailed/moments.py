@@ -13,8 +13,6 @@ from typing import Literal
 from lethe.calculus.domains import outside, require_positive
 from lethe.errors import InputError
 
-_SMALLEST, _LARGEST = 1e-60, 1e60
-
 Kind = Literal["raw", "uniform", "central"]
 
 
@@ -45,11 +43,9 @@ class Moments:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in ("raw", "uniform", "central"):
             raise outside("kind", self.kind, "raw, uniform or central")
-        order, bound = require_positive("order", self.order), require_positive("bound", self.bound)
-        if not _SMALLEST <= bound <= _LARGEST:
-            raise outside("bound", self.bound, f"a number in [{_SMALLEST:g}, {_LARGEST:g}]; rescale the loss")
-        if order < 2.0:
-            raise outside("order", self.order, "a finite number >= 2")
+        order, bound = _order(self.order), require_positive("bound", self.bound)
+        if not 1e-60 <= bound <= 1e60:
+            raise outside("bound", self.bound, "a number in [1e-60, 1e60]; rescale the loss")
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "bound", bound)
         for name in ("second", "half"):
@@ -71,23 +67,13 @@ class Moments:
         return second * (2.0 * math.sqrt(dimension) if self.kind == "central" else 1.0)
 
 
-def sharp_bias_constant(order: float) -> float:
-    r"""$c_k = (k-1)^{k-1}/k^k$, the smallest constant with $(u - C)_+ \le c_k u^k/C^{k-1}$ for all $u, C > 0$; 1/4 at $k = 2$.
-
-    Equality at $u = kC/(k-1)$.
-    """
-    k = require_positive("order", order)
-    if k < 2.0:
-        raise outside("order", order, "a finite number >= 2")
-    return math.exp((k - 1.0) * math.log1p(-1.0 / k)) / k
-
-
 def clipping_bias(order: float, bound: float, clip_norm: float) -> float:
     r"""How far clipping to norm C can move a mean whose summands have $E\|z\|^k \le r^k$.
 
-    $$\|E\,\Pi_C(z) - E z\| \le E(\|z\| - C)_+ \le c_k\,\frac{r^k}{C^{k-1}}$$
+    $$\|E\,\Pi_C(z) - E z\| \le E(\|z\| - C)_+ \le c_k\,\frac{r^k}{C^{k-1}},\qquad c_k = \frac{(k-1)^{k-1}}{k^k}$$
 
-    Attained by $\|z\| \in \{0, kC/(k-1)\}$ in one direction. 0 for $C = \infty$.
+    $c_k$ is the smallest constant with $(u - C)_+ \le c_k u^k/C^{k-1}$ for all $u, C > 0$, 1/4 at $k = 2$, with equality at
+    $u = kC/(k-1)$: attained by $\|z\| \in \{0, kC/(k-1)\}$ in one direction. 0 for $C = \infty$.
 
     Args:
         order: $k \ge 2$.
@@ -95,10 +81,9 @@ def clipping_bias(order: float, bound: float, clip_norm: float) -> float:
         clip_norm: $C > 0$, infinity allowed.
     Returns:
         The bound in the unit of r; infinity where it overflows.
-    Raises:
-        InputError: an argument is outside its range.
     """
-    return sharp_bias_constant(order) * _scaled(order, bound, clip_norm)
+    k = _order(order)
+    return math.exp((k - 1.0) * math.log1p(-1.0 / k)) / k * _scaled(k, bound, clip_norm)
 
 
 def printed_clipping_bias(order: float, bound: float, clip_norm: float) -> float:
@@ -106,11 +91,18 @@ def printed_clipping_bias(order: float, bound: float, clip_norm: float) -> float
 
     Args: as `clipping_bias`.
     """
-    sharp_bias_constant(order)
-    return _scaled(order, bound, clip_norm) / (order - 1.0)
+    return _scaled(_order(order), bound, clip_norm) / (order - 1.0)
+
+
+def _order(value: object) -> float:
+    order = require_positive("order", value)
+    if order < 2.0:
+        raise outside("order", value, "a finite number >= 2")
+    return order
 
 
 def _scaled(order: float, bound: float, clip_norm: float) -> float:
+    """$r^k/C^{k-1}$."""
     size = require_positive("bound", bound)
     if isinstance(clip_norm, float) and clip_norm == math.inf:
         return 0.0

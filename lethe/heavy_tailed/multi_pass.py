@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.domains import require_count, require_vector
-from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
-from lethe.heavy_tailed.inputs import Array
-from lethe.heavy_tailed.oracles.base import MeanOracle
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.problem import Problem, Records, require_problem
-from lethe.heavy_tailed.recursion import recursion
-from lethe.heavy_tailed.single_pass.blocks import noisy_gradient, phase_over, require_oracle, started
-from lethe.heavy_tailed.solution import Solution, composed
+from lethe.heavy_tailed.batches import NoisyBatches
+from lethe.heavy_tailed.oracles import ClippedMean, MeanOracle
+from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem
+from lethe.heavy_tailed.sets import Array, BallDomain, BoxDomain, WholeSpace
+from lethe.heavy_tailed.solution import Solution
+from lethe.run.batches import Cyclic, Full
+from lethe.run.precision import UNIT_ROUNDOFF, Precision
+from lethe.run.regularisers import Ball, Box
+from lethe.run.run import Run
 
 PRACTICAL_PASSES = 30
 
@@ -57,46 +60,78 @@ def multi_pass(
         generator: of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
     Returns:
         The solution, with one phase.
-    Raises:
-        InputError: an argument is outside its range.
     """
-    point, count = started(problem, start, records)
-    rounds, source = require_count("passes", passes), noise_generator(generator)
+    count = count_records(records)
     size = count if batch_size is None else require_count("batch_size", batch_size)
     if size > count:
         raise InputError(
             f"batch_size = {size}; there are {count} records.", source="the argument batch_size", remedy="take a smaller batch, or None"
         )
-    blocks = [slice(first, first + size) for first in range(0, count - size + 1, size)]
-    single = require_oracle(oracle, count).shared(rounds)
-    sizes = _step_sizes(problem, step_size, rounds * len(blocks))
-    for step, length in enumerate(sizes):
-        gradient = noisy_gradient(problem, point, records, blocks[step % len(blocks)], single, source)
-        point = problem.domain.project(point - length * gradient)
-    phase = phase_over(blocks, single, problem.dimension, touches=rounds)
-    return Solution(
-        parameters=point,
-        seeded=generator is not None,
-        phases=(phase,),
-        guarantee=composed([phase]),
-        method="multi-pass clipped gradient descent",
-        diagnostics={"passes": rounds, "batch_size": size, "records_used": phase.stop, "noise_std": phase.release.noise_std},
-        run=recursion(problem, single, records=count, batch_size=size, passes=rounds, step_sizes=sizes),
-    )
+    noisy = NoisyBatches(problem, records, oracle, start, generator, batches=count // size, batch_size=size, passes=passes)
+    point, lengths = noisy.start, _step_sizes(problem, step_size, noisy.passes * noisy.batches)
+    for step, length in enumerate(lengths):
+        point = problem.domain.project(point - length * noisy.gradient(point, step))
+    return noisy.solution(point, "multi-pass clipped gradient descent", run=_recursion(problem, noisy, lengths), passes=noisy.passes)
 
 
-def _step_sizes(problem: Problem, given: ArrayLike | None, steps: int) -> Array:
-    if given is None:
+def _step_sizes(problem: Problem, values: ArrayLike | None, steps: int) -> Array:
+    if values is None:
         smoothness = problem.known("smoothness")
         if smoothness == 0.0:
             raise InputError(
                 "smoothness = 0.0; it gives no step size.", source="the problem", remedy="give step_size, or take the accelerated solver"
             )
         return np.full(steps, 1.0 / smoothness)
-    single = np.isscalar(given) or (isinstance(given, np.ndarray) and given.ndim == 0)
-    values = require_vector("step_size", [given] if single else given, low=0.0, strict=True)
-    if len(values) not in (1, steps):
+    single = np.isscalar(values) or (isinstance(values, np.ndarray) and values.ndim == 0)
+    lengths = require_vector("step_size", [values] if single else values, low=0.0, strict=True)
+    if len(lengths) not in (1, steps):
         raise InputError(
-            f"step_size: {len(values)} numbers; it needs one, or {steps}.", source="the argument step_size", remedy="give one for each step"
+            f"step_size: {len(lengths)} numbers; it needs one, or {steps}.",
+            source="the argument step_size",
+            remedy="give one for each step",
         )
-    return np.broadcast_to(values, (steps,))
+    return np.broadcast_to(lengths, (steps,))
+
+
+def _recursion(problem: Problem, noisy: NoisyBatches, lengths: Array) -> Run | None:
+    r"""Projected clipped descent with cyclic batches as a run, so that last-iterate theorems apply to it; None where a run cannot say it.
+
+    All is computed in float64, the noise added to the mean. On the whole space nothing bounds the iterates: the run declares them exact.
+    Else the norm of the set's points, seven roundings at it, and what rounding does to a mean of clipped rows: $u(b + d + 32)C$. The move
+    rounds twice, the new point once, and those of a centre, which is taken off and put back, twice more. A long move is cut off by the
+    set, and its rounding with it (docs/theory.md, section 14).
+
+    The oracle's noise of standard deviation $\sigma$ on a mean of b is a multiplier $z = b\sigma/C$ on the sum, rounded down. A centre of
+    the domain is nothing but an origin.
+    """
+    domain, d, oracle, b = problem.domain, problem.dimension, noisy.oracle, noisy.batch_size
+    if not isinstance(oracle, ClippedMean) or oracle.rho == math.inf:
+        return None
+    constraint, norm = None, math.inf
+    if isinstance(domain, BallDomain):
+        constraint, norm = Ball(radius=domain.radius), domain.radius + float(np.linalg.norm(domain.centre or 0.0))
+    elif isinstance(domain, BoxDomain):
+        widths = np.subtract(domain.high, domain.low)
+        half = 0.5 * float(widths.max()) * (1.0 + 2**-50)
+        if np.ptp(widths) > 1e-12 * half:
+            return None
+        constraint, norm = Box(half_width=half, dimension=d), float(np.linalg.norm(np.maximum(np.abs(domain.low), np.abs(domain.high))))
+    elif not isinstance(domain, WholeSpace):
+        return None
+    error = UNIT_ROUNDOFF["float64"] * (b + d + 32) * oracle.clip_norm
+    rounding = Precision(dtype="float64", parameter_norm=norm * (1.0 + 2**-40), gradient_error=error, roundings=7.0) if constraint else None
+    try:
+        return Run(
+            records=noisy.records,
+            batches=Full() if b == noisy.records else Cyclic(size=b),
+            passes=noisy.passes,
+            step_size=float(lengths[0]) if bool(np.all(lengths == lengths[0])) else lengths.tolist(),
+            clip_norm=oracle.clip_norm,
+            noise_multiplier=b * oracle.release(b, d).noise_std / oracle.clip_norm * (1.0 - 4e-16),
+            regulariser=constraint,
+            neighbours="replace_one",
+            release="last",
+            precision=rounding,
+        )
+    except InputError:  # numbers beyond what a run may hold: the phases say what it costs
+        return None

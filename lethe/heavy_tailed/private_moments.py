@@ -5,22 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binom, norm
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.calculus.noise_generators import noise_generator
 from lethe.errors import InputError
-from lethe.heavy_tailed.block_moments import COMPARISONS, End, block_moments, blocks_for, failure_probability, searched_median
-from lethe.heavy_tailed.inputs import Array, require_point
+from lethe.heavy_tailed.batches import pieces
 from lethe.heavy_tailed.moments import Moments
-from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
+from lethe.heavy_tailed.oracles import noise_for, require_rho, scaled_rows
 from lethe.heavy_tailed.problem import Problem, Records, count_records, require_problem, some_records
-from lethe.heavy_tailed.single_pass.blocks import pieces
+from lethe.heavy_tailed.sets import Array, require_point
 from lethe.heavy_tailed.solution import Phase, Solution, beside, gaussian_release
 
+COMPARISONS = 8
+_BAD = 0.125  # of one block, by Chebyshev's inequality where E u^2k <= (1 + q/32) (E u^k)^2
+_MOST_BLOCKS = 10**9
 _LARGEST_SIZE = 1e300
+
+End = Literal["low", "high"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +143,7 @@ def private_moment(
         )
     # Not cut at the top of the range: below it a moment may still be made of sizes beyond it.
     means = block_moments(np.minimum(values, _LARGEST_SIZE), power, blocks)
-    cell, end, ratio = searched_median(means, bottom, top, noise_std, noise_generator(generator))
+    cell, end, ratio = median_cell(means, bottom, top, noise_std, noise_generator(generator))
     size = len(values) // blocks
     return MomentEstimate(
         order=power,
@@ -197,12 +204,7 @@ def estimated_moments(
     if part >= 1.0:
         raise outside("share", share, "a number above 0 and below 1")
     aside = slice(0, max(math.floor(part * count_records(records)), 1))
-    if points is None:
-        places = [np.zeros(problem.dimension)]
-    elif isinstance(points, Sequence) or (isinstance(points, np.ndarray) and points.ndim > 0):
-        places = [require_point("points", point, problem.dimension) for point in points]
-    else:
-        raise outside("points", points, "a list of points, or None")
+    places = [require_point("points", point, problem.dimension) for point in ([np.zeros(problem.dimension)] if points is None else points)]
     require_count("number of points", len(places))
     norms = np.zeros(aside.stop)
     for place in places:
@@ -214,11 +216,9 @@ def estimated_moments(
 
 def _norms(rows: Array) -> Array:
     """Of rows that may hold anything: infinity where one is not finite, or too long for a float."""
-    good = np.where(np.isfinite(rows), rows, 0.0)
-    scales = np.abs(good).max(axis=1)
+    _, norms, divisors = scaled_rows(np.where(np.isfinite(rows), rows, 0.0))
     with np.errstate(over="ignore"):
-        norms = np.linalg.norm(good / np.where(scales > 0.0, scales, 1.0)[:, None], axis=1) * scales
-    return np.where(np.isfinite(rows).all(axis=1), norms, np.inf)
+        return np.where(np.isfinite(rows).all(axis=1), norms * divisors, np.inf)
 
 
 def _require_sizes(sizes: ArrayLike) -> Array:
@@ -231,3 +231,76 @@ def _require_sizes(sizes: ArrayLike) -> Array:
         raise outside("sizes", f"{values.dtype} of shape {values.shape}", "one number >= 0 a record, in one row")
     floats = values.astype(np.float64)
     return np.where(np.isnan(floats), np.inf, floats)
+
+
+def block_moments(sizes: Array, order: float, blocks: int) -> Array:
+    r"""$(\frac1q\sum_{i \in B_j}u_i^k)^{1/k}$ of b consecutive blocks of $q = \lfloor n/b\rfloor$; the last n mod b sizes are left out.
+
+    Args:
+        sizes: finite, >= 0, shape (n,).
+        order: k.
+        blocks: b, at most n.
+    """
+    size = len(sizes) // blocks
+    units, _, largest = scaled_rows(sizes[: blocks * size].reshape(blocks, size))  # no power overflows; one that underflows adds nothing
+    with np.errstate(under="ignore"):
+        return largest * np.mean(units**order, axis=1) ** (1.0 / order)
+
+
+def median_cell(values: Array, low: float, high: float, noise_std: float, generator: np.random.Generator) -> tuple[int, End | None, float]:
+    r"""The cell 0..255 of the grid $low\,c^i$, $c = (high/low)^{1/256}$, that 8 noisy comparisons lead to; whether it is an end; c.
+
+    At the middle of the remaining grid: down if $\#\{j : v_j \le g\} + N(0, \sigma^2) \ge b/2$, else up.
+
+    Args:
+        values: v_j, shape (b,).
+        low, high: the ends of the grid, 0 < low < high, in the unit of the values.
+        noise_std: $\sigma \ge 0$ of each comparison, in records.
+        generator: of the noise.
+    """
+    ratio = (high / low) ** 2.0**-COMPARISONS
+    left, right = 0, 2**COMPARISONS
+    for noise in (noise_std * generator.standard_normal(COMPARISONS)).tolist():
+        middle = (left + right) // 2
+        if np.count_nonzero(values <= low * ratio**middle) + noise >= 0.5 * len(values):
+            right = middle
+        else:
+            left = middle
+    end: End | None = "low" if left == 0 else "high" if right == 2**COMPARISONS else None
+    return left, end, ratio
+
+
+def failure_probability(blocks: int, noise_std: float) -> float:
+    r"""$\min_a P(\mathrm{Bin}(b, \frac18) > a) + 8\,\Phi(-(b/2 - a)/\sigma)$, at most 1.
+
+    Either more than a blocks stray, or a noise outweighs the others.
+
+    Args:
+        blocks: b.
+        noise_std: $\sigma \ge 0$ of each comparison.
+    """
+    # The distribution is 1e-12 of its mass wide at most: past that, allowing more bad blocks only takes room from the noise.
+    last = min(math.ceil(0.5 * blocks) - 1, int(binom.isf(1e-12, blocks, _BAD)) + 1)
+    allowed = np.unique(np.linspace(math.floor(_BAD * blocks), max(last, 0), 512).astype(np.int64))
+    room = 0.5 * blocks - allowed
+    noisy = COMPARISONS * norm.sf(room / noise_std) if noise_std > 0.0 else np.zeros(len(allowed))
+    wrong = np.where(room > 0.0, binom.sf(allowed, blocks, _BAD) + noisy, 1.0)
+    return min(float(np.min(wrong)), 1.0)
+
+
+@lru_cache(maxsize=256)
+def blocks_for(failure: float, noise_std: float) -> int:
+    """An odd number of blocks whose `failure_probability` is at most that: the smallest of a sequence that grows by an eighth.
+
+    Raises:
+        InputError: the probability is not in (0, 1), or even 10^9 blocks are too few.
+    """
+    wanted = require_positive("failure", failure)
+    if wanted >= 1.0:
+        raise outside("failure", failure, "a number above 0 and below 1")
+    blocks = 1
+    while blocks <= _MOST_BLOCKS:
+        if failure_probability(blocks, noise_std) <= wanted:
+            return blocks
+        blocks += max(2, 2 * (blocks // 16))
+    raise outside("rho", f"one with noise {noise_std:g} in a count", "a larger one: the noise outweighs a billion blocks")

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.moments import Moments
-from lethe.heavy_tailed.sets import ConvexSet, WholeSpace
+from lethe.heavy_tailed.sets import Array, ConvexSet, WholeSpace
 
 Column = NDArray[np.generic]
 
@@ -92,41 +91,37 @@ class Problem:
         """A constant that a method needs: `smoothness`, `strong_convexity` or `pl_constant`.
 
         Raises:
-            InputError: it was not given.
+            InputError: it is None.
         """
-        value = getattr(self, name)
-        if value is None:
-            raise InputError(
-                f"{name} = None; this method needs it.", source="the problem", remedy=f"give {name}, or take a method that does without"
-            )
-        return float(value)
+        return float(self._needed(name, "take a method that does without"))
 
     def known_moments(self) -> Moments:
-        """The moments, which must have been given.
+        """The moments.
 
         Raises:
-            InputError: they were not given.
+            InputError: they are None.
         """
-        if self.moments is None:
-            raise InputError(
-                "moments = None; these parameters need them.", source="the problem", remedy="give moments from public knowledge"
-            )
-        return self.moments
+        return self._needed("moments", "release them by estimated_moments")
 
-    def distance(self, given: float | None = None) -> float:
-        r"""A bound of $\|w_0 - w^*\|$: the one given, or the diameter of the domain.
+    def _needed(self, name: str, otherwise: str) -> Any:
+        value = getattr(self, name)
+        if value is None:
+            raise InputError(f"{name} = None; this method needs it.", source="the problem", remedy=f"give {name}, or {otherwise}")
+        return value
+
+    def distance(self, bound: float | None = None) -> float:
+        r"""A bound of $\|w_0 - w^*\|$: this one, or the diameter of the domain.
 
         Raises:
             InputError: it is not finite, or outside of [1e-60, 1e60].
         """
-        value = self.domain.diameter if given is None else given
-        if isinstance(value, float) and value == math.inf:
+        if bound is None and self.domain.diameter == math.inf:
             raise InputError(
                 "distance: the domain is unbounded and no distance was given; these parameters need one.",
                 source="the problem's domain",
                 remedy="give the domain, or distance: how far the start can be from the minimiser",
             )
-        return require_distance(value)
+        return require_distance(self.domain.diameter if bound is None else bound)
 
     def gradients(self, parameters: Array, records: Records) -> Array:
         """The gradients of some records in float64, shape (s, d); of records in blocks what stands for them.
@@ -149,9 +144,10 @@ class Problem:
 
 def require_distance(value: object) -> float:
     """Return a distance in [1e-60, 1e60] as a float, or raise InputError."""
-    if not 1e-60 <= require_positive("distance", value) <= 1e60:
+    distance = require_positive("distance", value)
+    if not 1e-60 <= distance <= 1e60:
         raise outside("distance", value, "a number in [1e-60, 1e60]; rescale the parameters")
-    return require_positive("distance", value)
+    return distance
 
 
 def require_problem(problem: object) -> Problem:
@@ -190,19 +186,14 @@ def count_records(records: Records) -> int:
     return lengths.pop()
 
 
-def some_records(records: Records, block: slice) -> Records:
-    """The records of a block."""
-    if isinstance(records, RecordsInBlocks):
-        return records.part(block)
-    return tuple(column[block] for column in records) if isinstance(records, tuple) else records[block]
-
-
-def picked_records(records: Records, rows: NDArray[np.int64]) -> Records:
-    """The records of these numbers.
+def some_records(records: Records, rows: slice | NDArray[np.int64]) -> Records:
+    """The records of a block, or of these numbers.
 
     Raises:
         InputError: they are in blocks, of which only consecutive ones are read.
     """
-    if isinstance(records, RecordsInBlocks):
-        raise InputError("records: in blocks; this solver draws records at random.", remedy="take multi_pass, or records in memory")
-    return tuple(column[rows] for column in records) if isinstance(records, tuple) else records[rows]
+    if not isinstance(records, RecordsInBlocks):
+        return tuple(column[rows] for column in records) if isinstance(records, tuple) else records[rows]
+    if isinstance(rows, slice):
+        return records.part(rows)
+    raise InputError("records: in blocks; this solver draws records at random.", remedy="take multi_pass, or records in memory")

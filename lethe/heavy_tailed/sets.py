@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.rounding import pairwise_sum
-from lethe.errors import InputError, LetheError
-from lethe.heavy_tailed.inputs import Array
+from lethe.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+def require_point(name: str, value: object, dimension: int | None) -> Array:
+    """Return a finite float vector, a copy, or raise InputError.
+
+    Args:
+        name: what the error calls the vector.
+        value: anything that numpy makes an array of.
+        dimension: its length d; None: any, at least 1.
+    """
+    needed = f"{'some' if dimension is None else dimension} finite numbers in one row"
+    try:
+        point = np.array(value)
+    except (TypeError, ValueError):
+        raise outside(name, value, needed) from None
+    fits = point.ndim == 1 and point.size == (dimension or max(point.size, 1))
+    if point.dtype.kind not in "iuf" or not fits or not np.all(np.isfinite(point)):
+        raise outside(name, value, needed)
+    return point.astype(np.float64)
 
 
 class ConvexSet(ABC):
@@ -52,8 +74,6 @@ class BallDomain(ConvexSet):
     Args:
         radius: > 0, in parameter units.
         centre: shape (d,); None: the origin, in any dimension.
-    Raises:
-        InputError: a number out of range.
     """
 
     radius: float
@@ -62,7 +82,7 @@ class BallDomain(ConvexSet):
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", require_positive("radius", self.radius))
         if self.centre is not None:
-            object.__setattr__(self, "centre", _numbers("centre", self.centre))
+            object.__setattr__(self, "centre", tuple(require_point("centre", self.centre, None).tolist()))
 
     @property
     def diameter(self) -> float:
@@ -94,15 +114,14 @@ class BoxDomain(ConvexSet):
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        low, high = _numbers("low", self.low), _numbers("high", self.high)
-        if len(low) != len(high) or not all(a < b for a, b in zip(low, high, strict=True)):
+        for name in ("low", "high"):
+            object.__setattr__(self, name, tuple(require_point(name, getattr(self, name), None).tolist()))
+        if len(self.low) != len(self.high) or not all(a < b for a, b in zip(self.low, self.high, strict=True)):
             raise InputError(
-                f"low = {low} and high = {high}; a box needs as many of one as of the other, each low below its high.",
+                f"low = {self.low} and high = {self.high}; a box needs as many of one as of the other, each low below its high.",
                 source="the arguments low and high",
                 remedy="give one lower and one upper end for each parameter",
             )
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
 
     @property
     def diameter(self) -> float:
@@ -129,79 +148,33 @@ def onto_ball(point: Array, radius: float) -> Array:
     return point if norm <= radius else point * (radius / norm)
 
 
-def onto_two_balls(point: Array, first: BallDomain, second: BallDomain) -> Array:
-    r"""The nearest point of the intersection of two balls $B(a, R)$ and $B(c, r)$, in closed form.
+def near_projection(domain: ConvexSet, centre: Array, radius: float) -> Callable[[Array], Array]:
+    r"""The projection on the points of a domain that lie in a ball about one of its points.
 
-    If the projection on one ball lies in the other, it is the answer. Otherwise the answer lies on both spheres, that is, on the sphere of
-    radius $\sqrt{R^2 - h^2}$ about $a + hu$ in the plane across $u = (c - a)/\ell$, with $\ell = \|c - a\|$ and
-    $h = (\ell^2 + R^2 - r^2)/(2\ell)$.
-
-    Args:
-        point: shape (d,).
-        first, second: balls with centres that intersect.
-    Raises:
-        InputError: the balls do not intersect, beyond rounding.
-    """
-    a = np.zeros_like(point) if first.centre is None else np.asarray(first.centre)
-    c = np.zeros_like(point) if second.centre is None else np.asarray(second.centre)
-    big, small = first.radius, second.radius
-    slack = 1e-13 * (big + small)
-    on_first = a + onto_ball(point - a, big)
-    if float(np.linalg.norm(on_first - c)) <= small + slack:
-        return on_first
-    on_second = c + onto_ball(point - c, small)
-    if float(np.linalg.norm(on_second - a)) <= big + slack:
-        return on_second
-    distance = float(np.linalg.norm(c - a))
-    if distance > big + small + slack:
-        raise InputError(
-            f"two balls of radius {big:g} and {small:g}, {distance:g} apart, do not meet; a projection needs them to.",
-            source="first and second",
-            remedy="start from a point of the domain",
-        )
-    along = (c - a) / distance
-    height = (distance * distance + big * big - small * small) / (2.0 * distance)
-    foot = a + height * along
-    across = (point - foot) - float((point - foot) @ along) * along
-    length = float(np.linalg.norm(across))
-    rim = math.sqrt(max(big * big - height * height, 0.0))
-    return foot + (across * (rim / length) if length > 0.0 else 0.0)
-
-
-def dykstra(point: Array, sets: Sequence[ConvexSet], *, tolerance: float = 1e-12, most_rounds: int = 100_000) -> Array:
-    """The nearest point of the intersection of any convex sets, by Dykstra's alternating projections.
+    Where both bind it is $\Pi_W(c + s(z - c))$ for the s in (0, 1) at which that is r from the centre c: the Lagrangian
+    $\|x - z\|^2 + \lambda(\|x - c\|^2 - r^2)$ is a square about $c + (z - c)/(1 + \lambda)$.
 
     Args:
-        point: shape (d,).
-        sets: sets that have a point in common.
-        tolerance: it stops when a round moves the point by less than this, relative to 1 + its norm.
-        most_rounds: it gives up after so many.
-    Raises:
-        LetheError: it did not settle, as when the sets have no point in common.
-    Reference: Boyle & Dykstra 1986, "A method for finding projections onto the intersection of convex sets in Hilbert spaces".
+        domain: W.
+        centre: c, a point of W, shape (d,).
+        radius: r > 0, in parameter units.
     """
-    current, corrections = point.copy(), [np.zeros_like(point) for _ in sets]
-    for _ in range(most_rounds):
-        before, moved = current, 0.0
-        for index, convex in enumerate(sets):
-            shifted = current + corrections[index]
-            current = convex.project(shifted)
-            moved += float(np.linalg.norm(shifted - current - corrections[index]))
-            corrections[index] = shifted - current
-        if float(np.linalg.norm(current - before)) + moved <= tolerance * (1.0 + float(np.linalg.norm(current))):
-            return current
-    raise LetheError(
-        f"alternating projections did not settle in {most_rounds} rounds.",
-        source="the domain and the ball about the starting point",
-        remedy="check that they have a point in common",
-    )
+    ball = BallDomain(radius=radius, centre=tuple(centre.tolist()))
+    if isinstance(domain, WholeSpace):
+        return ball.project
 
+    def project(point: Array) -> Array:
+        inside = domain.project(point)
+        if float(np.linalg.norm(inside - centre)) <= radius:
+            return inside
+        near = ball.project(point) - centre
 
-def _numbers(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise outside(name, values, "a non-empty row of finite numbers") from None
-    if array.dtype.kind not in "iuf" or array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)):
-        raise outside(name, values, "a non-empty row of finite numbers")
-    return tuple(array.astype(np.float64).tolist())
+        def excess(logarithm: float) -> float:
+            return float(np.linalg.norm(domain.project(centre + math.exp(logarithm) * near) - centre)) - radius
+
+        if excess(0.0) > -1e-13 * radius:
+            return domain.project(centre + near)
+        farthest = math.log(2.0 * math.sqrt(point.size) * float(np.abs(point - centre).max()) / radius)
+        return domain.project(centre + math.exp(float(brentq(excess, 0.0, farthest, xtol=1e-15))) * near)  # pyright: ignore[reportArgumentType]
+
+    return project

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.composition.budget import gaussian_cost
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
+from lethe.calculus.filters import gaussian_cost
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
 from lethe.calculus.rounding import above, round_up
 from lethe.errors import InputError, LetheError
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.sets import Array
 from lethe.run.run import Run
 
 
@@ -56,7 +56,7 @@ class Phase:
         release: what one of them reveals.
         clip_norm: in the oracle's own sense; None without clipping.
         whole: of all its means together, where that is not what single ones compose to: batches drawn in secret.
-        seeded: whether its noise, or its secret batches, came from a generator that was given: whoever has it knows them.
+        seeded: whether its noise, or its secret batches, came from a generator of the caller: whoever has it knows them.
     """
 
     first: int
@@ -87,12 +87,10 @@ class Phase:
     def rho(self) -> float | None:
         """Its zCDP cost, rounded up; None where there is none to be had, infinity without noise, or with noise that somebody knows."""
         single = self.release
-        if self.seeded:
+        if self.seeded or isinstance(single.guarantee, NotPrivate):
             return math.inf
-        if self.whole is not None:
+        if self.whole is not None or not isinstance(single.guarantee, GDP) or single.sensitivity is None:
             return None
-        if isinstance(single.guarantee, ApproxDP) or single.sensitivity is None:
-            return None if not isinstance(single.guarantee, NotPrivate) else math.inf
         return round_up(self.touches * gaussian_cost(single.noise_std / single.sensitivity), 1e-15)
 
 
@@ -112,7 +110,7 @@ class Solution:
         diagnostics: public facts of the run: counts and settings, nothing measured on the records.
         run: the last phase as a `lethe.Run` that releases its last iterate, of a loss of which nothing is known; None where it is not one
             noisy recursion, or each record is touched once, so that a record of the last batch is hidden by its own noise alone.
-        seeded: whether the solver was given a generator, so that somebody knows its noise, or a phase was. What is given as `guarantee` is
+        seeded: whether the solver drew its noise from a caller's generator, so that somebody knows it, or a phase did. The `guarantee` is
             then kept as `with_fresh_noise`, the guarantee is none, and phases and run are seeded as well.
         with_fresh_noise: what would hold had the noise been drawn fresh; None where it was.
     """
@@ -139,15 +137,12 @@ class Solution:
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "diagnostics", MappingProxyType(dict(self.diagnostics)))
         if self.seeded or any(phase.seeded for phase in self.phases):
-            self._take_back()
-
-    def _take_back(self) -> None:
-        if not isinstance(self.guarantee, NotPrivate):
-            object.__setattr__(self, "with_fresh_noise", self.guarantee)
-        object.__setattr__(self, "seeded", True)
-        object.__setattr__(self, "guarantee", NotPrivate())
-        object.__setattr__(self, "phases", tuple(replace(phase, seeded=True) for phase in self.phases))
-        object.__setattr__(self, "run", None if self.run is None else self.run.replace(seeded=True))
+            if not isinstance(self.guarantee, NotPrivate):
+                object.__setattr__(self, "with_fresh_noise", self.guarantee)
+            object.__setattr__(self, "seeded", True)
+            object.__setattr__(self, "guarantee", NotPrivate())
+            object.__setattr__(self, "phases", tuple(replace(phase, seeded=True) for phase in self.phases))
+            object.__setattr__(self, "run", None if self.run is None else self.run.replace(seeded=True))
 
     def __repr__(self) -> str:
         said = f"{self.parameters.size} parameters, {len(self.phases)} phases, {self.guarantee.describe()}"
@@ -174,52 +169,54 @@ class Solution:
             return ZCDP(math.inf)
         return ZCDP(round_up(0.5 * self.guarantee.mu**2, 1e-15)) if isinstance(self.guarantee, GDP) else None
 
-    @property
-    def gradient_evaluations(self) -> int:
-        """Per-record gradients that were computed."""
-        return sum(phase.steps * phase.batch_size for phase in self.phases)
+
+def solution_of(
+    parameters: Array,
+    phases: Sequence[Phase],
+    generator: np.random.Generator | None,
+    method: str,
+    diagnostics: Mapping[str, float],
+    *,
+    run: Run | None = None,
+) -> Solution:
+    """A `Solution` whose guarantee is that of its phases.
+
+    Args:
+        parameters, phases, method, run, diagnostics: as `Solution`.
+        generator: the caller's, which makes the solution seeded; None: the noise was fresh.
+    """
+    return Solution(
+        parameters=parameters,
+        phases=tuple(phases),
+        guarantee=composed(phases),
+        method=method,
+        diagnostics=diagnostics,
+        run=run,
+        seeded=generator is not None,
+    )
 
 
 def composed(phases: Iterable[Phase]) -> Guarantee:
     r"""The guarantee of phases that may share records: for each record what its phases cost together, and the worst over records.
 
     Gaussian means: $\mu = \max_i\sqrt{\sum_{j \ni i} m_j\mu_j^2}$, $m_j$ the touches. $(\epsilon, \delta)$ ones: sums of both. Each mean
-    may depend on all that was released before it.
-
-    Where a phase says `whole`, all of them must be on disjoint records, and `beside` has the rule. All noise is taken to be fresh: a
-    `Solution` takes the guarantee back where it was not.
+    may depend on all that was released before it. Where a phase says `whole`, all of them must be on disjoint records. All noise is taken
+    to be fresh: a `Solution` takes the guarantee back where it was not.
 
     Raises:
-        InputError: there is no phase, or the kinds are mixed.
+        InputError: there is no phase, or phases that share records have guarantees of two kinds.
     """
     entries = list(phases)
     if any(phase.whole is not None for phase in entries):
         return beside([phase.with_fresh_noise for phase in disjoint(entries)])
-    kinds = {type(phase.release.guarantee) for phase in entries}
-    if NotPrivate in kinds:
-        return NotPrivate()
-    if len(kinds) != 1 or not kinds <= {GDP, ApproxDP}:
-        raise InputError(f"phases with guarantees {sorted(kind.__name__ for kind in kinds)}; they need one kind.", source="phases")
     ends = sorted({end for phase in entries for end in (phase.first, phase.stop)})
-    worst: list[Guarantee] = []
-    for first, stop in pairwise(ends):
-        covering = [phase for phase in entries if phase.first <= first and stop <= phase.stop]
-        if covering:
-            worst.append(_together(covering))
-    if kinds == {GDP}:
-        return GDP(max(guarantee.mu for guarantee in worst if isinstance(guarantee, GDP)))
-    points = [guarantee for guarantee in worst if isinstance(guarantee, ApproxDP)]
-    return ApproxDP(max(point.epsilon_bound for point in points), max(point.delta_bound for point in points))
+    shares = [[phase for phase in entries if phase.first <= first and stop <= phase.stop] for first, stop in pairwise(ends)]
+    return beside([_together(share) for share in shares if share])
 
 
 def disjoint(phases: list[Phase]) -> list[Phase]:
-    """The phases, if no two of them share records.
-
-    Raises:
-        InputError: two do.
-    """
-    ordered = sorted(phases, key=lambda phase: phase.first)
-    for before, after in pairwise(ordered):
+    """The phases, if no two of them share records."""
+    for before, after in pairwise(sorted(phases, key=lambda phase: phase.first)):
         if after.first < before.stop:
             raise InputError(
                 f"phases on the records {before.first}..{before.stop - 1} and {after.first}..{after.stop - 1}; these need disjoint ones.",
@@ -250,16 +247,22 @@ def beside(guarantees: Iterable[Guarantee]) -> Guarantee:
 
 
 def _together(phases: list[Phase]) -> Guarantee:
-    mus = [
-        phase.release.guarantee.mu if phase.touches == 1 else round_up(phase.release.guarantee.mu * math.sqrt(phase.touches), 1e-15)
-        for phase in phases
-        if isinstance(phase.release.guarantee, GDP)
-    ]
-    if mus:
+    """Of phases on the same records."""
+    costs = [(phase.release.guarantee, phase.touches) for phase in phases]
+    if any(isinstance(cost, NotPrivate) for cost, _ in costs):
+        return NotPrivate()
+    mus = [cost.mu if touches == 1 else round_up(cost.mu * math.sqrt(touches), 1e-15) for cost, touches in costs if isinstance(cost, GDP)]
+    points = [(cost, touches) for cost, touches in costs if isinstance(cost, ApproxDP)]
+    if len(mus) == len(costs):
         return GDP(compose_gdp(mus))
-    points = [(phase.release.guarantee, phase.touches) for phase in phases if isinstance(phase.release.guarantee, ApproxDP)]
-    epsilon = round_up(math.fsum(point.epsilon_bound * touches for point, touches in points), 1e-15)
-    delta = min(round_up(math.fsum(point.delta_bound * touches for point, touches in points), 1e-15), 1.0)
+    if len(points) < len(costs):
+        raise InputError(
+            f"phases with guarantees {sorted({cost.kind for cost, _ in costs})}; those on the same records need to be of one kind, "
+            "gdp or approx_dp.",
+            source="phases",
+        )
     if len(points) == 1 and points[0][1] == 1:
         return points[0][0]
+    epsilon = round_up(math.fsum(point.epsilon_bound * touches for point, touches in points), 1e-15)
+    delta = min(round_up(math.fsum(point.delta_bound * touches for point, touches in points), 1e-15), 1.0)
     return ApproxDP(epsilon, delta)

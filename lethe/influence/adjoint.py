@@ -17,7 +17,7 @@ from lethe.run.descended import descends_envelope
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.train.core.progress import Progress, reporting
+from lethe.train.callbacks.progress import Progress, reporting
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
-from lethe.train.linear.features import numbers
+from lethe.train.linear.models import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

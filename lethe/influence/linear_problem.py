@@ -17,9 +17,9 @@ from lethe.run.schedules.base import Array
 from lethe.train.core.generators import seeded_generators
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.samplers import Batch, draw_batches
-from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, refuse_other_clipping
 from lethe.train.linear.loop import descend
+from lethe.train.linear.models import prepare_features, prepare_targets
 
 _CPU = torch.device("cpu")
 

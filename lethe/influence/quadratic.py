@@ -18,7 +18,7 @@ from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.train.linear.features import prepare_features
+from lethe.train.linear.models import prepare_features
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from lethe.influence.linear_problem import linear_problem, repeat_seeds
 from lethe.influence.probes import Spacing, choose_probes
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.train.core.progress import Progress, reporting
+from lethe.train.callbacks.progress import Progress, reporting
 
 Others = Literal["planned", "none"]
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, get_args
 
-from lethe.calculus.base import Guarantee
-from lethe.calculus.calibration import smallest
-from lethe.calculus.conversions import gdp_epsilon, gdp_mu
+from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon
+from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive
-from lethe.calculus.guarantees import GDP, ZCDP, WithSlack
-from lethe.calculus.renyi_conversions import zcdp_epsilon
+from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, WithSlack
 from lethe.calculus.rounding import root_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lethe.accounting.totals.parts import Part, part_of, read_part
+from lethe.accounting.parts import Part, part_of
 from lethe.calculus.rounding import round_down
 from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import BudgetExceededError, InputError
@@ -28,7 +28,7 @@ def presented(item: object, terms: DataSet, *, key: PublicKey | None = None) -> 
         key: whose seals are believed; None: this installation's and its team's.
     """
     about: dict[str, Any] = {"count": 1, "neighbours": terms.neighbours, "unit": terms.unit, "key": key}
-    part, relation = read_part(item, name="the document", **about) if isinstance(item, dict) else part_of(item, name="", **about)
+    part, relation = part_of(item, name="the document" if isinstance(item, dict) else "", **about)
     if (relation, part.unit) != (terms.neighbours, terms.unit):
         raise InputError(
             f"{part.name} counts {relation} of unit {part.unit}, the budget of {terms.name} {terms.neighbours} of unit {terms.unit}: these "

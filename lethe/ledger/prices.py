@@ -13,10 +13,9 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from lethe.calculus.any_guarantee.composition import Composition
-from lethe.calculus.base import Guarantee
-from lethe.calculus.composition.gaussian_cover import covering_mu, pure_mu
 from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, Tightest, WithSlack
+from lethe.calculus.filters import covering_mu, pure_mu
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest, WithSlack
 from lethe.errors import InputError
 
 Filter = Literal["gdp", "zcdp"]

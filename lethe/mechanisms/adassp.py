@@ -35,14 +35,12 @@ from lethe.calculus.domains import require_nonnegative, require_positive
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_up, square_above
-from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
-from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.base import Array, PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.rows import projected, projected_rows, targets_within
+from lethe.mechanisms.base import Array, PrivateWeights, gaussian_noise_std, gaussian_statement, require_swap
+from lethe.mechanisms.tables import projected, projected_rows, targets_within
 from lethe.partitions.record_sums import Chunks, RecordSums
 from lethe.run.losses.linear import row_norm
 from lethe.run.run import Neighbours
@@ -51,23 +49,22 @@ CITATION = Citation(
     key="wang-2018",
     text="Wang 2018, Revisiting differentially private linear regression, arXiv:1803.02596, Algorithm 2 (released as one vector).",
 )
+_TARGETS, _EIGENVALUE = 1.0, 0.5  # a, which gives X^T y the noise sigma B/R; omega
 # Chance that noise exceeds what the ridge allows for: it costs accuracy, never privacy.
 _FAILURE = 0.05
 
 
 @in_other_words
 def moments_sensitivity(
-    *, norm: float, neighbours: Neighbours = "replace_one", target_weight: float = 1.0, eigenvalue_weight: float = 0.5
+    *, norm: float, neighbours: Neighbours = "replace_one", target_weight: float = _TARGETS, eigenvalue_weight: float = _EIGENVALUE
 ) -> float:
     r"""$s$ of the module's first lines, rounded up, in squared feature units.
 
     Args:
         norm: R > 0, the bound on the rows' norms, the intercept included.
         neighbours: replace_one or zero_out.
-        target_weight: $a > 0$: 1 gives $X^\top y$ the noise $\sigma B/R$.
-        eigenvalue_weight: $\omega \ge 0$; 0: the smallest eigenvalue is not released.
-    Raises:
-        InputError: an argument is out of its range.
+        target_weight: $a > 0$.
+        eigenvalue_weight: $\omega \ge 0$.
     """
     radius, weight = require_positive("norm", norm), require_positive("target_weight", target_weight)
     extra = require_nonnegative("eigenvalue_weight", eigenvalue_weight, allow_infinity=False)
@@ -75,37 +72,6 @@ def moments_sensitivity(
     replaced = 2.0 * (1.0 + 0.5 * square) ** 2 if square <= 2.0 else 4.0 * square
     moved = replaced if require_swap(neighbours) == 2.0 else 1.0 + square
     return round_up(float(square_above(radius)) * math.sqrt(moved + extra * extra), 4e-15)
-
-
-def moments(rows: Array, targets: Array, *, norm: float, target_bound: float, target_weight: float, eigenvalue_weight: float) -> Array:
-    r"""The vector of the module's first lines, without noise; the last entry is left out when $\omega = 0$.
-
-    Args:
-        rows: shape (n, D), of norm at most R.
-        targets: shape (n,), within $\pm B$.
-        norm, target_bound: R and B, > 0.
-        target_weight, eigenvalue_weight: $a > 0$ and $\omega \ge 0$.
-    """
-    scale = target_weight * norm / target_bound
-    return _released_vector(rows.T @ rows, rows.T @ targets, scale=scale, eigenvalue_weight=eigenvalue_weight)
-
-
-def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Array]:
-    """The sums over records, of one block or of all."""
-    square, cross = np.zeros((columns, columns)), np.zeros(columns)
-    for rows, targets in chunks:
-        square += rows.T @ rows
-        cross += rows.T @ np.clip(targets, -target_bound, target_bound)
-    return square, cross
-
-
-def _released_vector(square: Array, cross: Array, *, scale: float, eigenvalue_weight: float) -> Array:
-    upper = np.triu_indices(len(square), 1)
-    parts = [np.diag(square), math.sqrt(2.0) * square[upper], scale * cross]
-    if eigenvalue_weight > 0.0:
-        least = linalg.eigvalsh(square, subset_by_index=[0, 0])[0]
-        parts.append(np.array([eigenvalue_weight * max(float(least), 0.0)]))
-    return np.concatenate(parts)
 
 
 @in_other_words
@@ -118,8 +84,6 @@ def adassp(
     target: Guarantee,
     intercept: bool = False,
     neighbours: Neighbours = "replace_one",
-    target_weight: float = 1.0,
-    eigenvalue_weight: float = 0.5,
     least_ridge: float = 0.0,
     generator: np.random.Generator | None = None,
 ) -> PrivateWeights:
@@ -133,65 +97,58 @@ def adassp(
         target: the guarantee to meet: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
         intercept: whether to append a constant feature.
         neighbours: replace_one or zero_out.
-        target_weight: $a > 0$.
-        eigenvalue_weight: $\omega \ge 0$; with 0 the smallest eigenvalue of the noisy matrix stands in for it.
         least_ridge: $\ge 0$, on the sum of half the squares; it is used after the release, so it costs nothing.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
-    Raises:
-        InputError: an argument is out of its range.
     """
     random, least = noise_generator(generator), require_nonnegative("least_ridge", least_ridge, allow_infinity=False)
     norm, bound = row_norm(feature_norm, intercept=intercept), require_positive("target_bound", target_bound)
-    sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
-    noise_std = gaussian_noise_std(sensitivity, target)
-    square, cross, count = _given(features, targets, feature_norm=feature_norm, intercept=intercept, norm=norm, bound=bound)
-    exact = _released_vector(square, cross, scale=target_weight * norm / bound, eigenvalue_weight=eigenvalue_weight)
+    sensitivity = moments_sensitivity(norm=norm, neighbours=neighbours)
+    noise_std, scale = gaussian_noise_std(sensitivity, target), _TARGETS * norm / bound
+    if isinstance(features, RecordSums):
+        if targets is not None or intercept:
+            raise InputError(
+                "targets, intercept: records in blocks come with both.", source="the arguments", remedy="leave them None and False"
+            )
+        features.require_norm(norm)
+        square, cross = features.sum(_sums, features.columns, bound)
+    else:
+        features = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
+        square, cross = _sums([(features, targets_within(targets, count=len(features), bound=bound))], features.shape[1], bound)
+    exact = _released_vector(square, cross, scale)
     noisy = exact + noise_std * random.standard_normal(exact.shape)
-    weights = _solve(
-        noisy,
-        len(cross),
+    weights = _solve(noisy, len(cross), noise_std=noise_std, scale=scale, least_ridge=least)
+    statement = gaussian_statement(
+        "least squares from noisy moments",
+        "adassp",
+        sensitivity=sensitivity,
         noise_std=noise_std,
-        scale=target_weight * norm / bound,
-        eigenvalue_weight=float(eigenvalue_weight),
-        least_ridge=least,
-    )
-    return PrivateWeights(
-        weights=weights[:, None],
-        statement=Statement(
-            name="least squares from noisy moments",
-            guarantee=gaussian_guarantee(sensitivity, noise_std),
-            neighbours=neighbours,
-            findings=(
-                projected(norm),
-                holds("bounded targets", f"truncated at plus and minus {bound:g} by the code", evidence="enforced"),
-            ),
-            citations=(CITATION,),
-            seeded=generator is not None,
-            derivation=derivation(
-                "adassp",
-                norm=norm,
-                target_weight=float(target_weight),
-                eigenvalue_weight=float(eigenvalue_weight),
-                noise_std=noise_std,
-            ),
-            records=count,
+        neighbours=neighbours,
+        records=len(features),
+        generator=generator,
+        findings=(
+            projected(norm),
+            holds("bounded targets", f"truncated at plus and minus {bound:g} by the code", evidence="enforced"),
         ),
-        noise_std=noise_std,
+        citations=(CITATION,),
+        norm=norm,
+        target_weight=_TARGETS,
+        eigenvalue_weight=_EIGENVALUE,
     )
+    return PrivateWeights(weights=weights[:, None], statement=statement, noise_std=noise_std)
 
 
-def _given(features: Any, targets: Any, *, feature_norm: float, intercept: bool, norm: float, bound: float) -> tuple[Array, Array, int]:
-    """The sums over the records, and how many there are."""
-    if not isinstance(features, RecordSums):
-        rows = projected_rows(features, feature_norm=feature_norm, intercept=intercept)
-        return *_sums([(rows, targets_within(targets, count=len(rows), bound=bound))], rows.shape[1], bound), len(rows)
-    if targets is not None or intercept:
-        raise InputError(
-            "targets, intercept: records in blocks come with both.", source="the arguments", remedy="leave them None and False"
-        )
-    features.require_norm(norm)
-    square, cross = features.sum(_sums, features.columns, bound)
-    return square, cross, len(features)
+def _sums(chunks: Chunks, columns: int, target_bound: float) -> tuple[Array, Array]:
+    square, cross = np.zeros((columns, columns)), np.zeros(columns)
+    for rows, targets in chunks:
+        square += rows.T @ rows
+        cross += rows.T @ np.clip(targets, -target_bound, target_bound)
+    return square, cross
+
+
+def _released_vector(square: Array, cross: Array, scale: float) -> Array:
+    least = max(float(linalg.eigvalsh(square, subset_by_index=[0, 0])[0]), 0.0)
+    upper = np.triu_indices(len(square), 1)
+    return np.concatenate([np.diag(square), math.sqrt(2.0) * square[upper], scale * cross, [_EIGENVALUE * least]])
 
 
 def noise_norm(noise_std: float, columns: int) -> float:
@@ -202,21 +159,15 @@ def noise_norm(noise_std: float, columns: int) -> float:
     return noise_std * (math.sqrt(2.0 * columns) + math.sqrt(2.0 * math.log(2.0 / _FAILURE)))
 
 
-def _solve(noisy: Array, columns: int, *, noise_std: float, scale: float, eigenvalue_weight: float, least_ridge: float) -> Array:
+def _solve(noisy: Array, columns: int, *, noise_std: float, scale: float, least_ridge: float) -> Array:
     """Ridge regression from the release alone."""
     upper = np.triu_indices(columns, 1)
     square = np.diag(noisy[:columns])
     square[upper] = noisy[columns : columns + len(upper[0])] / math.sqrt(2.0)
     square = np.triu(square) + np.triu(square, 1).T
-    start = columns + len(upper[0])
-    cross = noisy[start : start + columns] / scale
+    cross = noisy[-columns - 1 : -1] / scale
     eigenvalues, vectors = linalg.eigh(square)
-    allowed = noise_norm(noise_std, columns)
-    if eigenvalue_weight > 0.0:
-        margin = noise_std / eigenvalue_weight * math.sqrt(2.0 * math.log(1.0 / _FAILURE))
-        least = noisy[-1] / eigenvalue_weight - margin
-    else:
-        least = float(eigenvalues[0]) - allowed
-    ridge = max(least_ridge, allowed - max(least, 0.0))
+    least = noisy[-1] / _EIGENVALUE - noise_std / _EIGENVALUE * math.sqrt(2.0 * math.log(1.0 / _FAILURE))
+    ridge = max(least_ridge, noise_norm(noise_std, columns) - max(least, 0.0))
     # Where the noise was larger than allowed for, an eigenvalue may still be negative; none below the noise says anything.
     return vectors @ ((vectors.T @ cross) / np.maximum(eigenvalues + ridge, noise_std))

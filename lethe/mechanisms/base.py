@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,15 @@ from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate
 from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.targets import require_target
 from lethe.certificates.derivation import Derivation, derivation
+from lethe.certificates.findings import Finding
+from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
+from lethe.run.run import Neighbours
 
 Array = NDArray[np.float64]
 Number = TypeVar("Number", int, float)
+GAUSSIAN = Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Theorem 2.7")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,19 +114,53 @@ def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate
     Args:
         sensitivity: $s \ge 0$, Euclidean.
         noise_std: $\sigma \ge 0$, same unit.
-    Raises:
-        InputError: an argument is out of its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7.
     """
-    moved, noise = (
-        require_nonnegative("sensitivity", sensitivity, allow_infinity=False),
-        require_nonnegative("noise_std", noise_std, allow_infinity=False),
-    )
+    moved = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
+    noise = require_nonnegative("noise_std", noise_std, allow_infinity=False)
     if moved == 0.0:
         return GDP(0.0)
     ratio = moved / noise if noise > 0.0 else math.inf
     # A ratio that underflows is above 0 all the same.
     return GDP(max(round_up(ratio, 1e-15), 5e-324)) if ratio < math.inf else NotPrivate()
+
+
+def gaussian_statement(
+    name: str,
+    kind: str,
+    *,
+    sensitivity: float,
+    noise_std: float,
+    neighbours: Neighbours,
+    records: int,
+    generator: np.random.Generator | None,
+    findings: tuple[Finding, ...],
+    citations: tuple[Citation, ...] = (GAUSSIAN,),
+    **numbers: Any,
+) -> Statement:
+    """What a Gaussian release costs.
+
+    Args:
+        name: of the release, for people.
+        kind: of the derivation, for the rule that computes the guarantee again.
+        sensitivity, noise_std: as `gaussian_guarantee`.
+        neighbours: replace_one or zero_out.
+        records: n, public.
+        generator: of the noise; a given one makes the statement `seeded`, and void.
+        findings: the hypotheses.
+        citations: of the mechanism.
+        numbers: what the guarantee follows from, beside the noise.
+    """
+    return Statement(
+        name=name,
+        guarantee=gaussian_guarantee(sensitivity, noise_std),
+        neighbours=neighbours,
+        findings=findings,
+        citations=citations,
+        seeded=generator is not None,
+        derivation=derivation(kind, **numbers, noise_std=noise_std),
+        records=records,
+    )
 
 
 def target_mu(target: Guarantee) -> float:

@@ -20,30 +20,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import require_positive, require_vector
+from lethe.calculus.domains import outside, require_positive, require_vector
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
-from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.tables import as_table, blocks, one_a_column, public_records, require_table
-from lethe.partitions.block import Block
+from lethe.mechanisms.base import Array, gaussian_noise_std, gaussian_statement, require_swap
+from lethe.mechanisms.tables import as_table, one_a_column, public_records, require_table, sums_over
 from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
 # sqrt(phi^5 / 4), rounded down; where a record is zeroed out, 1.
 _KAPPA_REPLACED = math.sqrt(((1.0 + math.sqrt(5.0)) / 2.0) ** 5 / 4.0) * (1.0 - 1e-12)
-
-_CITATIONS = (Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Theorem 2.7"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,15 +102,8 @@ def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> A
     return np.stack([scaled, moment_weight(neighbours) * (np.square(scaled) - 1.0)], axis=1)
 
 
-def _of_block(block: Block, low: Array, high: Array, neighbours: object) -> tuple[Array]:
-    return (_sums(block.features, low, high, neighbours),)
-
-
-def _sums(table: np.ndarray[Any, Any], low: Array, high: Array, neighbours: object) -> Array:
-    sums = np.zeros((2, table.shape[1]))
-    for part in blocks("rows", table):
-        sums += contributions(part, low, high, neighbours).sum(axis=0)
-    return sums
+def _sums(rows: Array, low: Array, high: Array, neighbours: object) -> tuple[Array]:
+    return (contributions(rows, low, high, neighbours).sum(axis=0),)
 
 
 @in_other_words
@@ -146,46 +133,43 @@ def standardise(
         records: n; None: as many as there are rows, where one is replaced.
         least_scale: floor on the standard deviation, in half widths of the bounds, in (0, 1].
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the lemmas are proved above.
     """
-    table = rows if isinstance(rows, ExaminedTable) else as_table("rows", rows)
+    table = as_table(rows)
     ends = one_a_column("low", low, table.shape[1]), one_a_column("high", high, table.shape[1])
     with np.errstate(over="ignore"):
         widths = ends[1] - ends[0]
     require_vector("high - low", widths, low=0.0, strict=True)
     floor = require_positive("least_scale", least_scale)
     if floor > 1.0:
-        raise InputError(f"least_scale = {least_scale!r}; it needs a number above 0 and at most 1.", source="the argument least_scale")
+        raise outside("least_scale", least_scale, "a number above 0 and at most 1")
     count = public_records(records, table.shape[0], neighbours)
     sensitivity = scaled_moments_sensitivity(table.shape[1], neighbours)
     noise_std = gaussian_noise_std(sensitivity, target)
-    if isinstance(table, ExaminedTable):
-        (sums,) = table.sum(_of_block, *ends, neighbours)
-    else:
-        sums = _sums(table, *ends, neighbours)
+    (sums,) = sums_over(table, _sums, *ends, neighbours)
     noisy = (sums + noise_std * noise_generator(generator).standard_normal(sums.shape)) / count
     mean, square = np.clip(noisy[0], -1.0, 1.0), noisy[1] / moment_weight(neighbours) + 1.0
     half = widths / 2.0
+    statement = gaussian_statement(
+        f"means and scales of {table.shape[1]} columns",
+        "means and scales",
+        sensitivity=sensitivity,
+        noise_std=noise_std,
+        neighbours=neighbours,
+        records=count,
+        generator=generator,
+        findings=(
+            holds("public bounds", "column bounds declared to be public, or released and accounted", evidence="declared"),
+            holds("values within the bounds", "clipped to them", evidence="enforced"),
+            holds("sensitivity", f"one record moves the scaled moments by at most {sensitivity:.6g}", evidence="enforced"),
+        ),
+        columns=table.shape[1],
+    )
     # A mean pulled outside its bounds by the rounding of c + h would break row_norm.
     return Standardisation(
         low=ends[0],
         high=ends[1],
         mean=np.clip(ends[0] + half + half * mean, *ends),
         scale=half * np.sqrt(np.clip(square - np.square(mean), floor * floor, 1.0)),
-        statement=Statement(
-            name=f"means and scales of {table.shape[1]} columns",
-            guarantee=gaussian_guarantee(sensitivity, noise_std),
-            neighbours=neighbours,
-            findings=(
-                holds("public bounds", "column bounds declared to be public, or released and accounted", evidence="declared"),
-                holds("values within the bounds", "clipped to them", evidence="enforced"),
-                holds("sensitivity", f"one record moves the scaled moments by at most {sensitivity:.6g}", evidence="enforced"),
-            ),
-            citations=_CITATIONS,
-            seeded=generator is not None,
-            derivation=derivation("means and scales", columns=table.shape[1], noise_std=noise_std),
-            records=count,
-        ),
+        statement=statement,
     )

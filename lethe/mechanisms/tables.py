@@ -1,18 +1,24 @@
-"""Input checks of private preprocessing: finite tables, a public number of records, public bounds of columns."""
+"""What mechanisms ask of records: finite tables, rows of bounded norm, targets within bounds, and a public number of records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import as_number, outside
+from lethe.calculus.domains import as_number, outside, require_positive
+from lethe.certificates.findings import Finding, holds
 from lethe.errors import InputError
 from lethe.mechanisms.base import Array, require_swap
+from lethe.partitions.block import Block, Values
+from lethe.partitions.table import ExaminedTable
+from lethe.run.losses.targets import real_targets
 
+Table = Values | ExaminedTable
 _BLOCK = 2**20  # entries: 8 MiB
+_EPS = float(np.finfo(np.float64).eps)
 
 
 def require_table(name: str, values: ArrayLike) -> Array:
@@ -21,15 +27,49 @@ def require_table(name: str, values: ArrayLike) -> Array:
     Raises:
         InputError: it is no such table.
     """
-    return _finite(name, as_table(name, values).astype(np.float64), 0)
+    return _finite(name, _numbers(name, values).astype(np.float64), 0)
 
 
-def as_table(name: str, values: ArrayLike) -> np.ndarray[Any, Any]:
-    """A table of real numbers, shape (m, d), d at least 1, of its own type and not copied where it is an array; NaN is not looked for.
+def as_table(rows: ArrayLike | ExaminedTable) -> Table:
+    """A table of real numbers, shape (m, d), of its own type and not copied where it is an array; NaN is not looked for.
 
+    Args:
+        rows: shape (m, d), d at least 1; or a table in blocks that was looked through.
     Raises:
         InputError: it is no such table.
     """
+    return rows if isinstance(rows, ExaminedTable) else _numbers("rows", rows)
+
+
+def sums_over(table: Table, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
+    """Sums over the records of a table from `as_table`, of which no more than a part is ever copied.
+
+    Args:
+        table: in memory or in blocks.
+        function: of (rows, *parameters), float64 and shape (m, d) with m = 0 allowed, to a tuple of arrays of fixed shapes; it must pickle.
+        parameters: public.
+    Raises:
+        InputError: an entry is not finite.
+    """
+    if isinstance(table, ExaminedTable):
+        return table.sum(_of_block, function, *parameters)
+    return _of_rows(table, function, *parameters)
+
+
+def _of_block(block: Block, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
+    return _of_rows(block.features, function, *parameters)
+
+
+def _of_rows(table: Values, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
+    size = max(1, _BLOCK // table.shape[1])
+    total: tuple[Array, ...] = ()
+    for start in range(0, max(len(table), 1), size):
+        values = function(_finite("rows", table[start : start + size].astype(np.float64), start), *parameters)
+        total = tuple(one + other for one, other in zip(total, values, strict=True)) if total else values
+    return total
+
+
+def _numbers(name: str, values: ArrayLike) -> Values:
     needed = "a table (records, columns) of finite numbers with at least one column"
     try:
         table = np.asarray(values)
@@ -38,17 +78,6 @@ def as_table(name: str, values: ArrayLike) -> np.ndarray[Any, Any]:
     if table.dtype.kind not in "iuf" or table.ndim != 2 or table.shape[1] == 0:
         raise outside(name, f"array of shape {table.shape} and type {table.dtype}", needed)
     return table
-
-
-def blocks(name: str, table: np.ndarray[Any, Any]) -> Iterator[Array]:
-    """A table from `as_table` in blocks of rows, float64, so that no more than a block is ever copied.
-
-    Raises:
-        InputError: an entry is not finite.
-    """
-    size = max(1, _BLOCK // table.shape[1])
-    for start in range(0, len(table), size):
-        yield _finite(name, table[start : start + size].astype(np.float64), start)
 
 
 def _finite(name: str, part: Array, first: int) -> Array:
@@ -112,3 +141,48 @@ def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
     if bounds.dtype.kind not in "iuf" or bounds.shape != (columns,) or not np.isfinite(bounds).all():
         raise outside(name, value, needed)
     return bounds.astype(np.float64)
+
+
+def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False) -> Array:
+    r"""Every row scaled to norm at most R, and the constant 1 appended: $u \mapsto (u\min(1, R/\|u\|), 1)$.
+
+    Each record is treated by itself, so neighbours stay neighbours. The projection is rounded inward by $(d+16)$ eps: the true norm of
+    a row is at most R, rounding included.
+
+    Args:
+        values: shape (m, d), finite numbers; m = 0 is allowed: every record may be zeroed out.
+        feature_norm: R > 0, public.
+        intercept: whether to append 1, after the projection; the squared norm is then at most $R^2 + 1$.
+    Raises:
+        InputError: no table of real, finite numbers with a column, or R out of range.
+    """
+    radius = require_positive("feature_norm", feature_norm)
+    table = require_table("features", values)
+    # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
+    largest = np.abs(table).max(axis=1, keepdims=True)
+    unit = table / np.where(largest > 0.0, largest, 1.0)
+    length = np.sqrt(np.square(unit).sum(axis=1, keepdims=True))
+    limit = radius * (1.0 - (table.shape[1] + 16) * _EPS)
+    with np.errstate(over="ignore"):
+        inside = largest * length <= limit
+    rows = np.where(inside, table, unit * (limit / np.where(length > 0.0, length, 1.0)))
+    return np.hstack([rows, np.ones((len(rows), 1))]) if intercept else rows
+
+
+def targets_within(values: Any, *, count: int, bound: float) -> Array:
+    """Targets truncated at plus and minus `bound`, shape (n,).
+
+    Args:
+        values: anything that numpy makes an array of, shape (n,).
+        count: n.
+        bound: > 0, in the unit of the targets.
+    Raises:
+        InputError: not `count` finite numbers, or the bound is out of range.
+    """
+    limit = require_positive("target_bound", bound)
+    return np.clip(real_targets(values, count=count), -limit, limit)
+
+
+def projected(norm: float) -> Finding:
+    """The hypothesis that every row has norm at most `norm`."""
+    return holds("bounded features", f"every row has norm at most {norm:g}, projected by the code", evidence="enforced")

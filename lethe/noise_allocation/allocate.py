@@ -12,8 +12,8 @@ import numpy as np
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.accounting.cumulative import Cumulative
 from lethe.accounting.plan import as_target, planned, refuse_seeded
-from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.crossing import smallest
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
 from lethe.calculus.targets import overshoot

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
-from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
+from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 from lethe.noise_allocation.kept_strategies import kept_dense

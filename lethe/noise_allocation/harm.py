@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.calculus.correlated.error import output_square
+from lethe.calculus.correlated.sensitivity import output_square
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 

@@ -15,7 +15,7 @@ if importlib.util.find_spec("torch") is None:
 from lethe.train.callbacks.callback import Callback
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group
-from lethe.train.clip.rules.registry import register_rule
+from lethe.train.clip.rules.registry import fix_batch_norm, register_rule
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.engine.opacus import refuse_name
 from lethe.train.engine.private_engine import PrivacyEngine
@@ -23,7 +23,6 @@ from lethe.train.fit import fit
 from lethe.train.fitted import Fitted
 from lethe.train.linear.convex_head import Head
 from lethe.train.linear.models import Linear
-from lethe.train.network.batch_norm import fix_batch_norm
 from lethe.train.options import TrainOptions
 
 __all__ = [

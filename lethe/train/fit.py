@@ -16,7 +16,7 @@ from lethe.run.losses.base import Loss
 from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
 from lethe.train.callbacks.paying import paying
-from lethe.train.callbacks.progress_bar import ProgressBar
+from lethe.train.callbacks.progress import ProgressBar
 from lethe.train.callbacks.telling import Telling
 from lethe.train.fitted import Fitted, ModelDescription
 from lethe.train.linear.convex_head import Head, train_head

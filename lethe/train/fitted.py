@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from lethe.accounting.certify import certify
-from lethe.calculus.composition.budget import BudgetFilter
-from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.filters import BudgetFilter, Odometer
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError

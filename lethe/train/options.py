@@ -14,10 +14,10 @@ from lethe.documents.synonyms import SYNONYMS
 from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train.callbacks.paying import Spender
+from lethe.train.callbacks.progress import Progress
 from lethe.train.checkpoints.file import Checkpoints
 from lethe.train.clip.groups import Group
 from lethe.train.core.budgeted_noise import NoisePolicy
-from lethe.train.core.progress import Progress
 from lethe.train.core.proximal import ProximalGroup
 
 LR_SCHEDULES = ("cosine", "linear")

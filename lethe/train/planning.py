@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from lethe.accounting.plan import plan
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.batches import Poisson
 from lethe.run.losses import Loss, Unknown
 from lethe.run.neighbours import Neighbours
@@ -34,14 +34,7 @@ class Words(NamedTuple):
 
 
 class TrainingPlan(NamedTuple):
-    """What is to be trained.
-
-    Args:
-        run: with its noise.
-        data: as given; of a DataLoader its records.
-        delta: that the noise was planned for; None: the run was given.
-        steps_per_epoch: logical batches of an epoch.
-    """
+    """What is to be trained: the run, with its noise, planned for `delta`, None: it was given; the data, of a DataLoader its records."""
 
     run: Run
     data: Any
@@ -61,16 +54,14 @@ def planned(
 ) -> TrainingPlan:
     r"""The run that was given, or the one that the words stand for, with the smallest noise that meets the target.
 
-    Poisson batches, every iterate released, one record added or removed. An epoch has as many steps as without privacy,
-    $k = \lceil n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each.
+    Poisson batches, every iterate released, one record added or removed. An epoch has as many steps as without privacy, $k = \lceil
+    n/b\rceil$; a step expects $\lceil n/k\rceil$ records, so that ten epochs are ten. Of several processes b is of each.
 
     Args:
         run: None: the words say all; else they say nothing.
         words: epsilon, delta, epochs, batch_size (None: that of a DataLoader) and clip_norm (None: 1, or none of a linear model).
-        data: as of `fit`.
-        users: as of `fit`: the numbers then count users.
-        rate: the learning rate; of a linear model the step size.
-        loss: of a linear model; None: of a network, of whose loss nothing is known.
+        data, users: as of `fit`; with users the numbers count them.
+        rate, loss: the learning rate, of a linear model the step size; and its loss, None: of a network, of whose loss nothing is known.
         allow_large_delta: as of `lethe.plan`.
     Raises:
         InputError: neither or both are given, words are missing, or the records cannot be counted.
@@ -104,10 +95,8 @@ def steps_per_epoch(units: int, physical: int, accumulated: int = 1, *, drop_las
     """How many steps an epoch has without privacy.
 
     Args:
-        units: records, or users.
-        physical: of them on the devices of all processes at once.
-        accumulated: how many such batches are a step.
-        drop_last: whether a last batch that is smaller is left out.
+        units, physical: records, or users; and of them on the devices of all processes at once.
+        accumulated, drop_last: how many such batches are a step; whether a last batch that is smaller is left out.
     """
     batches = units // physical if drop_last else math.ceil(units / physical)
     return max(1, math.ceil(batches / accumulated))
@@ -127,14 +116,11 @@ def poisson_run(
     """The run of a training that was told no more than how large and how many its batches are; its noise is still to be planned.
 
     Args:
-        units: records, or users.
-        size: of a batch without privacy; the expected number is that of batches of equal size.
-        steps: T.
+        units, of_users: records, or users.
+        size, steps: of a batch without privacy, the expected number is that of batches of equal size; and T.
         rate: the first learning rate, which the certificate of every iterate does not depend on.
-        clip_norm: C; None: the loss bounds gradients.
-        of_users: whether a unit is a user.
+        clip_norm, loss: C, None: the loss bounds gradients; and None: unknown.
         neighbours: what two data sets differ by; None: as of `Run`.
-        loss: None: unknown.
     """
     usable = isinstance(rate, float | int) and 0 < rate < math.inf
     return Run(

@@ -15,9 +15,8 @@ from lethe.run.losses.base import Loss
 from lethe.run.losses.linear import require_linear_loss
 from lethe.train.callbacks.paying import spender_in_force
 from lethe.train.core.generators import fresh_generator, seeded_generators
-from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.loop import starting_point
-from lethe.train.linear.models import LinearPredictor
+from lethe.train.linear.models import LinearPredictor, prepare_features, prepare_targets
 from lethe_experiments.adaptive.plan import AdaptiveDescent
 from lethe_experiments.adaptive.queries import PaidQueries
 

@@ -6,9 +6,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.calculus import conversions, renyi_conversions
-from lethe.calculus.composition.budget import BudgetFilter
+from lethe.calculus import conversions
 from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.filters import BudgetFilter
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
@@ -99,7 +99,7 @@ class AdaptiveDescent:
         share = require_positive("epsilon", epsilon) / (2 * splits)
         require_positive("delta", delta)
         mu = conversions.gdp_mu(share, delta)
-        rho = renyi_conversions.zcdp_rho_simple(epsilon, delta)
+        rho = conversions.zcdp_rho_simple(epsilon, delta)
         return cls(rho=rho, gradient_rho=0.5 * mu * mu, selection_rho=0.5 * share * share, **constants)
 
     def statement(self, records: int, *, seeded: bool) -> Statement:

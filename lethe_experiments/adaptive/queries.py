@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from lethe.calculus.composition.budget import BudgetFilter
 from lethe.calculus.domains import require_positive
+from lethe.calculus.filters import BudgetFilter
 from lethe.calculus.rounding import round_down, round_up
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.linear.gradients import LinearModel, losses_of

@@ -12,7 +12,7 @@ from lethe.run.losses import LeastSquares
 from lethe.run.losses.base import Loss
 from lethe.run.losses.linear import require_linear_loss
 from lethe.train.core.budgeted_noise import Observed
-from lethe.train.linear.features import prepare_features, prepare_targets
+from lethe.train.linear.models import prepare_features, prepare_targets
 
 
 class ValidationDecay:

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from lethe.calculus.conversions import zcdp_rho_simple
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.renyi_conversions import zcdp_rho_simple
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError, MissingExtraError
 from lethe_experiments.base import Cell, Options, Progress, Reproduction

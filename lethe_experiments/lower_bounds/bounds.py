@@ -10,7 +10,7 @@ import numpy as np
 
 from lethe.calculus.domains import require_count
 from lethe.certificates.findings import Finding, fails, first_failure, holds
-from lethe.heavy_tailed.oracles.clipped import require_rho
+from lethe.heavy_tailed.oracles import require_rho
 from lethe.heavy_tailed.problem import Problem, require_problem
 from lethe.heavy_tailed.sets import BallDomain
 from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from problems import make_loss, make_problem, make_run
 
 from lethe.accounting.certify import certify
-from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.filters import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted

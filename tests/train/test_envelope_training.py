@@ -23,8 +23,8 @@ from lethe.influence import PublicData, adjoint_influence
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.train import fit
-from lethe.train.linear.features import prepare_targets
 from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.models import prepare_targets
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares", "huber", "truncated_logistic_regression", "smoothed_hinge")
 

@@ -22,8 +22,8 @@ from lethe.mechanisms.minimisers.output_perturbation import output_perturbation
 from lethe.run.losses import LOSSES as REGISTERED
 from lethe.run.losses import parse_loss
 from lethe.run.losses.linear import LinearLoss
-from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel, losses_of, residuals_of
+from lethe.train.linear.models import prepare_features, prepare_targets
 
 KINDS = tuple(LOSSES)
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import torch
 
 from lethe.errors import InputError
 from lethe.run.losses import LeastSquares, Logistic, Softmax
-from lethe.train.linear import features
-from lethe.train.linear.features import Features, prepare_features, prepare_targets
+from lethe.train.linear import models as features
+from lethe.train.linear.models import Features, prepare_features, prepare_targets
 
 CPU = torch.device("cpu")
 

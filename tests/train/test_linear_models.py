@@ -11,10 +11,9 @@ from problems import CLASSES, COLUMNS, RECORDS, make_problem, make_run
 
 from lethe.errors import InputError
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
-from lethe.train.linear.features import prepare_features, prepare_targets
 from lethe.train.linear.gradients import LinearModel
 from lethe.train.linear.loop import prepared
-from lethe.train.linear.models import Linear
+from lethe.train.linear.models import Linear, prepare_features, prepare_targets
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from scipy import stats
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted
-from lethe.train.core.progress import reporting
+from lethe.train.callbacks.progress import reporting
 from lethe.train.linear.models import LinearPredictor
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")

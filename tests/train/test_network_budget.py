@@ -17,7 +17,7 @@ from problems import make_problem
 from torch import nn
 
 from lethe.accounting.certify import certify
-from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.filters import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
 from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit

@@ -13,7 +13,7 @@ from problems import make_loss, make_problem, make_run
 from torch import nn
 
 import lethe
-from lethe.calculus.composition.odometer import Odometer
+from lethe.calculus.filters import Odometer
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
 from lethe.run.losses import Softmax, parse_loss

@@ -18,9 +18,8 @@ from lethe.train.core.generators import seeded_generators
 from lethe.train.core.proximal import proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
-from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import LinearModel
-from lethe.train.linear.models import LinearPredictor
+from lethe.train.linear.models import LinearPredictor, prepare_features
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 KINDS = ("softmax_regression", "logistic_regression", "least_squares")

@@ -17,7 +17,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train import TrainOptions, fit
 from lethe.train.clip.groups import Group
-from lethe.train.clip.ways.layers import per_layer
+from lethe.train.clip.rules.registry import per_layer
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 

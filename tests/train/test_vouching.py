@@ -192,7 +192,7 @@ def test_lethe_train_writes_a_certificate_of_its_weights(tmp_path: Path) -> None
     }
     run["loss"] = {"kind": "softmax_regression", "feature_norm": 1.0}
     data = {"path": str(tmp_path / "table.csv"), "target": "y", "classes": "from_data"}
-    Job(data=data, run=run, privacy={"delta": DELTA}).execute(tmp_path / "out")
+    Job(data=data, run=run, privacy={"delta": DELTA}).train(tmp_path / "out")
     found = lethe.verify(tmp_path / "out" / "certificate.json", weights=tmp_path / "out" / "weights.npz")
     assert found.yes
     assert [line.split(":")[0] for line in found.declared] == ["release", "classes"]

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lethe
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Callback, Checkpoints, Linear, PrivacyEngine, TrainOptions, fit
-from lethe.train.callbacks.progress_bar import ProgressBar
+from lethe.train.callbacks.progress import ProgressBar
 from lethe.train.planning import Words, planned
 
 DELTA = 1e-3

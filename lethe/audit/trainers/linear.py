@@ -21,9 +21,8 @@ from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
 from lethe.train import Fitted, Linear, TrainOptions, fit
-from lethe.train.linear.features import prepare_features
 from lethe.train.linear.gradients import losses_of, residuals_of
-from lethe.train.linear.models import LinearPredictor
+from lethe.train.linear.models import LinearPredictor, prepare_features
 
 _CPU = torch.device("cpu")
 _SIMULATIONS = 32

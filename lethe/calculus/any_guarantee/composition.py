@@ -11,11 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.base import freeze
-from lethe.calculus.composition.composition import compose_gdp, compose_zcdp
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.composition import compose_gdp, compose_zcdp, renyi_curve
 from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, Tightest, freeze
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser, beside_gaussian
 from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.privacy_losses.dominating import dominating_factor

@@ -1,18 +1,21 @@
-"""Guarantees read back from their JSON form: the one place that knows every kind."""
+"""What needs to know every kind of guarantee: reading back from JSON, the neighbours that one names, and scaling with the noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from functools import singledispatch
 from typing import cast
+
+import numpy as np
 
 from lethe.calculus.any_guarantee.composition import Composition
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-from lethe.calculus.base import Guarantee, stored_fields
-from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.calculus.domains import FloatArray, outside, require_positive
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack, stored_fields
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
-from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.errors import InputError
 
@@ -53,3 +56,101 @@ def _decode(value: object) -> object:
     if isinstance(value, list | tuple):
         return tuple(_decode(entry) for entry in cast("list[object]", value))
     return math.inf if value == "inf" else value
+
+
+def require_relation(guarantee: Guarantee, neighbours: str) -> None:
+    """Refuse a guarantee that is about other neighbours: of batches sampled at random each relation has its own.
+
+    Args:
+        guarantee: any; most kinds name no relation.
+        neighbours: what it is said to be about.
+    Raises:
+        InputError: it, or one within it, names another.
+    """
+    for relation in _relations(guarantee):
+        if relation != neighbours:
+            raise InputError(
+                f"{guarantee.describe()} is about {relation}, and is said to be about {neighbours}.",
+                remedy="compute it for the neighbours that are meant.",
+            )
+
+
+def _relations(guarantee: object) -> Iterator[str]:
+    """The relations that guarantees within name: of batches sampled at random."""
+    if isinstance(guarantee, Guarantee):
+        for entry in fields(guarantee):  # pyright: ignore[reportArgumentType]
+            value: object = getattr(guarantee, entry.name)
+            if entry.name == "relation" and isinstance(value, str):
+                yield value
+            yield from _relations(value)
+    elif isinstance(guarantee, tuple):
+        for entry in cast("tuple[object, ...]", guarantee):
+            yield from _relations(entry)
+
+
+@singledispatch
+def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
+    r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`.
+
+    $\mu$ divides by the factor, for each component of a mixture and each bin; the noise levels of a sampled Gaussian multiply by it, and
+    the Gaussian beside them divides. True up to the rounding of the last digit: certify the scaled run itself before relying on it.
+
+    Args:
+        guarantee: one made of Gaussian mechanisms.
+        factor: finite, > 0.
+        TypeError: the guarantee does not say how it depends on noise (a Rényi curve, a single point).
+    """
+    raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")
+
+
+@noise_scaled.register
+def _(guarantee: GDP, factor: float) -> Guarantee:
+    return GDP(float(_over((guarantee.mu,), require_positive("factor", factor))[0]))
+
+
+@noise_scaled.register
+def _(guarantee: GDPMixture, factor: float) -> Guarantee:
+    mus = _over(guarantee.mus, require_positive("factor", factor))
+    return GDPMixture(tuple(mus.tolist()), guarantee.weights)
+
+
+@noise_scaled.register
+def _(guarantee: NotPrivate, factor: float) -> Guarantee:
+    require_positive("factor", factor)
+    return guarantee
+
+
+@noise_scaled.register
+def _(guarantee: Tightest, factor: float) -> Guarantee:
+    return Tightest(tuple(noise_scaled(part, factor) for part in guarantee.parts))
+
+
+@noise_scaled.register
+def _(guarantee: WithSlack, factor: float) -> Guarantee:
+    return WithSlack(noise_scaled(guarantee.guarantee, factor), guarantee.slack)
+
+
+@noise_scaled.register
+def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
+    noise, counts = merged_levels(np.asarray(guarantee.noise) * require_positive("factor", factor), guarantee.counts)
+    return replace(guarantee, noise=noise, counts=counts, gaussian_mu=float(_over((guarantee.gaussian_mu,), factor)[0]))
+
+
+@noise_scaled.register
+def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
+    scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
+    mus = _over(guarantee.shift_mus, factor)
+    return replace(guarantee, noise=tuple(scaled.tolist()), shift_mus=tuple(mus.tolist()))
+
+
+@noise_scaled.register
+def _(guarantee: BallsInBinsGaussian, factor: float) -> Guarantee:
+    mus, counts = merged_levels(_over(guarantee.mus, require_positive("factor", factor)), guarantee.counts)
+    return replace(guarantee, mus=mus, counts=counts)
+
+
+def _over(mus: tuple[float, ...], factor: float) -> FloatArray:
+    """0 stays 0, and what underflows is not 0."""
+    given = np.asarray(mus)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.where(given == 0.0, 0.0, np.maximum(given / factor, 5e-324))

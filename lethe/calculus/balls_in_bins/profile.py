@@ -22,13 +22,11 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from lethe.calculus.balls_in_bins.lognormal_grid import Term
-from lethe.calculus.balls_in_bins.lognormal_sums import log_mean_excess
-from lethe.calculus.base import Profile, freeze
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.balls_in_bins.lognormal_sums import Term, log_mean_excess
+from lethe.calculus.composition import renyi_curve
 from lethe.calculus.crossing import crossing
 from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_vector
-from lethe.calculus.guarantees import GDP, GDPMixture, RDPCurve
+from lethe.calculus.guarantees import GDP, GDPMixture, Profile, RDPCurve, freeze
 from lethe.calculus.rounding import count_above, exp_above
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
@@ -60,8 +58,6 @@ class BallsInBinsGaussian(Profile):
         mus: distinct $\mu_j \ge 0$, finite.
         counts: how many bins have each, >= 1.
         relation: replace_one, zero_out or add_or_remove.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Chua et al. 2024, arXiv:2412.16802 (the pair of zero out); docs/theory.md.
     """
 

@@ -1,4 +1,4 @@
-r"""Strategies and workloads as arrays, of shape (T,) or (T, T).
+"""Strategies and workloads as arrays, of shape (T,) or (T, T).
 
 Both are lower-triangular matrices. An array of shape (T,) is the first column of a Toeplitz matrix, which has the same entries along each
 diagonal; one of shape (T, T) is the matrix itself.
@@ -152,8 +152,6 @@ def blt_column(scales: ArrayLike, decays: ArrayLike, steps: int) -> FloatArray:
         scales: $\omega_i \ge 0$, shape (d,).
         decays: $\theta_i \in [0, 1)$, shape (d,).
         steps: T.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868; Dvijotham et al. 2024, arXiv:2404.16706.
     """
     steps = require_count("steps", steps)

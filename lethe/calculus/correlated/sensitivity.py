@@ -1,13 +1,16 @@
-"""Sensitivity of a strategy under a fixed order: a record takes part in one slot of every pass."""
+"""How far one record moves what a strategy releases, in a fixed order or at any steps far enough apart; and the error of a workload under
+the strategy's noise.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
 
-from lethe.calculus.correlated.matrices import require_strategy
-from lethe.calculus.domains import FloatArray, require_count
-from lethe.calculus.rounding import above, root_above
+from lethe.calculus.correlated.matrices import MOST_DENSE, as_matrix, real_array, require_strategy
+from lethe.calculus.domains import FloatArray, outside, require_count, require_vector
+from lethe.calculus.rounding import above, as_bound, root_above
 
 _UNIT = 2.0**-52
 
@@ -110,3 +113,154 @@ def _of_columns(columns: FloatArray) -> float:
         largest = float(np.linalg.eigvalsh(gram)[-1]) + (unit + 16 * count * _UNIT) * float(np.trace(gram))
         entries = min(entries, count * largest)
     return float(root_above(above(entries, (count * count + 16) * _UNIT)))
+
+
+def separated_sensitivity(strategy: ArrayLike, separation: int, participations: int | None = None) -> float:
+    r"""How far one record moves $CG$ if it takes part in at most k steps, any two of them b or more apart, with norm at most 1.
+
+    With $X = C^\top C$ and the sets S of at most k such steps, $\|C\delta\|_F^2 \le \max_S\sum_{s,s'\in S}|X_{ss'}|$, which is
+
+    - of a Toeplitz strategy whose column $c_0 \ge c_1 \ge \ldots \ge 0$ does not rise: the sum for $S = \{0, b, 2b, \ldots\}$; exact.
+    - of at most b bands: $\max_S\sum_{s\in S}\|C_{\cdot s}\|^2$, since the columns of S do not overlap; exact, for entries of any sign.
+    - else at most $\max_S\sum_{s\in S}v_s$ with $v_s = \max_{S\ni s}\sum_{s'\in S}|X_{ss'}|$.
+
+    The steps may be chosen along the way, in view of all that was released. No batch design of a Run has records meet such steps and no
+    others; fixed slots, a special case, have `slot_sensitivities`.
+
+    Args:
+        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
+        separation: b; 1: any steps.
+        participations: k; None: as many as there can be, ceil(T / b).
+    Returns:
+        Rounded up.
+    Raises:
+        InputError: what is no strategy, or no whole numbers; more than 4096 steps of a column that is neither narrow nor falling.
+    Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (bands, and the last bound); Kalinin & Lampert 2024, arXiv:2405.13763
+    (falling columns).
+    """
+    given, separation = require_strategy(strategy), require_count("separation", separation)
+    steps = len(given)
+    longest = -(-steps // separation)
+    count = longest if participations is None else min(require_count("participations", participations), longest)
+    if given.ndim == 1 and np.all(np.diff(given) <= 0.0):
+        return _falling(given, separation, count)
+    if band_count(given) <= separation:
+        squares = np.square(column_norms(given))
+        # The columns of a Toeplitz strategy are the shorter the later: the first of the steps are the worst.
+        early = given.ndim == 1
+        most = squares[::separation][:count].sum() if early else _heaviest(squares[:, None], separation, count)[0]
+        return float(root_above(above(most, (count + 16) * _UNIT)))
+    if steps > MOST_DENSE:
+        raise outside("strategy", f"{steps} steps of a column that rises", f"at most {MOST_DENSE} steps, few bands, or a column that falls")
+    return _of_separated(as_matrix(given), separation, count)
+
+
+def _falling(column: FloatArray, separation: int, count: int) -> float:
+    """The response to ones at 0, b, 2b, ... at the first k of them."""
+    reached = np.zeros_like(column)
+    for start in range(0, separation * count, separation):
+        reached[start:] += column[: len(column) - start]
+    return float(root_above(above(float(np.square(reached).sum()), (3 * len(column) + 16) * _UNIT)))
+
+
+def _of_separated(matrix: FloatArray, separation: int, count: int) -> float:
+    steps = len(matrix)
+    gram = np.abs(matrix.T @ matrix)
+    squares = np.diagonal(gram).copy()
+    places = np.arange(steps)
+    gram[np.abs(np.subtract.outer(places, places)) < separation] = 0.0
+    values = squares + _heaviest(gram, separation, count - 1)
+    found = float(_heaviest(values[:, None], separation, count)[0])
+    # What rounding can do to an entry is at most this many units of the product of the columns' norms.
+    found += (steps + 16) * _UNIT * count**2 * float(squares.max())
+    return float(root_above(above(found, (4 * count + 16) * _UNIT)))
+
+
+def _heaviest(weights: FloatArray, separation: int, count: int) -> FloatArray:
+    """For each column the largest sum of at most `count` entries that lie `separation` or more rows apart, shape (columns,).
+
+    Args:
+        weights: none negative, shape (rows, columns).
+        separation: b.
+        count: k.
+    """
+    rows, columns = weights.shape
+    best = np.zeros((rows + 1, columns))  # of the first so many rows
+    for _ in range(count):
+        before, best = best, np.zeros((rows + 1, columns))
+        for row in range(rows):
+            np.maximum(best[row], before[max(row + 1 - separation, 0)] + weights[row], out=best[row + 1])
+    return best[-1]
+
+
+def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
+    """A workload for so many steps as an array, or raise InputError.
+
+    Args:
+        workload: A: the first column of a Toeplitz matrix, shape (T,), or a matrix, shape (T, T).
+        steps: T.
+    """
+    given = real_array("workload", workload)
+    if given.shape not in ((steps,), (steps, steps)) or not np.isfinite(given).all() or not given.any():
+        raise outside("workload", f"shape {given.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
+    return given
+
+
+def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
+    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1;
+    infinity where it overflows.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        workload: A, shape (T,) or (T, T).
+    """
+    given = require_strategy(strategy)
+    asked = require_workload(workload, len(given))
+    if given.ndim == 1 and asked.ndim == 1:
+        from scipy import signal  # which loads scipy.stats: importing lethe stays light
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            column = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked), dtype=np.float64)  # pyright: ignore
+            return as_bound(float(np.sum(np.arange(len(given), 0, -1) * np.square(column))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        solved = linalg.solve_triangular(as_matrix(given), as_matrix(asked).T, lower=True, trans="T", check_finite=False)
+        return as_bound(float(np.sum(np.square(solved))))
+
+
+def output_square(strategy: ArrayLike, weights: ArrayLike) -> float:
+    r"""$\|C^{-\top}a\|^2$: the squared error of one output $a^\top C^{-1}z$, a coordinate, where $z$ has variance 1; infinity where it
+    overflows.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        weights: $a \ge 0$, how much of each step's noise the output has, shape (T,).
+    Raises:
+        InputError: what is no strategy, or no weights for it.
+    """
+    given = require_strategy(strategy)
+    asked = require_vector("weights", weights, low=0.0)
+    if len(asked) != len(given):
+        raise outside("weights", f"{len(asked)} numbers", f"one for each of {len(given)} steps")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if given.ndim == 1:
+            from scipy import signal
+
+            solved = np.asarray(signal.lfilter([1.0], np.trim_zeros(given, "b"), asked[::-1]), dtype=np.float64)  # pyright: ignore
+        else:
+            solved = linalg.solve_triangular(given, asked, lower=True, trans="T", check_finite=False)
+        return as_bound(float(np.sum(np.square(solved))))
+
+
+def mean_squared_error(strategy: ArrayLike, workload: ArrayLike, slots: int) -> float:
+    r"""$\frac1T\|A C^{-1}\|_F^2\,\mathrm{sens}(C)^2$: the squared error of an output, a coordinate, in the mean over the T outputs, at
+    $\mu = 1$ and contributions of norm at most 1.
+
+    Args:
+        strategy: C, shape (T,) or (T, T).
+        workload: A, shape (T,) or (T, T).
+        slots: steps of a pass; a record takes part in one of them, the same in every pass.
+    Raises:
+        InputError: what is no strategy or no workload for it.
+    Reference: Choquette-Choo et al. 2023, arXiv:2211.06530.
+    """
+    return noise_squares(strategy, workload) * sensitivity(strategy, slots) ** 2 / len(np.asarray(strategy))

@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from lethe.calculus.base import Profile
 from lethe.calculus.conversions import profile_epsilon
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative
+from lethe.calculus.guarantees import Profile
 from lethe.calculus.privacy_losses.convolution import Law, Tilted, steepness, sum_ends, summed, tilted
 
 # A distribution has no more intervals than this; what lies beyond its last one counts as infinite.

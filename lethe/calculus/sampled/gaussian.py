@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.calculus.base import freeze
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
 from lethe.calculus.domains import FloatArray, require_delta, require_nonnegative, require_probability, require_vector
-from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest
+from lethe.calculus.guarantees import GDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, freeze
 from lethe.calculus.rounding import above, count_above, raised, round_up
 from lethe.calculus.sampled.loss import MOST_LEVELS, loss_profile, round_levels_down
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, distance, renyi_values, require_design
@@ -48,8 +47,7 @@ class SampledGaussian(Guarantee):
     One Poisson step is the pair $(1-q)N(0,z^2) + qN(1,z^2)$ against $N(0,z^2)$, both ways, for `zero_out` and `add_or_remove`, and against
     $(1-q)N(0,z^2) + qN(-1,z^2)$ for `replace_one`. Without replacement one step is $C_q(T(N(0,1), N(2/z,1)))$-DP (Dong, Roth and Su)
     for `replace_one` and no worse than $(1-q)N(-1,z^2) + qN(1,z^2)$ against $(1-q)N(-1,z^2) + qN(0,z^2)$, both ways, for `zero_out`: a
-    batch without the record holds another one in its place. The Rényi bound follows from these pairs, or is that of Wang, Balle and
-    Kasiviswanathan with noise $z/2$ where that is less.
+    batch without the record holds another one in its place. The Rényi bound follows from these pairs.
 
     Formal guarantee: the batches are drawn afresh each step and kept secret. Poisson: each record enters independently with
     probability q. Without replacement: every batch of its size is equally likely, q being its share of the records.
@@ -65,7 +63,7 @@ class SampledGaussian(Guarantee):
     Raises:
         InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Doroshenko et al. 2022, arXiv:2207.04380;
-        Wang, Balle, Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27; Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
+        Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2.
     """
 
     sampling_probability: float

@@ -22,8 +22,7 @@ from lethe.calculus.privacy_losses.distributions import (
     compose_losses,
 )
 from lethe.calculus.privacy_losses.dominating import dominating_factor
-from lethe.calculus.sampled.fixed_profile import fixed_size_losses, fixed_size_width
-from lethe.calculus.sampled.poisson_profile import poisson_losses, poisson_width
+from lethe.calculus.sampled.profiles import fixed_size_losses, fixed_size_width, poisson_losses, poisson_width
 from lethe.calculus.sampled.renyi import Design, Relation
 
 MOST_LEVELS = 128

@@ -34,8 +34,6 @@ def order_allowed(probability: float, noise: ArrayLike, order: ArrayLike) -> np.
         order: $\alpha > 1$.
     Returns:
         An array of the broadcast shape.
-    Raises:
-        InputError: the probability is outside its range.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     q = require_probability("probability", probability)
@@ -59,8 +57,6 @@ def largest_order(probability: float, noise: float) -> float:
         noise: $z > 0$, standard deviation of the noise on the sum in units of one record's influence.
     Returns:
         $\alpha^* > 1$; 1 where $q > 1/5$ or $z < 4$, that is: no order.
-    Raises:
-        InputError: an argument is outside its range.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     q, z = require_positive("probability", require_probability("probability", probability)), require_positive("noise", noise)
@@ -85,8 +81,6 @@ def smallest_noise(probability: float, orders: ArrayLike) -> FloatArray:
         orders: $\alpha > 1$, finite, shape (K,).
     Returns:
         $z^* \ge 4$, shape (K,); infinity where $q > 1/5$.
-    Raises:
-        InputError: the probability is outside its range.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     q, alpha = require_positive("probability", require_probability("probability", probability)), np.asarray(orders, dtype=np.float64)

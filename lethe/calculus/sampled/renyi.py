@@ -1,24 +1,123 @@
-r"""Rényi divergence of one sampled Gaussian step at one public grid of orders, for many noise levels at once.
+r"""Rényi divergence of one sampled Gaussian step, for many noise levels at once: for tiny deltas, and where orders are asked for.
 
 Noise levels $z$ are noise multipliers: the standard deviation of the noise on the batch SUM is $z$ times one record's gradient bound.
+
+**Whole orders of a Poisson step** are a binomial sum. Leaving out the 1 that every moment holds keeps each digit where the divergence is
+tiny: all terms are positive, so nothing cancels.
+
+$$A_\alpha - 1 = \sum_{k=2}^{\alpha}\binom{\alpha}{k}q^k(1-q)^{\alpha-k}\left(e^{k(k-1)/(2z^2)} - 1\right)$$
+
+**All other moments** are integrals by the trapezoidal rule with a proven error (`quadrature`), or, where those would take too long, bounded
+by convexity.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lethe.calculus.domains import FloatArray, outside, require_probability, require_vector
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.sampled.dominated_renyi import replaced_excess, zeroed_excess
-from lethe.calculus.sampled.fixed_size import fixed_size_log_moments
-from lethe.calculus.sampled.fractional import fractional_log_moments, quadrature_levels, quadrature_orders
-from lethe.calculus.sampled.integer import integer_log_moments
-from lethe.calculus.sampled.pair_renyi import pair_log_moments
+from lethe.calculus.sampled.quadrature import pair_log_moments, replaced_excess, zeroed_excess
 from lethe.errors import InputError
+
+_EPS = float(np.finfo(np.float64).eps)
+# Exponents up to this one are summed as numbers, in one matrix product for all orders; above it, as logarithms, order by order.
+_LARGEST_EXPONENT = 500.0
+# What the products may lose: probabilities below 1e-308 count as 0, times at most 1e4 terms of e^500 each.
+_UNDERFLOW = 1e-86
+# Terms below e^-50 of the largest are left out: 1e4 of them weigh 2e-18.
+_NEGLIGIBLE = -50.0
+_CHUNK = 256
+
+
+@lru_cache(maxsize=8192)
+def log_binomials(order: int) -> FloatArray:
+    r"""$\log\binom{\alpha}{k}$, k = 0..order, each from the exact whole number."""
+    values = np.empty(order + 1)
+    number = 1
+    for k in range(order // 2 + 1):
+        values[k] = values[order - k] = math.log(number)
+        number = number * (order - k) // (k + 1)
+    values.setflags(write=False)
+    return values
+
+
+def integer_log_moments(probability: float, noise: FloatArray, orders: tuple[int, ...]) -> FloatArray:
+    r"""$\log A_\alpha$ at integer orders, rounded up.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$, shape (levels,); $1/z^2$ must not overflow.
+        orders: $\alpha \ge 2$, whole numbers.
+    Returns:
+        Shape (levels, orders); relative error below 1e-15 $\alpha(2 + |\log q(1-q)|)$ before rounding up.
+    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Section 3.3.
+    """
+    highest = max(orders)
+    log_terms = np.full((len(orders), highest + 1), -np.inf)
+    for row, order in enumerate(orders):
+        k = np.arange(order + 1)
+        log_terms[row, : order + 1] = log_binomials(order) + k * math.log(probability) + (order - k) * math.log1p(-probability)
+    # k = 0 and k = 1 carry nothing beyond the 1.
+    log_terms[:, :2] = -np.inf
+    pairs = np.arange(highest + 1, dtype=np.float64) * (np.arange(highest + 1) - 1.0)
+    halves = 0.5 / np.square(noise)
+    result = np.empty((noise.size, len(orders)))
+    # Sorted, so that within a chunk the same few terms matter.
+    ranked = np.argsort(noise)
+    with np.errstate(under="ignore", over="ignore", divide="ignore", invalid="ignore"):
+        probabilities = np.exp(log_terms)
+        for first in range(0, noise.size, _CHUNK):
+            chunk = ranked[first : first + _CHUNK]
+            result[chunk] = _chunk_log_sums(log_terms, probabilities, pairs, halves[chunk])
+    # Each exponent is a sum of products of these sizes, each rounded; so are the exponent of the last term and the sum itself.
+    alphas = np.array(orders, dtype=np.float64)
+    sizes = alphas * (1.0 - math.log(probability) - math.log1p(-probability)) + 50.0
+    rounding = 8.0 * _EPS * (sizes + alphas * (alphas - 1.0) * halves[:, None])
+    return np.logaddexp(0.0, result + rounding) * (1.0 + 4.0 * _EPS)
+
+
+def _chunk_log_sums(log_terms: FloatArray, probabilities: FloatArray, pairs: FloatArray, halves: FloatArray) -> FloatArray:
+    r"""$\log(A_\alpha - 1)$ for a few neighbouring levels: the matrix product, and the large exponents where there are any."""
+    # One k too many on either side: the comparisons below decide which sum a term belongs to, so that rounding here cannot lose one.
+    small = int(np.searchsorted(pairs[1:], _LARGEST_EXPONENT / float(halves.min()), side="right")) + 2
+    exponents = halves[:, None] * pairs[:small]
+    growth = np.where(exponents > _LARGEST_EXPONENT, 0.0, np.expm1(np.minimum(exponents, _LARGEST_EXPONENT)))
+    sums = np.log(growth @ probabilities[:, :small].T + _UNDERFLOW)
+    large = max(2, int(np.searchsorted(pairs[1:], _LARGEST_EXPONENT / float(halves.max()), side="right")))
+    if large >= pairs.size:
+        return sums
+    for row in range(log_terms.shape[0]):
+        kept = _kept(log_terms[row, large:], pairs[large:], float(halves.min()), float(halves.max())) + large
+        if kept.size:
+            exponents = halves[:, None] * pairs[kept]
+            # Above e^500 the 1 taken off does not matter; below, the matrix product has the term already.
+            logs = np.where(exponents <= _LARGEST_EXPONENT, -np.inf, log_terms[row, kept] + exponents)
+            top = np.maximum(logs.max(axis=1), -1e300)
+            sums[:, row] = np.logaddexp(sums[:, row], top + np.log(np.exp(logs - top[:, None]).sum(axis=1)) + 1e-17)
+    return sums
+
+
+def _kept(logs: FloatArray, pairs: FloatArray, low: float, high: float) -> NDArray[np.intp]:
+    """The terms that matter for some half in [low, high]: one term against another is linear in the half, so both ends decide."""
+    alive = np.flatnonzero(np.isfinite(logs))
+    if alive.size == 0:
+        return alive
+    logs, pairs = logs[alive], pairs[alive]
+    dead = np.zeros(alive.size, dtype=bool)
+    for end in (low, high):
+        best = int(np.argmax(logs + pairs * end))
+        gaps = logs - logs[best]
+        slopes = pairs - pairs[best]
+        dead |= np.maximum(gaps + slopes * low, gaps + slopes * high) < _NEGLIGIBLE
+    return alive[~dead]
+
 
 Design = Literal["poisson", "without_replacement"]
 Relation = Literal["replace_one", "zero_out", "add_or_remove"]
@@ -32,12 +131,11 @@ ORDERS: tuple[float, ...] = tuple(
 )
 
 _Bound = Callable[[float, FloatArray, FloatArray], FloatArray]
-_Moments = Callable[[float, FloatArray, tuple[int, ...]], FloatArray]
-_EPS = float(np.finfo(np.float64).eps)
 WEAKEST_NOISE, _STRONGEST_NOISE = 1e-100, 1e100
 _HIGHEST_ORDER = 8192.0
-# A quadrature takes 1 to 30 milliseconds a level.
-_MOST_QUADRATURES = 256
+# A quadrature takes 1 to 10 milliseconds a level, and a tenth of that where orders are low and noise is not.
+_MOST_QUADRATURES, _MOST_FRACTIONAL = 256, 2048
+_HIGHEST_FRACTIONAL = 64.0
 
 
 def require_design(design: object, relation: object) -> None:
@@ -62,11 +160,10 @@ def distance(relation: Relation) -> float:
 def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Relation, design: Design) -> FloatArray:
     r"""Rényi divergence of one step at `ORDERS`, the worse of both directions, rounded up.
 
-    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1 (`sampled_pair_renyi`).
-    Without replacement: from the profiles that dominate a step (`sampled_dominated_renyi`). Where those would take too long (high orders
-    with little noise, more than 256 levels, which are rounded down), and where it is smaller: joint convexity,
-    $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$, and Theorem 27 with noise $z/2$, linear in $\alpha$ between whole orders. Never
-    above the step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1.
+    Poisson, zero_out or add_or_remove: exact, `poisson_renyi`. Poisson, replace_one: exact, the pair of +1 and -1.
+    Without replacement: from the profiles that dominate a step (`quadrature`). Where those would take too long (high orders
+    with little noise), and where it is smaller: joint convexity, $\log(1 - q + q e^{2\alpha(\alpha-1)/z^2})/(\alpha-1)$. More than 256
+    levels are rounded down. Never above the step without sampling, $\alpha d^2/(2z^2)$ with $d = 2$ for replace_one and else 1.
 
     Args:
         probability: $q \in [0, 1]$: each record's chance to enter a batch, or the share of the records in one.
@@ -77,7 +174,7 @@ def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Rel
         Shape (levels, len(ORDERS)); 0 for q = 0, infinity for q > 0 = z, never nan.
     Raises:
         InputError: an argument is outside its range, or add_or_remove meets batches of fixed size.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; Wang, Balle, Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27.
+    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530; docs/theory.md, section 7.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
     require_design(design, relation)
@@ -89,7 +186,7 @@ def renyi_values(probability: float, noise_multipliers: ArrayLike, relation: Rel
         return unsampled
     if design == "without_replacement":
         dominated = _zeroed_logs if relation == "zero_out" else _replaced_logs
-        bound = np.fmin(_each_level(_fixed_size_logs, sampling, 0.5 * noise, orders), _at_few_levels(dominated, sampling, noise, orders))
+        bound = _at_few_levels(dominated, sampling, noise, orders)
     elif relation == "replace_one":
         with np.errstate(over="ignore", divide="ignore"):
             exponents = 2.0 * orders * (orders - 1.0) / np.square(noise[:, None]) * (1.0 + 4.0 * _EPS)
@@ -106,17 +203,15 @@ def poisson_renyi(probability: float, noise_multipliers: ArrayLike, orders: Arra
 
     $$D_\alpha\{(1-q)N(0,z^2) + qN(1,z^2) \,\|\, N(0,z^2)\} = \frac{\log A_\alpha}{\alpha-1},$$
 
-    never below the other direction. Whole orders: the binomial sum. Others: quadrature with a proven error, where it fits in floating
-    point (z at least 0.15 up to order 11); elsewhere $\log A_\alpha$, convex in $\alpha$, is bounded by its chord between whole orders.
+    never below the other direction. Whole orders: the binomial sum. Others: quadrature, up to 2048 levels, where it fits in floating point
+    (z at least 0.15 up to order 11); elsewhere $\log A_\alpha$, convex in $\alpha$, is bounded by its chord between whole orders.
 
     Args:
         probability: $q \in [0, 1]$.
         noise_multipliers: $z \ge 0$, finite, shape (levels,).
         orders: $\alpha > 1$, at most 8192, shape (orders,).
     Returns:
-        Shape (levels, orders): above the exact value by at most 1e-11 of it, except on chords; infinity for q > 0 = z; never nan.
-    Raises:
-        InputError: an argument is outside its range.
+        Shape (levels, orders): above the exact value by at most 1e-9 of it, except on chords; infinity for q > 0 = z; never nan.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Section 3.3 and Theorem 5.
     """
     sampling, noise = require_probability("probability", probability), require_vector("noise_multipliers", noise_multipliers, low=0.0)
@@ -173,30 +268,17 @@ def _zeroed_logs(probability: float, noise: FloatArray, orders: FloatArray) -> F
 
 
 def _poisson_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    logs = np.empty((noise.size, orders.size))
-    quadrature = (orders % 1.0 != 0.0) & quadrature_orders(orders)
-    inside = quadrature_levels(noise, orders[quadrature])
-    for levels, chords in ((inside, ~quadrature), (~inside, np.ones_like(quadrature))):
-        if np.any(levels) and np.any(chords):
-            logs[np.ix_(levels, chords)] = _chords(integer_log_moments, probability, noise[levels], orders[chords])
-    if np.any(inside) and np.any(quadrature):
-        logs[np.ix_(inside, quadrature)] = fractional_log_moments(probability, noise[inside], orders[quadrature])
-    return logs
-
-
-def _fixed_size_logs(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    return _chords(fixed_size_log_moments, probability, noise, orders)
-
-
-def _chords(moments: _Moments, probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
-    """Whole orders as `moments` gives them; others by the chord, between the whole orders next to them, of a logarithm convex in order."""
+    """Whole orders by the sum; others by quadrature, or by the chord of the whole orders next to them: the logarithm is convex in order."""
     below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
     wholes = np.unique(np.concatenate((below, above)))
     # The logarithm is 0 at order 1, exactly.
     known = np.zeros((noise.size, wholes.size))
-    known[:, wholes > 1] = moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
+    known[:, wholes > 1] = integer_log_moments(probability, noise, tuple(wholes[wholes > 1].tolist()))
     low, high = known[:, np.searchsorted(wholes, below)], known[:, np.searchsorted(wholes, above)]
     share = orders - below
     with np.errstate(invalid="ignore"):
-        chord = ((1.0 - share) * low + share * high) * (1.0 + 8.0 * _EPS)
-    return np.where(share == 0.0, low, chord)
+        logs = np.where(share == 0.0, low, ((1.0 - share) * low + share * high) * (1.0 + 8.0 * _EPS))
+    between = (share > 0.0) & (orders <= _HIGHEST_FRACTIONAL)
+    if np.any(between) and noise.size <= _MOST_FRACTIONAL:
+        logs[:, between] = np.fmin(logs[:, between], pair_log_moments(probability, noise, orders[between], "removed"))
+    return logs

@@ -12,9 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.base import Guarantee, freeze
 from lethe.calculus.domains import FloatArray, outside, require_nonnegative, require_probability, require_vector
-from lethe.calculus.guarantees import RDPCurve, Tightest
+from lethe.calculus.guarantees import Guarantee, RDPCurve, Tightest, freeze
 from lethe.calculus.rounding import raised
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.renyi import ORDERS, WEAKEST_NOISE, Design, Relation, renyi_values, require_design

@@ -13,7 +13,7 @@ from lethe.run.descended import descends_envelope
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 from lethe.train.linear.loop import descend, linear_noise, linear_precision

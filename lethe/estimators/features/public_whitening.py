@@ -15,7 +15,7 @@ from lethe.estimators.features.synthetic_images import synthetic_images
 from lethe.estimators.features.whitening import Whitening, whitening_of
 from lethe.estimators.inputs.tables import read_table
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.channel_moments import positions_of
+from lethe.mechanisms.moments import positions_of
 
 _ENTRIES = 2**20  # of a block
 

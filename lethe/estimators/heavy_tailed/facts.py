@@ -22,7 +22,7 @@ from lethe.estimators.heavy_tailed.linear import clipped_to
 from lethe.estimators.inputs.norms import released_norm
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.quantiles.counted import CountedColumns
+from lethe.mechanisms.quantiles.located import CountedColumns
 from lethe.run.run import Neighbours
 
 _LEAST, _MOST = 0.1, 1.0 / 3.0  # of the records are set aside

@@ -11,7 +11,7 @@ import numpy as np
 
 from lethe.estimators.inputs.records import row_norms
 from lethe.heavy_tailed import Problem
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean
 from lethe.heavy_tailed.problem import Gradient, RecordsInBlocks
 from lethe.mechanisms.base import Array
 

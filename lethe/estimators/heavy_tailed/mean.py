@@ -21,13 +21,13 @@ from lethe.estimators.options import options_of
 from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_features
 from lethe.heavy_tailed import Moments, Problem, multi_pass
-from lethe.heavy_tailed.inputs import require_point
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
+from lethe.heavy_tailed.oracles import ClippedMean, noise_scale
 from lethe.heavy_tailed.problem import some_records
-from lethe.heavy_tailed.single_pass.settings import clip_grid, gradient_errors, noise_scale
+from lethe.heavy_tailed.sets import require_point
+from lethe.heavy_tailed.settings import clip_grid, gradient_errors
 from lethe.mechanisms.base import Array
-from lethe.partitions.consecutive import ConsecutiveRecords
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
+from lethe.partitions.table import ConsecutiveRecords
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _PASSES = 10  # of multi_pass

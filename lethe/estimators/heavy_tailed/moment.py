@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.accounting.statements.phases import phases_derivation
+from lethe.accounting.heavy_tailed import phases_derivation
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.facts import Fact
 from lethe.estimators.partitioned.gathered import many_records
-from lethe.heavy_tailed.block_moments import COMPARISONS, blocks_for
-from lethe.heavy_tailed.oracles.clipped import noise_for
-from lethe.heavy_tailed.private_moments import private_moment
+from lethe.heavy_tailed.oracles import noise_for
+from lethe.heavy_tailed.private_moments import COMPARISONS, blocks_for, private_moment
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.counted import CountedColumns
+from lethe.mechanisms.quantiles.located import CountedColumns
 from lethe.run.run import Neighbours
 
 _FAILURES = (0.01, 0.03, 0.1, 0.3)

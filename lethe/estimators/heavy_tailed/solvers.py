@@ -12,16 +12,14 @@ from lethe.calculus.domains import outside, require_count
 from lethe.errors import InputError
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, LinearScoreProblem
 from lethe.heavy_tailed import Problem, multi_pass, practical_oracle
+from lethe.heavy_tailed.accelerated import accelerated, accelerated_optimised, accelerated_practical, accelerated_theory
+from lethe.heavy_tailed.localisation.descent import localised
 from lethe.heavy_tailed.localisation.plans import localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.solver import localised
-from lethe.heavy_tailed.localisation.strongly_convex import strongly_convex
+from lethe.heavy_tailed.localisation.rounds import strongly_convex
+from lethe.heavy_tailed.one_pass import one_pass, one_pass_optimised, one_pass_practical, one_pass_theory
 from lethe.heavy_tailed.problem import Records, count_records
-from lethe.heavy_tailed.single_pass.accelerated import accelerated
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_optimised, accelerated_practical, accelerated_theory
-from lethe.heavy_tailed.single_pass.plans import one_pass_optimised, one_pass_practical, one_pass_theory
-from lethe.heavy_tailed.single_pass.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
-from lethe.heavy_tailed.single_pass.settings import Plan
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.proximal import proximal, proximal_optimised, proximal_practical, proximal_theory
+from lethe.heavy_tailed.settings import Plan
 from lethe.heavy_tailed.solution import Solution
 
 SOLVERS = ("multi_pass", "one_pass", "accelerated", "proximal", "localised", "strongly_convex")

@@ -13,8 +13,7 @@ from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_tiny, wa
 from lethe.estimators.inputs.scale import warn_if_unscaled
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.counted import ColumnsInMemory, CountedColumns
-from lethe.mechanisms.quantiles.located import located_cost, located_quantiles
+from lethe.mechanisms.quantiles.located import ColumnsInMemory, CountedColumns, located_cost, located_quantiles
 from lethe.run.run import Neighbours
 
 _QUANTILE = 0.75  # longer rows keep their direction, and a smaller bound lets less noise do

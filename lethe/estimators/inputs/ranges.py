@@ -13,8 +13,7 @@ from lethe.certificates.statement import Statement
 from lethe.estimators.inputs.columns import listed
 from lethe.estimators.inputs.range_warnings import warn_of_end, warn_of_few, warn_of_tiny, warn_of_undetected
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.counted import ColumnsInMemory, CountedColumns
-from lethe.mechanisms.quantiles.located import located_quantiles
+from lethe.mechanisms.quantiles.located import ColumnsInMemory, CountedColumns, located_quantiles
 from lethe.mechanisms.quantiles.read_off import Flags
 from lethe.run.run import Neighbours
 

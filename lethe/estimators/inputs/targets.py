@@ -14,8 +14,7 @@ from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.quantiles.counted import CountedColumns
-from lethe.mechanisms.quantiles.located import located_cost
+from lethe.mechanisms.quantiles.located import CountedColumns, located_cost
 from lethe.run.run import Neighbours
 
 # Of the total squared mu: as much as makes n mu 50, within these bounds. A larger part is worth its price where records are few: a range

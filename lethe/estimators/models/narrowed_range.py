@@ -27,7 +27,7 @@ from lethe.estimators.inputs.validation import declared_switch
 from lethe.estimators.partitioned.targets import Centred
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std
-from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
+from lethe.mechanisms.moments import channel_moments, channel_sensitivity
 from lethe.run.run import Neighbours
 
 NARROWING_SHARE = 0.01  # of the total squared mu

@@ -31,8 +31,7 @@ from lethe.estimators.features.whitening import noise_floor, whitening_of
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.paying import planned_statement
 from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.channel_moments import channel_moments, channel_sensitivity
-from lethe.mechanisms.row_mean import noisy_mean
+from lethe.mechanisms.moments import channel_moments, channel_sensitivity, noisy_mean
 from lethe.run.run import Neighbours
 
 COVARIANCE_SHARE, REGRESSION_SHARE, MEAN_SHARE = 0.1, 0.05, 0.03  # of the total squared mu

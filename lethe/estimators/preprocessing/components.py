@@ -16,8 +16,7 @@ from lethe.estimators.inputs.validation import declared_norm
 from lethe.estimators.partitioned.transformed import Coordinates
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.covariance import second_moment
-from lethe.mechanisms.row_mean import noisy_mean
+from lethe.mechanisms.moments import noisy_mean, second_moment
 
 _MEAN_SHARE = 0.2  # of the squared mu: a mean has d entries, the second moments have d(d+1)/2
 

@@ -13,7 +13,7 @@ from lethe.estimators.features.whitening import Whitening, noise_floor, whitenin
 from lethe.estimators.inputs.norms import private_norm
 from lethe.estimators.inputs.validation import declared_norm
 from lethe.estimators.preprocessing.transformer import PrivateTransformer, gaussian_cost
-from lethe.mechanisms.channel_moments import channel_moments, positions_of
+from lethe.mechanisms.moments import channel_moments, positions_of
 
 
 class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
@@ -21,7 +21,7 @@ class PrivateWhitening(OneToOneFeatureMixin, PrivateTransformer):
 
     $z_p \mapsto \hat\Sigma_f^{-1/2}(z_p - \hat m)$ for the C channels of every position, with no eigenvalue below f. So C + C(C+1)/2
     numbers are released for C P features, 81 + 3321 for the 3969 of `ScatteringFeatures` on 28 x 28 pixels, in one Gaussian release
-    (`lethe.mechanisms.channel_moments`). In fitting, records are projected on a ball around 0. What noise alone could have made is not
+    (`lethe.mechanisms.moments`). In fitting, records are projected on a ball around 0. What noise alone could have made is not
     whitened: f is the larger of `floor` of the mean eigenvalue and of $\sqrt{2C}$ standard deviations of the noise of an entry, which is
     about the largest eigenvalue of the noise.
 

@@ -4,7 +4,7 @@ A public split sets m of the n records aside. One try draws a candidate, fits it
 with Gaussian noise, $\mathrm{score} = \frac1m\sum_i s_i + N(0, \sigma^2)$, $s_i \in [0, 1]$. A record that changes is on one side of the
 split, which does not depend on it. On the side of training the try is a fit and work on what it released; on the other the fit has
 the same law, and the score moves by at most 1/m. So one try has the worse of two guarantees, not their sum (parallel composition), and
-with $\sigma$ such that the score has G too, one try has G. `lethe.mechanisms.selection.selection` then says what the best of K tries
+with $\sigma$ such that the score has G too, one try has G. `lethe.mechanisms.selection` then says what the best of K tries
 costs, K random.
 
 A fit may be that of a pipeline: G is divided among its private steps before anything is fitted (`lethe.estimators.search.step_tries`),
@@ -40,9 +40,8 @@ from lethe.estimators.search.statement import search_statement
 from lethe.estimators.search.step_tries import declared_shares, step_tries
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Array, gaussian_noise_std
-from lethe.mechanisms.selection.privacy import selection_guarantee
-from lethe.mechanisms.selection.selection import choose
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.mechanisms.selection import choose, selection_guarantee
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 from lethe.train.callbacks.paying import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN

@@ -1,4 +1,4 @@
-"""What a private search rests on: the statement of `lethe.mechanisms.selection.selection`, with what the code of the search makes true."""
+"""What a private search rests on: the statement of `lethe.mechanisms.selection`, with what the code of the search makes true."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.composition import compose_gdp
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import GDP, ApproxDP

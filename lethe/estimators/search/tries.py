@@ -14,8 +14,8 @@ from lethe.errors import CalibrationError
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.options import options_of
-from lethe.mechanisms.selection.privacy import selection_guarantee
-from lethe.mechanisms.selection.repetitions import TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import TruncatedNegativeBinomial
+from lethe.mechanisms.selection import selection_guarantee
 
 # Whose guarantee is mu-GDP whatever the problem, if no norm or range is released; every fit is checked.
 GAUSSIAN = frozenset({"adassp", "output_perturbation", "cyclic", "pass_ends", "joint", "full_batch", "full_batch_joint", "correlated"})

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from lethe.calculus.domains import outside, require_count, require_positive
 from lethe.errors import InputError
-from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
-from lethe.heavy_tailed.oracles.clipped import noise_for, require_rho
-from lethe.heavy_tailed.problem import Problem, require_problem
-from lethe.heavy_tailed.single_pass.settings import MOST_CLIP, noise_scale
+from lethe.heavy_tailed.moments import clipping_bias
+from lethe.heavy_tailed.oracles import MOST_CLIP, noise_for, noise_scale, require_rho
+from lethe.heavy_tailed.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +24,6 @@ class LocalPhase:
         strength: $\lambda_i$, with $\lambda_i\eta_i \le 2$.
         radius: $D_i$ of the ball about the phase's start.
         clip_norm: $C_i$.
-    Raises:
-        InputError: a number out of range.
     """
 
     records: int
@@ -41,18 +38,17 @@ class LocalPhase:
             object.__setattr__(self, name, require_count(name, getattr(self, name)))
         for name in ("step_size", "strength", "radius", "clip_norm"):
             object.__setattr__(self, name, require_positive(name, getattr(self, name)))
+        if self.step_size * self.strength > 2.0:
+            raise InputError(
+                f"step_size = {self.step_size:g} and strength = {self.strength:g}; their product needs to be at most 2.",
+                source="the arguments step_size and strength",
+                remedy="take smaller steps",
+            )
 
     def noise_variance(self, rho: float) -> float:
         r"""$\sigma_i^2 = \frac{4C_i^2T_i}{2\rho n_i^2}$ of each step."""
         deviation = noise_for(2.0 * self.clip_norm / self.records, require_rho(rho) / self.steps)
         return deviation * deviation
-
-
-def require_schedule(schedule: object) -> tuple[LocalPhase, ...]:
-    """Return phases, one at least, or raise InputError."""
-    if not isinstance(schedule, tuple) or not schedule or not all(isinstance(phase, LocalPhase) for phase in schedule):
-        raise InputError("schedule: it needs at least one LocalPhase.", source="the argument schedule", remedy="take localised_theory's")
-    return schedule
 
 
 def localised_theory(
@@ -78,11 +74,8 @@ def localised_theory(
         rho: $\rho$, finite.
         distance: D; None: the diameter of the domain.
         extra: q; 1/2 as in the paper, 1 for `strongly_convex`, where a phase may fail with probability 1/n only.
-    Raises:
-        InputError: an argument is outside its range, the moments are of another kind or of order below 4.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Theorem 41 and its Appendix G.2.
     """
-    require_problem(problem)
     count, d = 2 ** (require_count("records", records, low=2).bit_length() - 1), problem.dimension
     k, high, half, second = _moments(problem)
     scale, reach, q = noise_scale(require_positive("rho", rho)), problem.distance(distance), require_positive("extra", extra)
@@ -127,8 +120,6 @@ def localised_practical(
         problem, records, rho, distance: as `localised_theory`.
         faster: > 0.
         most_steps: >= 1.
-    Raises:
-        InputError: an argument is outside its range.
     """
     factor, limit = require_positive("faster", faster), require_count("most_steps", most_steps)
     return tuple(
@@ -150,7 +141,6 @@ def localised_bound(
     *,
     lipschitz: float,
     distance: float | None = None,
-    printed: bool = False,
 ) -> float:
     r"""A bound of the expected excess risk of `localised`.
 
@@ -167,31 +157,26 @@ def localised_bound(
         rho: $\rho$.
         lipschitz: L, of F.
         distance: D.
-        printed: with the constants of the paper's Lemma 14, true and larger.
     Returns:
         Loss units; may be infinity.
-    Raises:
-        InputError: an argument is outside its range.
     """
-    require_problem(problem)
-    require_schedule(schedule)
     require_rho(rho)
     d, reach, slope = problem.dimension, problem.distance(distance), require_positive("lipschitz", lipschitz)
     k, high, half, second = _moments(problem)
     errors, failures = [reach * reach], 0.0
     for phase in schedule:
         # Of the empirical moments: the mean of their squares is at most the bound of twice the order.
-        bias = (printed_clipping_bias if printed else clipping_bias)(k, high, phase.clip_norm)
+        bias = clipping_bias(k, high, phase.clip_norm)
         noise = d * phase.noise_variance(rho)
         near = replace(phase, radius=min(phase.radius, reach))
-        errors.append(descent_distance(near, half, noise, bias, width=min(reach, 2.0 * phase.radius), printed=printed))
+        errors.append(descent_distance(near, half, noise, bias, width=min(reach, 2.0 * phase.radius)))
         failures += (phase.strength * phase.radius / (2.0 * half)) ** -k
     total = sum(2.0 * second**2 / (phase.strength * phase.records) for phase in schedule)
     total += sum(phase.strength / 2.0 * before for phase, (before, _) in zip(schedule, pairwise(errors), strict=True))
     return total + slope * math.sqrt(errors[-1]) + slope * reach * failures
 
 
-def descent_distance(phase: LocalPhase, second: float, noise: float, bias: float, *, width: float, printed: bool = False) -> float:
+def descent_distance(phase: LocalPhase, second: float, noise: float, bias: float, *, width: float) -> float:
     r"""$E\|w_T - \hat w\|^2$ of `regularised_descent` from the minimiser $\hat w$ of its regularised empirical loss.
 
     $$e^{-xT}D_i^2 + \frac{\eta^2(2r^2 + 2\lambda^2w^2 + d\sigma^2) + 2\eta B^2/\lambda}{\min(x, 1)},\qquad x = \tfrac32\lambda\eta$$
@@ -206,12 +191,8 @@ def descent_distance(phase: LocalPhase, second: float, noise: float, bias: float
         noise: $d\sigma^2$.
         bias: B, of clipping, on the records at hand.
         width: w, diameter of the set that is projected on.
-        printed: the paper's constants.
     """
     step, pull = phase.step_size, phase.strength
-    if printed:
-        spread = 8.0 * step / pull * (second**2 + (pull * width) ** 2 + noise)
-        return math.exp(-pull * step * phase.steps / 2.0) * phase.radius**2 + spread + 20.0 * (bias / pull) * (bias / pull)
     rate = 1.5 * pull * step
     each = step * step * (2.0 * second**2 + 2.0 * (pull * width) ** 2 + noise) + 2.0 * step * bias * bias / pull
     return math.exp(-rate * phase.steps) * phase.radius**2 + each / min(rate, 1.0)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.calculus.conversions import gdp_mu
+from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP
 from lethe.calculus.large_delta import delta_for
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down, round_up
 from lethe.calculus.sampled.gaussian import SampledGaussian
-from lethe.heavy_tailed.inputs import Array
+from lethe.heavy_tailed.localisation.descent import MOST_GRADIENTS, phase_by_phase, regularised_descent
 from lethe.heavy_tailed.localisation.plans import LocalPhase
-from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
-from lethe.heavy_tailed.localisation.solver import MOST_GRADIENTS, full_batch_phase, local_projection, require_work
-from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.problem import Problem, Records, picked_records, some_records
-from lethe.heavy_tailed.single_pass.blocks import started
+from lethe.heavy_tailed.oracles import clip_rows
+from lethe.heavy_tailed.problem import Problem, Records, count_records, some_records
+from lethe.heavy_tailed.sets import Array, near_projection
 from lethe.heavy_tailed.solution import Phase, Release, Solution, composed
 
+_LEAST_NOISE = 0.4  # of one record's part of a sum: accounting for less takes many seconds, and no target worth the name asks for it
+_TOLERANCE = 1e-3
 FEWEST_RECORDS = 64
 """Phases on fewer records take them all at every step: sampling would save little, and hide little."""
 
@@ -60,32 +62,28 @@ def sampled_localised(
         delta: $\delta \in (0, 1)$, and below 1/records.
         allow_large_delta: whether a delta >= 1/records is meant.
         generator: of the batches and of the noise; None: fresh entropy, as privacy needs: with another the solution is `seeded`.
-    Raises:
-        InputError: an argument is outside its range, or the schedule needs more records or gradients than there may be.
     Reference: Lowy & Razaviyayn 2023, arXiv:2209.07403, Remarks 13 and 42.
     """
-    point, count = started(problem, start, records)
     source, target = noise_generator(generator), require_positive("epsilon", epsilon)
-    slack = delta_for(count, delta, allow_large_delta=allow_large_delta)
-    work = require_work(schedule, count, most_gradients, nominal_batch)
+    slack = delta_for(count_records(records), delta, allow_large_delta=allow_large_delta)
     mu = round_down(gdp_mu(target, slack), 1e-12)
-    oracle_rho = round_down(0.5 * mu * mu, 1e-12)
-    first, phases = 0, list[Phase]()
-    for local in schedule:
-        part = some_records(records, slice(first, first + local.records))
+    rho = round_down(0.5 * mu * mu, 1e-12)
+
+    def solve(part: Records, local: LocalPhase, point: Array) -> tuple[Array, Phase]:
         if local.records < FEWEST_RECORDS:
-            point, phase = full_batch_phase(problem, part, local, point, oracle_rho, generator)
-        else:
-            point, phase = _sampled_phase(problem, part, local, point, target, slack, source)
-        phases.append(phase.moved(first))
-        first += local.records
+            end = regularised_descent(problem, part, local, rho, centre=point, generator=generator)
+            return end.parameters, end.phases[0]
+        return _sampled_phase(problem, part, local, point, target, slack, source)
+
+    point, phases, facts = phase_by_phase(problem, records, schedule, start, most_gradients, nominal_batch, solve)
+    whole = composed(phases)
     return Solution(
         parameters=point,
         seeded=generator is not None,
         phases=tuple(phases),
-        guarantee=composed(phases) if any(phase.whole for phase in phases) else ApproxDP(composed(phases).epsilon(slack), slack),
+        guarantee=whole if any(phase.whole for phase in phases) else ApproxDP(whole.epsilon(slack), slack),
         method="localised clipped subgradient descent on secret batches",
-        diagnostics={"phases": len(phases), "records_used": first, "gradients": work},
+        diagnostics=facts,
     )
 
 
@@ -101,12 +99,12 @@ def _sampled_phase(
     rate = batch / count
     multiplier, spent = sampled_noise(rate, local.steps, epsilon, delta)
     noise_std = round_up(multiplier * local.clip_norm / batch, 4e-15)
-    project, point = local_projection(problem, start, local.radius), start
+    project, point = near_projection(problem.domain, start, local.radius), start
     for _ in range(local.steps):
         gradient = noise_std * generator.standard_normal(problem.dimension)
         drawn = generator.choice(count, size=int(generator.binomial(count, rate)), replace=False, shuffle=False)
         if len(drawn):
-            rows = problem.gradients(point, picked_records(records, drawn))
+            rows = problem.gradients(point, some_records(records, drawn))
             gradient += clip_rows(rows, local.clip_norm).sum(axis=0) / batch
         point = project(point - local.step_size * (gradient + local.strength * (point - start)))
     single = SampledGaussian(sampling_probability=rate, noise=(multiplier,), counts=(1,), relation="replace_one", design="poisson")
@@ -120,3 +118,55 @@ def _sampled_phase(
         clip_norm=local.clip_norm,
         whole=ApproxDP(spent, delta),
     )
+
+
+@lru_cache(maxsize=256)
+def sampled_noise(rate: float, steps: int, epsilon: float, delta: float) -> tuple[float, float]:
+    r"""The smallest noise multiplier $z \ge 0.4$, within a thousandth, of T steps that are $(\epsilon, \delta)$-DP, and their $\epsilon$.
+
+    An evaluation of the exact price takes up to seconds, so the search starts where a central limit says: $\mu^2 = 4q^2T\sinh(1/z^2)$, from
+    $\int\frac{(qN(1,z^2)-qN(-1,z^2))^2}{N(0,z^2)}$ a step. Nothing depends on it but the time: the z that is returned was itself priced
+    and meets the target.
+
+    Args:
+        rate: q, each record's chance to be in a batch.
+        steps: T.
+        epsilon: > 0.
+        delta: in (0, 1).
+    """
+    prices = dict[float, float]()
+
+    def gap(logarithm: float) -> float:
+        noise = math.exp(logarithm)
+        together = SampledGaussian(sampling_probability=rate, noise=(noise,), counts=(steps,), relation="replace_one", design="poisson")
+        prices[logarithm] = together.epsilon(delta)
+        return log_gap(prices[logarithm], epsilon)
+
+    least = math.log(_LEAST_NOISE)
+    here = max(math.log(normal_limit(rate, steps, gdp_mu(epsilon, delta))), least)
+    gap_here = gap(here)
+    shortest = _TOLERANCE
+    while True:
+        if gap_here <= 0.0 and here == least:
+            return math.exp(here), prices[here]
+        # Epsilon falls at least as fast as the noise grows, so this far is most often beyond the end.
+        stride = min(max(1.2 * abs(gap_here), shortest), 0.25)
+        there = max(here - stride, least) if gap_here <= 0.0 else here + stride
+        gap_there = gap(there)
+        if (gap_there <= 0.0) != (gap_here <= 0.0):
+            break
+        here, gap_here, shortest = there, gap_there, 2.0 * shortest
+    (failing, gap_failing), (passing, gap_passing) = sorted(((here, gap_here), (there, gap_there)), key=lambda end: -end[1])
+    found = crossing(gap, failing, passing, resolution=math.log1p(_TOLERANCE), gap_failing=gap_failing, gap_passing=gap_passing)
+    return math.exp(found), prices[found]
+
+
+def normal_limit(rate: float, steps: int, mu: float) -> float:
+    r"""The z at which $4q^2T\sinh(1/z^2) = \mu^2$, within a range of positive numbers.
+
+    Args:
+        rate, steps: q and T.
+        mu: $\mu \ge 0$.
+    """
+    ratio = 2.0 * rate * math.sqrt(steps) / max(mu, 1e-100)
+    return math.asinh(min(max(ratio, 1e-2), 1e100) ** -2.0) ** -0.5

@@ -1,4 +1,6 @@
-r"""Newton's method for a regularised risk: the Hessian factored where W is small, conjugate gradients where it is not.
+r"""The minimiser of a regularised risk to a certified accuracy: Newton's method, and a descent that always arrives where it falls short.
+
+Where W is small the Hessian is factored. Where it is not,
 
 $$H = \frac1n\sum_i u_iu_i^\top\otimes l_i'' + \lambda I$$
 
@@ -9,8 +11,8 @@ $$P = C\otimes A + \lambda I,\qquad C = \frac1m\sum_iu_iu_i^\top,\quad A = \frac
 whose inverse is a division in the eigenvectors of C and A. H is P for records whose curvatures do not depend on their rows; what is left to
 the iteration is that dependence, and not the range of C's eigenvalues or the directions in which the scores' common shift changes nothing.
 
-Steps need not be exact: products are in single precision where $\lambda$ stands out from its rounding. The gradient, on which the
-accuracy rests, is in double precision always.
+Steps need not be exact: in memory, products are in single precision where $\lambda$ stands out from its rounding. The gradient, on which
+the accuracy rests, is in double precision always.
 
 Reference: Nocedal, Wright 2006, "Numerical optimization", Algorithm 7.1 and Theorem 7.2.
 """
@@ -25,43 +27,63 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
+from lethe.calculus.rounding import MOST_COUNT, count_above
+from lethe.errors import LetheError
 from lethe.mechanisms.base import Array
-from lethe.mechanisms.minimisers.linear_objective import LinearObjective
-from lethe.mechanisms.minimisers.summed_objective import SummedObjective
-from lethe.run.losses.curvatures import Curvatures, Floats
+from lethe.mechanisms.minimisers.objective import MemoryRecords, Objective
+from lethe.run.losses.curvatures import Floats
 
-Objective = LinearObjective | SummedObjective
 # From the weights, the gradient and the accuracy that is wanted, relative to the gradient's length.
 Step = Callable[[Array, Array, float], Array]
 
-_MOST_WEIGHTS_TO_FACTOR = 200
 _STEPS, _HALVINGS, _PRODUCTS = 100, 30, 300
 _MOST_AXES = 2_000  # eigenvectors take seconds up to here
 _SINGLE = 1e-6  # of the largest curvature: a ridge that stands out from the rounding of single precision
 
 
-def is_factored(weights: int) -> bool:
-    """Whether the Hessian of so many weights is formed and factored."""
-    return weights <= _MOST_WEIGHTS_TO_FACTOR
+def minimiser(objective: Objective, tolerance: float) -> Array:
+    r"""A point $\tilde W$ with $\|\nabla F(\tilde W)\| \le \tau$, so that $\|\tilde W - W^*\| \le \tau/\lambda$ for the minimiser $W^*$.
+
+    Strong convexity gives $\lambda\|W - W^*\| \le \|\nabla F(W) - \nabla F(W^*)\| = \|\nabla F(W)\|$. The same data, the same answer:
+    nothing is random. Newton's method is tried first. If it falls short, accelerated descent starts at the best point found, whose
+    gradient is no longer than the one at 0, and after
+    $$2\sqrt\kappa\,\log\frac{\sqrt2\,\kappa\,\|\nabla F(0)\|}{\tau},\qquad \kappa = \frac{\beta + \lambda}{\lambda},$$
+    steps it has arrived, whatever the data: $F(W_k) - F^* \le (1 - \kappa^{-1/2})^k(\beta+\lambda)\|W_0 - W^*\|^2$,
+    $\|W_0 - W^*\| \le \|\nabla F(W_0)\|/\lambda$, and $\|\nabla F\|^2 \le 2(\beta+\lambda)(F - F^*)$.
+
+    Args:
+        objective: F.
+        tolerance: $\tau > 0$, well above the rounding of F's gradient.
+    Returns:
+        $\tilde W$, shape (D, k).
+    Raises:
+        LetheError: rounding alone kept the gradient above the tolerance; nothing has been released.
+    Reference: Nesterov 2018, "Lectures on convex optimization", Theorem 2.2.3.
+    """
+    zero = np.zeros(objective.shape)
+    at_zero = _length(objective.value_and_gradient(zero)[1])
+    near = newton(objective, tolerance)
+    length = _length(objective.value_and_gradient(near)[1])
+    if length <= tolerance:
+        return near
+    return _accelerated(objective, near if length < at_zero else zero, min(length, at_zero), tolerance)
 
 
 def newton(objective: Objective, tolerance: float) -> Array:
-    r"""Weights with $\|\nabla F\| \le \tau$, or as near to it as the method came; nothing is random.
+    r"""Weights with $\|\nabla F\| \le \tau$, shape (D, k), or as near to it as the method came; nothing is random.
 
     Args:
         objective: F.
         tolerance: $\tau > 0$.
-    Returns:
-        W, shape (D, k).
     """
     weights = np.zeros(objective.shape)
     value, gradient = objective.value_and_gradient(weights)
-    length = first = float(np.linalg.norm(gradient))
+    length = first = _length(gradient)
     step: Step | None = None
     for _ in range(_STEPS):
         if length <= tolerance:
             break
-        step = step or _step_of(objective)
+        step = step or (_factored(objective) if objective.factored else _ConjugateGradients(objective))
         # Looser far away, where the quadratic is not the risk; never tighter than the tolerance asks for.
         accuracy = max(min(0.1, math.sqrt(length / first)), 0.3 * tolerance / length)
         try:
@@ -75,7 +97,7 @@ def newton(objective: Objective, tolerance: float) -> Array:
         for _ in range(_HALVINGS):
             trial = weights - size * direction
             trial_value, trial_gradient = objective.value_and_gradient(trial)
-            trial_length = float(np.linalg.norm(trial_gradient))
+            trial_length = _length(trial_gradient)
             # Near the end values agree to rounding, and a shorter gradient is what counts.
             if trial_value <= value - 0.25 * size * slope or trial_length < 0.5 * length:
                 break
@@ -86,10 +108,37 @@ def newton(objective: Objective, tolerance: float) -> Array:
     return weights
 
 
-def _step_of(objective: Objective) -> Step:
-    if is_factored(math.prod(objective.shape)):
-        return _factored(objective)
-    return _ConjugateGradients(objective) if isinstance(objective, LinearObjective) else _SummedConjugateGradients(objective)
+def most_steps(condition: float, gradient: float, tolerance: float) -> int:
+    r"""The largest number of steps of accelerated descent: the bound in `minimiser`, plus one.
+
+    Args:
+        condition: $\kappa \ge 1$.
+        gradient: $\|\nabla F(0)\|$.
+        tolerance: $\tau > 0$.
+    """
+    steps = 2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))
+    return int(count_above(steps, MOST_COUNT)) + 1
+
+
+def _accelerated(objective: Objective, start: Array, gradient_length: float, tolerance: float) -> Array:
+    smoothness = objective.loss.smoothness + objective.regularisation
+    condition = smoothness / objective.regularisation
+    momentum = (math.sqrt(condition) - 1.0) / (math.sqrt(condition) + 1.0)
+    here, ahead = start, start
+    for _ in range(most_steps(condition, gradient_length, tolerance)):
+        there = ahead - objective.value_and_gradient(ahead)[1] / smoothness
+        here, ahead = there, there + momentum * (there - here)
+        if _length(objective.value_and_gradient(here)[1]) <= tolerance:
+            return here
+    raise LetheError(
+        f"the minimiser was not found to a gradient of {tolerance:g}: rounding is larger than that.",
+        source="the solver; nothing was released",
+        remedy="scale the features to a norm near 1, take a larger regularisation or a larger tolerance",
+    )
+
+
+def _length(gradient: Array) -> float:
+    return float(np.linalg.norm(gradient))
 
 
 def _factored(objective: Objective) -> Step:
@@ -100,93 +149,68 @@ def _factored(objective: Objective) -> Step:
 
 
 class _ConjugateGradients:
-    """Rows are held as multiples of their bound, curvatures as multiples of the loss's."""
+    """In memory, rows are held as multiples of their bound, curvatures as multiples of the loss's."""
 
-    def __init__(self, objective: LinearObjective) -> None:
-        self._objective = objective
-        self._largest = objective.loss.smoothness
-        self._kind = np.float32 if objective.regularisation >= _SINGLE * self._largest else np.float64
-        self._rows: Floats = np.empty(objective.rows.shape, self._kind)
-        np.divide(objective.rows, objective.loss.row_norm, out=self._rows, casting="same_kind")
-        count, columns = self._rows.shape
-        if columns <= _MOST_AXES:
-            self._moments = _Spectrum.of(self._rows.T @ self._rows / max(count, 1))
-        else:
-            self._moments = _Spectrum(np.einsum("nd,nd->d", self._rows, self._rows) / max(count, 1))
-
-    def __call__(self, weights: Array, gradient: Array, accuracy: float) -> Array:
-        objective = self._objective
-        parts = [(chunk, self._curvatures(weights, chunk)) for chunk in objective.chunks()]
-        bends = self._bends([part for _, part in parts])
-        scales = self._largest * np.outer(self._moments.values, bends.values) + objective.regularisation
-
-        def product(flat: Array) -> Array:
-            length = float(np.linalg.norm(flat)) or 1.0
-            direction = (flat / length).reshape(weights.shape)
-            narrow, total = direction.astype(self._kind), np.zeros(weights.shape)
-            for chunk, part in parts:
-                total += self._rows[chunk].T @ part.times(self._rows[chunk] @ narrow)
-            return length * (self._largest / objective.records * total + objective.regularisation * direction).ravel()
-
-        return _conjugate_gradients(product, gradient, accuracy, (self._moments, bends, scales))
-
-    def _curvatures(self, weights: Array, chunk: slice) -> Curvatures:
-        loss, targets = self._objective.loss, self._objective.targets[chunk]
-        return loss.curvatures(self._objective.rows[chunk] @ weights, targets).scaled(loss.curvature_bound, self._kind)
-
-    def _bends(self, parts: list[Curvatures]) -> _Spectrum:
-        outputs = self._objective.shape[1]
-        return _bends(self._objective, sum((part.sum() for part in parts), start=np.zeros((outputs, outputs))))
-
-
-class _SummedConjugateGradients:
-    """The same on a partitioned table: a product is a pass, in double precision, and the preconditioner takes one pass in all."""
-
-    def __init__(self, objective: SummedObjective) -> None:
-        self._objective = objective
-        scale = objective.loss.row_norm**2 * max(len(objective.sums), 1)
-        if objective.shape[0] <= _MOST_AXES:
-            self._moments = _Spectrum.of(objective.moments() / scale)
-        else:
-            self._moments = _Spectrum(objective.squares() / scale)
+    def __init__(self, objective: Objective) -> None:
+        self._objective, loss = objective, objective.loss
+        self._kind = np.float32 if objective.regularisation >= _SINGLE * loss.smoothness else np.float64
+        self._rows: Floats | None = None
+        if isinstance(objective.data, MemoryRecords):
+            self._rows = np.empty(objective.data.rows.shape, self._kind)
+            np.divide(objective.data.rows, loss.row_norm, out=self._rows, casting="same_kind")
+        diagonal = objective.shape[0] > _MOST_AXES
+        moments = objective.moments(diagonal=diagonal) / (loss.row_norm**2 * max(len(objective.data), 1))
+        self._moments = _Spectrum(moments) if diagonal else _Spectrum.of(moments)
 
     def __call__(self, weights: Array, gradient: Array, accuracy: float) -> Array:
-        objective = self._objective
-        bends = _bends(objective, objective.bends(weights) / objective.loss.curvature_bound)
-        scales = objective.loss.smoothness * np.outer(self._moments.values, bends.values) + objective.regularisation
+        objective, moments = self._objective, self._moments
+        multiplied, bent = self._products(weights)
+        bends = self._bends(bent)
+        scales = objective.loss.smoothness * np.outer(moments.values, bends.values) + objective.regularisation
 
         def product(flat: Array) -> Array:
             direction = flat.reshape(weights.shape)
-            return (objective.product(weights, direction) / objective.records + objective.regularisation * direction).ravel()
+            return (multiplied(direction) / objective.records + objective.regularisation * direction).ravel()
 
-        return _conjugate_gradients(product, gradient, accuracy, (self._moments, bends, scales))
+        def solved(flat: Array) -> Array:
+            turned = bends.turn(moments.turn(flat.reshape(weights.shape)).T).T / scales
+            return bends.turn_back(moments.turn_back(turned).T).T.ravel()
 
+        square = gradient.size, gradient.size
+        solution, _ = cg(
+            LinearOperator(square, matvec=product, dtype=np.float64),
+            gradient.ravel(),
+            rtol=accuracy,
+            maxiter=_PRODUCTS,
+            M=LinearOperator(square, matvec=solved, dtype=np.float64),
+        )
+        return solution.reshape(weights.shape)
 
-def _bends(objective: Objective, total: Array) -> _Spectrum:
-    """Of A, from the sum of curvatures as multiples of their bound; of many scores the bound on its trace, spread evenly."""
-    outputs, loss = objective.shape[1], objective.loss
-    if outputs > _MOST_AXES:
-        return _Spectrum(np.full(outputs, loss.curvature_trace / loss.curvature_bound / outputs))
-    return _Spectrum.of(total / objective.records)
+    def _products(self, weights: Array) -> tuple[Callable[[Array], Array], Array]:
+        """The sum over records of $u_i(l_i''U^\\top u_i)^\\top$ as a function of U, and of $l_i''$ as a multiple of its bound."""
+        objective, data, loss, small = self._objective, self._objective.data, self._objective.loss, self._rows
+        if small is None or not isinstance(data, MemoryRecords):
+            return lambda direction: objective.product(weights, direction), objective.bends(weights) / loss.curvature_bound
+        parts = [
+            (chunk, loss.curvatures(data.rows[chunk] @ weights, data.targets[chunk]).scaled(loss.curvature_bound, self._kind))
+            for chunk in data.chunks()
+        ]
 
+        def multiplied(direction: Array) -> Array:
+            length = _length(direction) or 1.0
+            narrow, total = (direction / length).astype(self._kind), np.zeros(weights.shape)
+            for chunk, part in parts:
+                total += small[chunk].T @ part.times(small[chunk] @ narrow)
+            return length * loss.smoothness * total
 
-def _conjugate_gradients(
-    product: Callable[[Array], Array], gradient: Array, accuracy: float, preconditioner: tuple[_Spectrum, _Spectrum, Array]
-) -> Array:
-    moments, bends, scales = preconditioner
+        return multiplied, sum((part.sum() for _, part in parts), start=np.zeros((loss.outputs, loss.outputs)))
 
-    def solved(flat: Array) -> Array:
-        turned = bends.turn(moments.turn(flat.reshape(gradient.shape)).T).T / scales
-        return bends.turn_back(moments.turn_back(turned).T).T.ravel()
-
-    found, _ = cg(
-        LinearOperator((gradient.size, gradient.size), matvec=product, dtype=np.float64),
-        gradient.ravel(),
-        rtol=accuracy,
-        maxiter=_PRODUCTS,
-        M=LinearOperator((gradient.size, gradient.size), matvec=solved, dtype=np.float64),
-    )
-    return found.reshape(gradient.shape)
+    def _bends(self, total: Array) -> _Spectrum:
+        """Of A; of many scores the bound on its trace, spread evenly."""
+        loss = self._objective.loss
+        if loss.outputs > _MOST_AXES:
+            return _Spectrum(np.full(loss.outputs, loss.curvature_trace / loss.curvature_bound / loss.outputs))
+        return _Spectrum.of(total / self._objective.records)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

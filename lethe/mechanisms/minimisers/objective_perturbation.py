@@ -1,24 +1,55 @@
 r"""Objective perturbation: the minimiser of a risk that was tilted by Gaussian noise, released up to a certified error of the solver.
 
-$$J(w) = \sum_i f_i(w) + \frac{n\lambda}{2}\|w\|^2 + \langle b, w\rangle,\quad b \sim N(0, \sigma^2I);\qquad
+$$J(w) = \sum_i f_i(w) + \frac\Lambda2\|w\|^2 + \langle b, w\rangle,\quad b \sim N(0, \sigma^2I),\quad \Lambda = n\lambda;\qquad
   \tilde w + N(0, \tau^2I),\quad \|\nabla J(\tilde w)\|/n \le \eta.$$
 
-`perturbed_minimiser` has the guarantee and its proof. The noise of the release hides the solver's error ($\nu = 2\eta/(\lambda\tau)$)
-and is a tenth, or less, of what b moves the minimiser by in any direction.
+The noise of the release hides the solver's error and is a tenth, or less, of what b moves the minimiser by in any direction.
+
+**Privacy profile.** The $f_i$ are convex with Lipschitz gradients, functions of the scores $W^\top u_i$. So, at the minimiser w,
+$b(w) = -\sum\nabla f_i(w) - \Lambda w$ is one to one, Lipschitz with a Lipschitz inverse, and w has the density
+$\varphi_\sigma(b(w))\det(\Lambda I + \sum\nabla^2f_i(w))$ (area formula; Hessians need to exist almost everywhere only, which covers
+Huber's loss and the smoothed hinge).
+
+Take two data sets that differ in one record, f against $\tilde f$ (0 when it is zeroed out), and share the rest, with Hessian H'.
+With $v = \nabla f(w) - \nabla\tilde f(w)$, what is $b = b(w)$ under the first is $b + v$ under the second. The privacy loss is
+
+$$\ell = \log\frac{\det(\Lambda I + H' + \nabla^2f)}{\det(\Lambda I + H' + \nabla^2\tilde f)}
+  + \frac{2\langle b, v\rangle + \|v\|^2}{2\sigma^2},\qquad b \sim N(0, \sigma^2I)\text{ under the first.}$$
+
+1. *Determinants.* The eigenvalues $h_j$ of $\nabla^2f$, at most r of them, add up to at most T. The first term is at most
+   $\log\det(I + (\Lambda I+H')^{-1}\nabla^2f) \le \sum_j\log(1+h_j/\Lambda) \le c = r\log(1 + T/(r\Lambda))$; and at most 0 where f = 0.
+2. *Vertices.* v lies in the convex hull of 0 and finitely many vectors $v_j$ that the two records fix, and the second term is convex in
+   v. So $\ell \le c + \max(0, x_1, x_2, \dots)$ with $x_j = (2\langle b, v_j\rangle + \|v_j\|^2)/(2\sigma^2)$, which has the law of the
+   loss of a Gaussian mechanism with $\mu_j = \|v_j\|/\sigma$. The positive part of a maximum is at most the sum of the positive parts:
+   $$\delta(\epsilon) \le \sum_j\delta_{\mu_j}(s)\ \text{ for }s = \epsilon - c \ge 0,\qquad
+     \delta(\epsilon) \le 1 - e^s\Big(1 - \sum_j\delta_{\mu_j}(0)\Big)\ \text{ for }s < 0,$$
+   the latter by $(1 - e^{s-x})_+ \le 1 - e^s + e^s(1-e^{-x})_+$.
+3. *Slopes of both signs.* Huber's loss has $v = au$, $|a| \le B$, with the vertices $Bu$ and $-Bu$. In the direction that takes the
+   record away one of them is enough: the score $\langle w, u\rangle$ falls as $t = \langle b, u\rangle$ grows, and so does the slope a. If
+   $a \ge 0$ at t = 0, then for $t < 0$ as well, where $ta + a^2\|u\|^2/2$ is at most its larger value at a = 0 and a = B; for $t \ge 0$
+   its largest value over $|a| \le B$ is that at B. If a < 0 there, the same holds with -B. This is decided by the other coordinates
+   of b, which are independent of t.
+4. *Solver.* The release is $\tilde w + N(0, \tau^2I)$ with $\|\tilde w - w\| \le \eta$. Given w it is a Gaussian mechanism with
+   $\nu \le 2\eta/\tau$, whose loss adds to $\ell$: every $\mu_j$ becomes $\sqrt{\mu_j^2+\nu^2}$, and 0 a vertex with $\nu$.
+
+The classical analysis needs $\Lambda \ge 2\beta/\epsilon$ and a tail bound on $\langle b, v\rangle$; the exact one by Redberg et al. counts
+both signs of $\langle b, v\rangle$, a factor 2, for zeroing out. Step 2 needs none for slopes of one sign, step 3 none in one direction.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_mu
-from lethe.calculus.domains import outside, require_count, require_positive
+from lethe.calculus.crossing import smallest
+from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
 from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.derivation import Derivation, derivation
@@ -28,17 +59,11 @@ from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError
 from lethe.mechanisms.base import PrivateWeights
-from lethe.mechanisms.minimisers.given_records import given_records
-from lethe.mechanisms.minimisers.minimiser import minimiser
+from lethe.mechanisms.minimisers.newton import minimiser
+from lethe.mechanisms.minimisers.objective import Objective, checked_records
 from lethe.mechanisms.minimisers.output_perturbation import shared_findings
-from lethe.mechanisms.minimisers.perturbed_minimiser import (
-    PerturbedMinimiser,
-    gradient_vertices,
-    log_determinant,
-    minimiser_profile,
-    ridge_for,
-)
 from lethe.mechanisms.tables import public_records
+from lethe.run.losses import Softmax, TruncatedSoftmax
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
@@ -59,16 +84,96 @@ CITATIONS = (
 _RELEASE_SHARE = 0.1  # of what b moves the minimiser by where the risk is most curved: a hundredth of its variance
 _SOLVER_SHARE = 0.03  # of one record's mu: a thousandth of its square
 _FLOOR = 1e-12  # what rounding leaves of a gradient, as a share of its size
+# With or without the determinants of step 1: lengths of vertices in units of the largest gradient, and how many there are.
+Vertices = tuple[bool, tuple[tuple[float, int], ...]]
+_CELLS = 32  # of the angle between two records' features
+
+
+def log_determinant(loss: LinearLoss, *, ridge: float) -> float:
+    r"""$c = r\log(1 + T/(r\Lambda))$, rounded up.
+
+    Args:
+        loss: gives r and $T = R^2\,\mathrm{tr}\,l''$.
+        ridge: $\Lambda > 0$, of the sum of the losses.
+    """
+    return round_up(loss.curvature_rank * math.log1p(_trace(loss) / require_positive("ridge", ridge)), 4e-15)
+
+
+def ridge_for(loss: LinearLoss, *, determinant: float) -> float:
+    r"""The $\Lambda$ at which `log_determinant` is `determinant` > 0, up to rounding: $T/(r(e^{c/r}-1))$."""
+    return _trace(loss) / math.expm1(require_positive("determinant", determinant) / loss.curvature_rank)
+
+
+def _trace(loss: LinearLoss) -> float:
+    return loss.row_norm * loss.row_norm * loss.curvature_trace / loss.curvature_rank
+
+
+@in_other_words
+def minimiser_profile(
+    loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
+) -> PerturbedMinimiser:
+    r"""The guarantee of the module's first lines.
+
+    Args:
+        loss: l, with the bound R on the norm of the rows.
+        ridge: $\Lambda > 0$, of the sum of the losses.
+        noise_std: $\sigma > 0$, of b, in units of one record's gradient.
+        neighbours: replace_one or zero_out.
+        solver_mu: $\nu = 2\eta/\tau \ge 0$ of step 4; 0 for the exact minimiser.
+    """
+    # What underflows is not 0.
+    largest = max(loss.row_gradient_bound / require_positive("noise_std", noise_std), 5e-324)
+    extra = require_nonnegative("solver_mu", solver_mu, allow_infinity=False)
+    determinant = log_determinant(loss, ridge=ridge)
+    still = ((extra, 1),) if extra > 0.0 else ()
+    cases = (
+        (
+            determinant if curved else 0.0,
+            (*((round_up(math.hypot(length * largest, extra), 1e-15), count) for length, count in vertices), *still),
+        )
+        for curved, vertices in gradient_vertices(loss, neighbours)
+    )
+    return PerturbedMinimiser(tuple(cases))
+
+
+def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertices, ...]:
+    r"""The vertices of step 2, with lengths in units of the gradient bound G, one list for each case that could be the worst.
+
+    - One score, slope of one sign: g; when replaced g, -g' and g - g', the last at most 2 long.
+    - One score, slope of both signs: step 3; when replaced $\pm g \pm g'$, two of squared length 4p and two of 4(1-p) for some p, covered
+      in cells of p, with the larger end of each.
+    - Softmax, $G = \sqrt2R$: $u\otimes(e_j - e_y)$, K - 1 of length 1; when replaced, differences of two of them as well. For equal
+      classes $\|u\otimes r - u'\otimes r'\|^2 \le R^2(4 + 2\langle r, r'\rangle)$ is 8 for the K - 1 pairs with j = j', 6 for the others;
+      for different classes one pair reaches 8 and no other more than 6. Truncated, all of it times the cut.
+
+    Raises:
+        InputError: another relation, or a loss with several scores that is not softmax.
+    """
+    if neighbours not in ("replace_one", "zero_out"):
+        raise outside("neighbours", neighbours, "replace_one or zero_out: the number of records is public here")
+    replaced = neighbours == "replace_one"
+    if isinstance(loss, Softmax | TruncatedSoftmax):
+        others = loss.target_classes - 1
+        if not replaced:
+            return ((True, ((1.0, others),)),)
+        pairs = ((2.0, others), (math.sqrt(3.0) * (1.0 + 2.0**-50), others * (others - 1)), (1.0, 2 * others))
+        return ((True, tuple(pair for pair in pairs if pair[1] > 0)),)
+    if loss.outputs > 1:
+        raise outside("loss", loss, "a loss with one score, or Softmax(classes)")
+    if loss.one_sided:
+        return ((True, ((2.0, 1), (1.0, 2)) if replaced else ((1.0, 1),)),)
+    if not replaced:
+        return ((True, ((1.0, 1),)), (False, ((1.0, 2),)))
+    edges = np.linspace(0.5, 1.0, _CELLS + 1).tolist()
+    return tuple(
+        (True, ((round_up(2.0 * math.sqrt(high)), 2), (round_up(2.0 * math.sqrt(max(1.0 - low, 0.0))), 2))) for low, high in pairwise(edges)
+    )
 
 
 def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> float:
-    r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, in parameter units.
+    r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, $\beta$ the smoothness, in parameter units.
 
-    Args:
-        loss: gives its smoothness $\beta$.
-        records: n.
-        regularisation: $\lambda > 0$, per record.
-        noise_std: $\sigma$, of b.
+    Args: as `objective_guarantee`.
     """
     return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness))
 
@@ -76,11 +181,7 @@ def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_
 def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> float:
     r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it.
 
-    Args:
-        loss: gives G, the bound on a record's gradient.
-        records, weights: n, and the number of weights.
-        regularisation: $\lambda > 0$, per record.
-        noise_std: $\sigma > 0$, of b.
+    Args: as `objective_guarantee`.
     """
     bound = loss.row_gradient_bound
     std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
@@ -107,8 +208,6 @@ def objective_guarantee(
         regularisation: $\lambda > 0$, of the mean of the losses.
         noise_std: $\sigma > 0$, of b, in units of one record's gradient.
         neighbours: replace_one or zero_out.
-    Raises:
-        InputError: an argument is out of its range.
     """
     model, size, count = require_linear_loss(loss), require_count("records", records), require_count("weights", weights)
     curvature, noise = require_positive("regularisation", regularisation), require_positive("noise_std", noise_std)
@@ -121,8 +220,7 @@ def objective_guarantee(
 def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `objective_guarantee` follows from.
 
-    Args:
-        loss, records, weights, regularisation, noise_std: as `objective_guarantee`.
+    Args: as `objective_guarantee`.
     """
     numbers = {"records": records, "weights": weights, "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)
@@ -143,8 +241,6 @@ def objective_noise_std(
     Args:
         loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
         target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
-    Raises:
-        InputError: an argument is out of its range.
         CalibrationError: the determinants alone cost $\epsilon$ or more: the regularisation is too small.
     """
     goal = require_target(target)
@@ -162,15 +258,8 @@ def objective_noise_std(
         )
 
     def excess(noise_std: float) -> float:
-        bound = objective_guarantee(
-            model,
-            records=size,
-            weights=weights,
-            regularisation=curvature,
-            noise_std=noise_std,
-            neighbours=neighbours,
-        )
-        return overshoot(bound, goal)
+        public = {"records": size, "weights": weights, "regularisation": curvature, "noise_std": noise_std}
+        return overshoot(objective_guarantee(model, neighbours=neighbours, **public), goal)
 
     return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
 
@@ -180,14 +269,9 @@ def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbo
     r"""A number that `objective_noise_std` is never below, at a small part of its time; near it, since one vertex costs most.
 
     The cost is at least that of the m longest vertices: $m\,\delta_\mu(\epsilon - c) \le \delta$ for their $\mu = L/\sigma$.
+    Infinity where the determinants alone cost $\epsilon$.
 
-    Args:
-        loss: l, with the bound R on the norm of the rows.
-        ridge: $\Lambda > 0$, of the sum of the losses.
-        target: $(\epsilon, \delta)$.
-        neighbours: replace_one or zero_out.
-    Returns:
-        $\sigma$, in units of one record's gradient; infinity where the determinants alone cost $\epsilon$.
+    Args, beside the target: as `minimiser_profile`.
     """
     left = target.epsilon_bound - log_determinant(loss, ridge=ridge)
     if left <= 0.0:
@@ -230,43 +314,32 @@ def objective_perturbation(
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, random = require_linear_loss(loss), noise_generator(generator)
-    given = given_records(features, targets, model)
-    size, shape = public_records(records, given.present, neighbours), given.shape
+    data = checked_records(features, targets, model)
+    size, shape = public_records(records, len(data), neighbours), (data.columns, model.outputs)
+    public: dict[str, Any] = {"records": size, "weights": math.prod(shape), "regularisation": float(regularisation)}
     if target is not None and noise_std is None:
-        noise_std = objective_noise_std(
-            model, records=size, weights=math.prod(shape), regularisation=regularisation, target=target, neighbours=neighbours
-        )
+        noise_std = objective_noise_std(model, target=target, neighbours=neighbours, **public)
     elif target is not None or noise_std is None:
         raise InputError("target and noise_std: it needs one of the two.", source="the arguments target and noise_std")
-    noise_std = require_positive("noise_std", noise_std)
-    public: dict[str, Any] = {
-        "records": size,
-        "weights": math.prod(shape),
-        "regularisation": float(regularisation),
-        "noise_std": noise_std,
-    }
+    noise_std = public["noise_std"] = require_positive("noise_std", noise_std)
     tolerance = solver_tolerance(model, **public)
     tilt = noise_std / size * random.standard_normal(shape)
-    found = minimiser(given.objective(records=size, regularisation=regularisation, tilt=tilt), tolerance)
-    del public["weights"]
-    std = release_std(model, **public)
+    objective = Objective(records=size, data=data, loss=model, regularisation=float(regularisation), tilt=tilt)
+    near, std = minimiser(objective, tolerance), release_std(model, records=size, regularisation=regularisation, noise_std=noise_std)
     curved = f"slope Lipschitz with {model.smoothness:g}, Hessian of rank at most {model.curvature_rank}"
-    return PrivateWeights(
-        weights=found + std * random.standard_normal(shape),
-        statement=Statement(
-            name=f"objective perturbation, {model.name} loss",
-            guarantee=objective_guarantee(model, weights=math.prod(shape), neighbours=neighbours, **public),
-            neighbours=neighbours,
-            findings=(
-                *shared_findings(model, float(regularisation)),
-                holds("generalised linear", curved, evidence="enforced"),
-                holds("unconstrained", "the minimiser is over all weights", evidence="enforced"),
-                holds("solver's error", f"gradient at most {tolerance:g}, hidden by noise of {std:g}", evidence="enforced"),
-            ),
-            citations=CITATIONS,
-            seeded=generator is not None,
-            derivation=objective_derivation(model, weights=math.prod(shape), **public),
-            records=size,
+    statement = Statement(
+        name=f"objective perturbation, {model.name} loss",
+        guarantee=objective_guarantee(model, neighbours=neighbours, **public),
+        neighbours=neighbours,
+        findings=(
+            *shared_findings(model, float(regularisation)),
+            holds("generalised linear", curved, evidence="enforced"),
+            holds("unconstrained", "the minimiser is over all weights", evidence="enforced"),
+            holds("solver's error", f"gradient at most {tolerance:g}, hidden by noise of {std:g}", evidence="enforced"),
         ),
-        noise_std=noise_std,
+        citations=CITATIONS,
+        seeded=generator is not None,
+        derivation=objective_derivation(model, **public),
+        records=size,
     )
+    return PrivateWeights(weights=near + std * random.standard_normal(shape), statement=statement, noise_std=noise_std)

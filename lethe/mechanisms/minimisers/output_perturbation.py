@@ -30,10 +30,9 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.mechanisms.base import PrivateWeights, gaussian_guarantee, gaussian_noise_std, require_swap
-from lethe.mechanisms.minimisers.given_records import given_records
-from lethe.mechanisms.minimisers.minimiser import minimiser
-from lethe.mechanisms.rows import projected
-from lethe.mechanisms.tables import public_records
+from lethe.mechanisms.minimisers.newton import minimiser
+from lethe.mechanisms.minimisers.objective import Objective, checked_records
+from lethe.mechanisms.tables import projected, public_records
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Neighbours
 
@@ -62,8 +61,6 @@ def output_sensitivity(
         gradient_bound: G > 0, for every record and every w.
         neighbours: replace_one or zero_out.
         tolerance: $\tau \ge 0$, the largest gradient of F at which the solver stops.
-    Raises:
-        InputError: an argument is out of its range.
     """
     size = require_count("records", records)
     curvature = require_positive("regularisation", regularisation)
@@ -95,41 +92,37 @@ def output_perturbation(
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
-    Raises:
-        InputError: an argument is out of its range.
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
-    given = given_records(features, targets, model)
-    size = public_records(records, given.present, neighbours)
-    bound = model.row_gradient_bound
+    data = checked_records(features, targets, model)
+    size, bound = public_records(records, len(data), neighbours), model.row_gradient_bound
     tolerance = solver_tolerance(bound, size)
     sensitivity = output_sensitivity(
         records=size, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
     )
     noise_std = gaussian_noise_std(sensitivity, target)
-    found = minimiser(given.objective(records=size, regularisation=regularisation), tolerance)
-    return PrivateWeights(
-        weights=found + noise_std * noise.standard_normal(found.shape),
-        statement=Statement(
-            name=f"output perturbation, {model.name} loss",
-            guarantee=gaussian_guarantee(sensitivity, noise_std),
-            neighbours=neighbours,
-            findings=(*shared_findings(model, float(regularisation)), _solved(tolerance)),
-            citations=(CITATION,),
-            seeded=generator is not None,
-            derivation=output_derivation(model, records=size, regularisation=regularisation, noise_std=noise_std),
-            records=size,
+    exact = minimiser(Objective(records=size, data=data, loss=model, regularisation=float(regularisation)), tolerance)
+    statement = Statement(
+        name=f"output perturbation, {model.name} loss",
+        guarantee=gaussian_guarantee(sensitivity, noise_std),
+        neighbours=neighbours,
+        findings=(
+            *shared_findings(model, float(regularisation)),
+            holds("solver's error", f"gradient at most {tolerance:g}, counted in the sensitivity", evidence="enforced"),
         ),
-        noise_std=noise_std,
+        citations=(CITATION,),
+        seeded=generator is not None,
+        derivation=output_derivation(model, records=size, regularisation=regularisation, noise_std=noise_std),
+        records=size,
     )
+    return PrivateWeights(weights=exact + noise_std * noise.standard_normal(exact.shape), statement=statement, noise_std=noise_std)
 
 
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `output_guarantee` follows from.
 
-    Args:
-        loss, records, regularisation, noise_std: as `output_guarantee`.
+    Args: as `output_guarantee`.
     """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
@@ -146,8 +139,6 @@ def output_guarantee(
         regularisation: $\lambda > 0$, of the mean of the losses.
         noise_std: $\ge 0$, in units of the weights.
         neighbours: replace_one or zero_out.
-    Raises:
-        InputError: an argument is out of its range.
     """
     bound = require_linear_loss(loss).row_gradient_bound
     tolerance = solver_tolerance(bound, require_count("records", records))
@@ -165,7 +156,3 @@ def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, .
         holds("strongly convex", f"regularisation {regularisation:g} on every weight", evidence="enforced"),
         holds("public size", "the number of records is the same on both data sets", evidence="declared"),
     )
-
-
-def _solved(tolerance: float) -> Finding:
-    return holds("solver's error", f"gradient at most {tolerance:g}, counted in the sensitivity", evidence="enforced")

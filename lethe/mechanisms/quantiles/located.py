@@ -9,25 +9,32 @@ r"""Quantiles of columns whose unit is unknown, from three noisy histograms: of 
 
 A range comes out too narrow rather than too wide, where noise is large: see `lethe.mechanisms.quantiles.read_off`.
 
-Formal guarantee: each histogram is Gaussian (`lethe.mechanisms.quantiles.histogram`), its bins follow from those before, and adaptive
-composition adds the squares of $\mu$. All else is post-processing. Ties need no care: a count is a count.
+Formal guarantee: a record has one value a column, which lies in one bin of it. So when it is replaced, two counts of each column move by 1
+at most, and when it is zeroed out one does: in Euclidean norm the counts of d columns together move by at most
+
+$$\Delta = \sqrt{2d}\ \text{(replaced)},\qquad \Delta = \sqrt d\ \text{(zeroed out)},$$
+
+which is attained where every value changes its bin. With $N(0, \sigma^2)$ on each count a histogram is $(\Delta/\sigma)$-GDP, whatever the
+number of bins; counts are whole numbers, exact in floating point, so rounding comes after the noise. Bins are public or follow from those
+before, and adaptive composition adds the squares of $\mu$. All else is post-processing. Ties need no care: a count is a count.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from lethe.calculus.any_guarantee.composition import joined
-from lethe.calculus.guarantees import GDP, Guarantee
-from lethe.calculus.rounding import round_down
+from lethe.calculus.domains import require_count
+from lethe.calculus.guarantees import GDP, Guarantee, NotPrivate
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_down, round_up
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
-from lethe.mechanisms.base import Array, joint
-from lethe.mechanisms.quantiles.counted import CountedColumns
-from lethe.mechanisms.quantiles.histogram import histogram_guarantee, histogram_noise_std, noisy_counts
+from lethe.mechanisms.base import Array, gaussian_guarantee, gaussian_noise_std, gaussian_statement, joint, require_swap
 from lethe.mechanisms.quantiles.read_off import SIZE, Flags, bin_of_largest, two_quantiles
 from lethe.run.run import Neighbours
 
@@ -35,6 +42,7 @@ SMALLEST, LARGEST = 2.0**-30, 2.0**40  # sizes that are told apart
 _SIZES = np.array([2.0**power for power in range(-30, 41)])
 _SHARES = (0.5, 0.25, 0.25)  # of the squared mu
 _ZOOMED = 0.25  # of the bins, in which the quantiles lie
+_MOST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,13 +66,118 @@ class LocatedQuantiles:
     statement: Statement
 
 
-def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee:
-    """The guarantee of `located_quantiles`, before it looks at a record.
+class CountedColumns(Protocol):
+    """Columns of which values are counted."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Records and columns, n and d."""
+        ...
+
+    def counts(self, edges: Array) -> Array:
+        """How many values of each column are below its first edge, in $[e_i, e_{i+1})$ for each i, and from its last edge on.
+
+        Args:
+            edges: ascending, shape (d, e).
+        Returns:
+            Shape (d, e + 1); each row adds up to n.
+        """
+        ...
+
+
+class ColumnsInMemory:
+    """Columns of an array.
+
+    Args:
+        table: shape (n, d), float64 or float32, finite or infinite; or shape (n,), one column.
+    """
+
+    def __init__(self, table: np.ndarray[Any, Any]) -> None:
+        self.table = table if table.ndim == 2 else table[:, None]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n and d."""
+        return self.table.shape[0], self.table.shape[1]
+
+    def counts(self, edges: Array) -> Array:
+        """See `CountedColumns`."""
+        return np.stack([counts_between(column, own) for column, own in zip(self.table.T, edges, strict=True)])
+
+
+def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
+    """How many values are below the first edge, between each two, and from the last on: each is in one of them. Shape (e + 1,).
+
+    Args:
+        values: shape (n,).
+        edges: ascending, shape (e,).
+    """
+    finite = np.clip(values.astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
+    places = np.searchsorted(edges, finite, side="right")
+    return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
+
+
+def histogram_sensitivity(columns: int, neighbours: object) -> float:
+    r"""$\Delta$, how far one record moves the counts of d columns together, rounded up."""
+    return round_up(math.sqrt(require_swap(neighbours) * require_count("columns", columns)), 4e-16)
+
+
+def histogram_noise_std(columns: int, target: GDP, neighbours: Neighbours) -> float:
+    r"""$\sigma$ of a count, in records, rounded up; the target is what the counts of all columns may cost together.
+
+    Args: as `histogram_guarantee`.
+    """
+    return gaussian_noise_std(histogram_sensitivity(columns, neighbours), target)
+
+
+def histogram_guarantee(columns: int, noise_std: float, neighbours: Neighbours) -> GDP | NotPrivate:
+    r"""$(\Delta/\sigma)$-GDP, rounded up.
 
     Args:
         columns: d.
-        target: what all columns may cost together.
+        noise_std: $\sigma$ of a count, in records.
         neighbours: replace_one or zero_out.
+    """
+    return gaussian_guarantee(histogram_sensitivity(columns, neighbours), noise_std)
+
+
+def noisy_counts(
+    counts: Array, *, noise_std: float, neighbours: Neighbours, records: int, name: str, generator: np.random.Generator | None = None
+) -> tuple[Array, Statement]:
+    """Release the counts of every bin of every column.
+
+    Args:
+        counts: shape (d, bins); each record is in one bin of each column.
+        noise_std: of a count, in records, > 0.
+        neighbours: replace_one or zero_out.
+        records: n, public.
+        name: of the release.
+        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+    """
+    columns, bins = counts.shape
+    sensitivity = histogram_sensitivity(columns, neighbours)
+    noisy = counts + noise_std * noise_generator(generator).standard_normal(counts.shape)
+    statement = gaussian_statement(
+        name,
+        "histograms",
+        sensitivity=sensitivity,
+        noise_std=noise_std,
+        neighbours=neighbours,
+        records=records,
+        generator=generator,
+        findings=(
+            holds("values in bins", f"each in one of {bins}, at every end of the range as well", evidence="enforced"),
+            holds("sensitivity", f"one record moves the counts by at most {sensitivity:.6g}", evidence="enforced"),
+        ),
+        columns=columns,
+    )
+    return noisy, statement
+
+
+def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee:
+    """The guarantee of `located_quantiles` of so many columns, before it looks at a record.
+
+    Args: as `located_quantiles`.
     """
     return joined([(histogram_guarantee(columns, noise_std, neighbours), 1) for noise_std in _noises(columns, target, neighbours)])
 

@@ -1,46 +1,61 @@
-"""A private quantile of numbers in a public range, such as feature norms before a clip norm is chosen."""
+r"""A private quantile of numbers in a public range, such as a median, by the exponential mechanism: the likelier the closer its rank is.
+
+Of a point r of the range the rank is off by
+
+$$v(r) = \#\{i : z_i < r\} - p\,m,$$
+
+with m the records that are present. One record moves $v(r)$, at every r, by at most 1 when it is replaced (m stays, one count changes), and
+by p or $1 - p$ when it is zeroed out, that is absent from the list: every r above it loses $1 - p$, every r below it gains p. Neither
+depends on n, so n may be public and the number m of those present need not be. A record that is zeroed out has no value here: if its value
+became 0 instead, it would be replaced. With $\Delta = 1$ or $\max(p, 1-p)$, the mechanism draws from
+
+$$p(r) \propto \exp\left(-\frac{\epsilon}{2\Delta}\,|v(r)|\right),\qquad
+  P(I_k) \propto |I_k|\,\exp\left(-\frac{\epsilon}{2\Delta}\,|k - pm|\right),\quad k = 0..m,$$
+
+$I_k$ the interval between the k-th and the next of the sorted values, the ends of the range added. Ties give intervals of length zero,
+which have probability zero. The coordinate (linear or logarithmic) is a base measure that does not depend on the data.
+
+Formal guarantee: $\epsilon$-BR (`lethe.mechanisms.bounded_range`), so $\epsilon$-DP. Proof: the logarithm of the ratio of the two densities
+at r is $\frac{\epsilon}{2\Delta}$ times the change of $|v(r)|$ plus a constant, so it stays within an interval of length $\epsilon$. It is
+exact: a record that crosses the quantile lowers $|v|$ by 1 on one side of it and raises it by 1 on the other.
+
+Reference: Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates; Gillenwater, Joseph, Kulesza 2021,
+arXiv:2102.08244.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside
-from lethe.calculus.guarantees import GDP, ApproxDP, Guarantee
+from lethe.calculus.domains import as_number, outside, require_nonnegative
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.noise_generators import noise_generator
-from lethe.calculus.targets import require_target
+from lethe.calculus.rounding import round_down
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
-from lethe.mechanisms.base import target_mu
-from lethe.mechanisms.quantiles.exponential import quantile_law
-from lethe.mechanisms.quantiles.ranks import Spacing, rank_sensitivity, ranked
-from lethe.mechanisms.quantiles.searched import search_noise_std, search_quantile
-from lethe.mechanisms.selection.bounded_range import guarantee_for, range_of_target
+from lethe.errors import InputError
+from lethe.mechanisms.base import Array, require_swap
+from lethe.mechanisms.bounded_range import guarantee_for, range_of_target
 from lethe.mechanisms.tables import public_records
 from lethe.run.run import Neighbours
 
-QuantileMethod = Literal["exponential", "search"]
-
-# Measured on log-normal values over six powers of ten: below this many noise units the exponential mechanism is lost in the wide outer
-# intervals, and the search still finds the right cell.
-_ENOUGH = 20.0
-
-_CITATIONS = {
-    "exponential": (
-        Citation(key="smith-2011", text="Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates"),
-        Citation(
-            key="dong-2020",
-            text="Dong, Durfee, Rogers 2020, Optimal differential privacy composition for exponential mechanisms, arXiv:1909.13830",
-        ),
+Spacing = Literal["linear", "logarithmic"]
+_LEVEL = "a number above 0 and below 1"
+_CITATIONS = (
+    Citation(key="smith-2011", text="Smith 2011, Privacy-preserving statistical estimation with optimal convergence rates"),
+    Citation(
+        key="dong-2020",
+        text="Dong, Durfee, Rogers 2020, Optimal differential privacy composition for exponential mechanisms, arXiv:1909.13830",
     ),
-    "search": (Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differential privacy, arXiv:1905.02383, Corollary 3.3"),),
-}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,46 +64,66 @@ class Quantile:
 
     Args:
         value: within the public range.
-        method: how it was found.
         statement: what it costs.
     """
 
     value: float
-    method: QuantileMethod
     statement: Statement
 
 
-def quantile_method(quantile: float, records: int, target: Guarantee) -> QuantileMethod:
-    r"""The method for a public number of records: the exponential mechanism if $n\min(p, 1-p)\,\mu \ge 20$, else the search.
-
-    At $\delta = 0$ only the exponential mechanism is private. Nothing here depends on the data.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuantileLaw:
+    """The exact law of the released point: constant density on each interval.
 
     Args:
+        edges: ends of the intervals in the coordinate of the range, shape (m + 2,), sorted; equal neighbours where values tie.
+        log_weights: logarithm of each interval's probability up to one constant, shape (m + 1,); minus infinity for an empty one.
+    """
+
+    edges: Array
+    log_weights: Array
+
+    @property
+    def probabilities(self) -> Array:
+        """The probability of each interval, shape (m + 1,)."""
+        weights = np.exp(self.log_weights - self.log_weights.max())
+        return weights / weights.sum()
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """One point: an interval by the largest of log weights plus Gumbel noise, then uniform in it."""
+        chosen = int(np.argmax(self.log_weights + generator.gumbel(size=self.log_weights.size)))
+        left, right = self.edges[chosen : chosen + 2].tolist()
+        return min(left + (right - left) * float(generator.random()), right)
+
+
+def rank_sensitivity(quantile: float, neighbours: object) -> float:
+    """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out.
+
+    Raises:
+        InputError: p is not in (0, 1), or another relation.
+    """
+    if not 0.0 < as_number("quantile", quantile, _LEVEL) < 1.0:
+        raise outside("quantile", quantile, _LEVEL)
+    return 1.0 if require_swap(neighbours) == 2.0 else max(quantile, 1.0 - quantile)
+
+
+def quantile_law(points: Array, ends: tuple[float, float], *, quantile: float, epsilon: float, neighbours: object) -> QuantileLaw:
+    r"""The law of the module's first lines.
+
+    Args:
+        points: the values in the coordinate of the range, shape (m,); those outside it are clipped.
+        ends: of the range.
         quantile: p in (0, 1).
-        records: n, public.
-        target: the guarantee to meet.
-    Raises:
-        InputError: the target is none.
+        epsilon: $\ge 0$, finite.
+        neighbours: replace_one or zero_out.
     """
-    goal = require_target(target)
-    if isinstance(goal, ApproxDP) and goal.delta_bound == 0.0:
-        return "exponential"
-    return "exponential" if records * min(quantile, 1.0 - quantile) * target_mu(target) >= _ENOUGH else "search"
-
-
-def quantile_cost(quantile: float, records: int, target: Guarantee, method: Literal["auto"] | QuantileMethod = "auto") -> Guarantee:
-    """The guarantee of `private_quantile`, known before a value is looked at.
-
-    Args:
-        quantile, records, target, method: as there.
-    Raises:
-        InputError: the target is none.
-    """
-    return _cost(quantile_method(quantile, records, target) if method == "auto" else method, target)
-
-
-def _cost(used: QuantileMethod, target: Guarantee) -> Guarantee:
-    return guarantee_for(range_of_target(target), target) if used == "exponential" else GDP(target_mu(target))
+    sensitivity = rank_sensitivity(quantile, neighbours)
+    slope = round_down(require_nonnegative("epsilon", epsilon, allow_infinity=False) / (2.0 * sensitivity), 1e-15)
+    edges = np.concatenate([[ends[0]], np.sort(np.clip(points, *ends)), [ends[1]]])
+    distances = np.abs(np.arange(edges.size - 1) - quantile * points.size)
+    with np.errstate(divide="ignore"):
+        log_lengths = np.log(np.diff(edges))
+    return QuantileLaw(edges=edges, log_weights=log_lengths - slope * distances)
 
 
 @in_other_words
@@ -102,76 +137,78 @@ def private_quantile(
     neighbours: Neighbours = "replace_one",
     records: int | None = None,
     spacing: Spacing = "linear",
-    method: Literal["auto"] | QuantileMethod = "auto",
     generator: np.random.Generator | None = None,
 ) -> Quantile:
-    """Release one quantile.
+    r"""Release one quantile.
+
+    Where $n\min(p, 1-p)\,\mu$ is well below 20 the wide outer intervals win: take a narrow range, or "logarithmic" spacing.
 
     Args:
         values: one number a record, shape (m,); those outside the range are clipped to it.
         quantile: p in (0, 1).
-        low: lower end of a range known without looking at the data.
+        low: lower end of a range known without looking at the data; above 0 for logarithmic spacing.
         high: its upper end.
         target: the guarantee wanted: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
         neighbours: "replace_one", or "zero_out": the record has no value in the list, n stays public.
         records: n, the public number of records; None: as many as there are values.
         spacing: "linear", or "logarithmic" for a range over several powers of ten.
-        method: "exponential", "search", or "auto": see `quantile_method`.
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
     Returns:
-        The value, the method, and a statement whose guarantee is of the target's kind where that loses nothing.
-    Raises:
-        InputError: an argument is outside its range.
+        The value, and a statement whose guarantee is of the target's kind where that loses nothing.
     """
-    ranks = ranked(values, quantile=quantile, low=low, high=high, neighbours=neighbours, spacing=spacing)
-    count = public_records(records, ranks.points.size, neighbours)
-    if method not in ("auto", "exponential", "search"):
-        raise outside("method", method, "one of auto, exponential, search")
-    used = quantile_method(quantile, count, target) if method == "auto" else method
-    source = noise_generator(generator)
-    if used == "exponential":
-        coordinate = quantile_law(ranks, range_of_target(target)).draw(source)
-    else:
-        coordinate = search_quantile(ranks, target_mu(target), source)
-    stated = _Stated(quantile=quantile, low=low, high=high, target=target, neighbours=neighbours, records=count)
-    return Quantile(value=ranks.value(coordinate), method=used, statement=stated.statement(used, seeded=generator is not None))
+    sensitivity = rank_sensitivity(quantile, neighbours)
+    points, ends = _coordinates(_list(values), *_range(low, high, spacing), spacing)
+    count, epsilon = public_records(records, points.size, neighbours), range_of_target(target)
+    law = quantile_law(points, ends, quantile=float(quantile), epsilon=epsilon, neighbours=neighbours)
+    point = law.draw(noise_generator(generator))
+    statement = Statement(
+        name=f"the {quantile:g} quantile",
+        guarantee=guarantee_for(epsilon, target),
+        neighbours=neighbours,
+        findings=(
+            holds("public range", f"[{low:g}, {high:g}], declared to be chosen without looking at the data", evidence="declared"),
+            holds("values within the range", "clipped to it", evidence="enforced"),
+            holds("sensitivity", f"one record moves a rank by at most {sensitivity:g}; bounded range {epsilon:.6g}", evidence="enforced"),
+        ),
+        citations=_CITATIONS,
+        seeded=generator is not None,
+        derivation=derivation("quantile by the exponential mechanism", range=epsilon, target=target.to_dict()),
+        records=count,
+    )
+    value = math.exp(point) if spacing == "logarithmic" else point
+    return Quantile(value=min(max(value, float(low)), float(high)), statement=statement)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stated:
-    """What is public of a quantile."""
-
-    quantile: float
-    low: float
-    high: float
-    target: Guarantee
-    neighbours: Neighbours
-    records: int
-
-    def statement(self, used: QuantileMethod, *, seeded: bool) -> Statement:
-        """What it costs."""
-        sensitivity = rank_sensitivity(self.quantile, self.neighbours)
-        moved = f"one record moves a rank by at most {sensitivity:g}"
-        if used == "exponential":
-            epsilon = range_of_target(self.target)
-            cost = f"{moved}; bounded range {epsilon:.6g}"
-            numbers = derivation("quantile by the exponential mechanism", range=epsilon, target=self.target.to_dict())
-        else:
-            noise_std = search_noise_std(sensitivity, target_mu(self.target))
-            cost = f"{moved}; 8 comparisons with Gaussian noise"
-            numbers = derivation("quantile by noisy search", quantile=float(self.quantile), noise_std=noise_std)
-        public = f"[{self.low:g}, {self.high:g}], declared to be chosen without looking at the data"
-        return Statement(
-            name=f"the {self.quantile:g} quantile",
-            guarantee=_cost(used, self.target),
-            neighbours=self.neighbours,
-            findings=(
-                holds("public range", public, evidence="declared"),
-                holds("values within the range", "clipped to it", evidence="enforced"),
-                holds("sensitivity", cost, evidence="enforced"),
-            ),
-            citations=_CITATIONS[used],
-            seeded=seeded,
-            derivation=numbers,
-            records=self.records,
+def _range(low: object, high: object, spacing: object) -> tuple[float, float]:
+    if spacing not in get_args(Spacing):
+        raise outside("spacing", spacing, "one of " + ", ".join(get_args(Spacing)))
+    ends = as_number("low", low, "a finite number below high"), as_number("high", high, "a finite number above low")
+    if not (math.isfinite(ends[0]) and 0.0 < ends[1] - ends[0] < math.inf):
+        raise InputError(
+            f"low = {low!r}, high = {high!r}; the range needs two finite numbers, low below high.",
+            source="the arguments low and high",
+            remedy="give a range known without looking at the data",
         )
+    if spacing == "logarithmic" and not ends[0] > 0.0:
+        raise outside("low", low, "a finite number > 0, as spacing is logarithmic")
+    return ends
+
+
+def _coordinates(values: Array, low: float, high: float, spacing: Spacing) -> tuple[Array, tuple[float, float]]:
+    points = np.concatenate([[low], np.clip(values, low, high), [high]])
+    if spacing == "logarithmic":
+        points = np.log(points)
+    return points[1:-1], (float(points[0]), float(points[-1]))
+
+
+def _list(values: ArrayLike) -> Array:
+    needed = "a one-dimensional list of finite numbers"
+    try:
+        array = np.array(values)
+    except (TypeError, ValueError):
+        raise outside("values", type(values).__name__, needed) from None
+    if array.ndim == 1 and array.size == 0:
+        return np.zeros(0)
+    if array.dtype.kind not in "iuf" or array.ndim != 1 or not np.isfinite(array).all():
+        raise outside("values", f"array of shape {array.shape} and type {array.dtype}, or an entry that is not finite", needed)
+    return array.astype(np.float64)

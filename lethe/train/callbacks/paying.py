@@ -62,11 +62,8 @@ class Spender(Protocol):
 
 
 class Paying(Callback):
-    """Reserves, starts and settles; of several processes number 0 does. What is reserved for a training that breaks off stays counted.
-
-    Args:
-        spender: what pays.
-        folder: of the checkpoints, which keeps the reservation for a training that goes on; None: there are none.
+    """Reserves, starts and settles; of several processes number 0 does. What is reserved for a training that breaks off stays counted,
+    and in the folder of its checkpoints, for it to go on.
     """
 
     def __init__(self, spender: object, folder: Path | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from lethe.calculus.composition.budget import BudgetFilter
+from lethe.calculus.filters import BudgetFilter
 from lethe.errors import CallbackWarning, InputError
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
@@ -21,12 +21,8 @@ from lethe.train.core.recorder import Recorder
 
 
 class Telling:
-    """The callbacks of one training. Without any, every method returns at once.
-
-    Args:
-        callbacks: one, or several.
-        payer: one more, that is told of the beginning only where no other objected; None: nothing pays.
-        watched: more of them, such as a progress bar.
+    """The callbacks of one training, and one that pays, told of the beginning only where no other objected. Without any, all return at
+    once.
     """
 
     def __init__(
@@ -65,10 +61,9 @@ class Telling:
         """Tell that training begins; an error ends it.
 
         Args:
-            run: that is carried out, with the noise that it has.
+            run, budget: that is carried out, with the noise that it has, and the filter of a run with a noise_budget.
             seeded: whether somebody can make its noise or secret batches again.
             done: steps that were taken before.
-            budget: of a run with a noise_budget.
         """
         callbacks = self._callbacks if self._payer is None else (*self._callbacks, self._payer)
         if not callbacks or (dist.is_available() and dist.is_initialized() and dist.get_rank()):

@@ -51,19 +51,11 @@ class Checkpointing:
     Of several processes, number 0 alone reads and writes; it tells the others what it found. Correlated noise of shards alone is kept by
     each process for itself, in a file beside that `checkpoint.pt` names: it is on disk before that points to it.
 
-    Args:
-        checkpoints: where and how often; None: nowhere.
-        run: that is carried out, with its noise.
-        noise_generator: the user's, if one was given.
-        workers: the processes that train together.
-        seeded: whether somebody can make its noise or its secret batches again; what a process before this one drew counts as well.
-        policed: whether a policy chooses the noise along the way.
     Raises:
         InputError: the folder is another run's, is in use, is finished, is damaged, or lacks its checkpoint; the noise was used already, or
-            a policy chooses it.
+            a policy chooses it along the way.
     Attributes:
-        active: whether there is a folder.
-        also: what else the user has saved, by name.
+        active, also: whether there is a folder, and what else the user has saved, by name.
     """
 
     def __init__(

@@ -5,19 +5,51 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lethe.errors import InputError
-from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.clip.check.kept_state import digests
+from lethe.errors import HypothesisError, InputError
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS
+from lethe.train.clip.kept_state import digests
 from lethe.train.core.recorder import Recorder
-from lethe.train.core.tensors import contents, is_shard, whole
+from lethe.train.core.tensors import contents, is_shard, local, whole
 from lethe.train.data.batches import BatchStream
+from lethe.train.distributed.placement import Placement
+
+_VERSION = attrgetter("_version")
+
+
+class HeldParameters:
+    """The trained parameters as the last step left them, and in words what may write to them. What writes through `.data` is seen in
+    checked batches alone (`clip/check.py`).
+    """
+
+    def __init__(self, named: Mapping[str, nn.Parameter], step: str, placement: Placement) -> None:
+        self._named, self._step, self.placement, self._sharded = dict(named), step, placement, placement.sharded
+        self._versions = self._now()
+
+    def _now(self) -> list[int]:
+        return list(map(_VERSION, map(local, self._named.values()) if self._sharded else self._named.values()))
+
+    def keep(self) -> None:
+        """A step was taken: they may be what they are now."""
+        self._versions = self._now()
+
+    def refuse_changes(self, when: str) -> None:
+        """Refuse parameters that something else wrote to; `when` that is, in words."""
+        now, moved = self._now(), self.placement.moved() if self._sharded else []
+        if now != self._versions or moved:
+            written = [name for name, one, other in zip(self._named, now, self._versions, strict=True) if one != other] + moved
+            raise HypothesisError(
+                f"the trained parameter {written[0]} ({len(written)} in all) was changed by something else than {self._step}, {when}.",
+                source="the guarantee covers parameters that only noisy steps move",
+                remedy="change parameters in the optimiser's step or after training, not between steps, in forward or in the loss.",
+            )
+
 
 AGAIN = "give what training began with, or begin another run in another folder."
 """What to do where the parts of a training are others than those of its checkpoint."""
@@ -43,15 +75,9 @@ class KeptNoise(Protocol):
 class Training:
     """The parts of a training that are saved, and restored when it is resumed; made when it begins.
 
-    What lies in shards is saved whole: process 0 gathers it, tensor by tensor, in its main memory. A step gathers the model in that of
-    each GPU anyway. So a checkpoint is one file, and any number of processes may go on from there.
-
-    Args:
-        named: the trained parameters, or the iterate that is kept beside them.
-        held: the trained parameters, as the last step left them: others are not saved.
-        noise: correlated over steps; None: independent, of which nothing is saved.
-        shard_noise: of this process's shards, correlated; None: it is independent, or there are none.
-        also: what else has a state, by name; `Checkpointing` adds what the user named.
+    What lies in shards is saved whole: process 0 gathers it, tensor by tensor, in its main memory. A step gathers the model in that of each
+    GPU anyway. So a checkpoint is one file, and any number of processes may go on from there. Of noise that is independent over the steps
+    nothing is saved. `named` may be the iterate that is kept beside the trained parameters.
     """
 
     named: Mapping[str, Tensor]
@@ -160,7 +186,9 @@ class Training:
         for name, part in self.also.items():
             part.load_state_dict(found["also"][name])
         if root:
-            _set_random_state(found["random"], self._device)
+            torch.set_rng_state(found["random"]["cpu"])
+            if self._device.type == "cuda" and "cuda" in found["random"]:
+                torch.cuda.set_rng_state(found["random"]["cuda"], self._device)
 
     @property
     def _device(self) -> torch.device:
@@ -231,9 +259,3 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
     """Of PyTorch's global generators, from which dropout draws."""
     states = {"cpu": torch.get_rng_state()}
     return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states
-
-
-def _set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

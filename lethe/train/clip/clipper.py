@@ -13,17 +13,16 @@ from torch import Tensor, nn
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError, LetheError, RecordByRecordWarning
-from lethe.train.clip.batch import records_of
-from lethe.train.clip.check.kept_state import Attributes
-from lethe.train.clip.check.look import Look
+from lethe.train.clip.check import Look
+from lethe.train.clip.fast import LAYOUTS, Gradients
 from lethe.train.clip.full_precision import full_precision
 from lethe.train.clip.groups import METHODS, Group, as_groups, group_of
+from lethe.train.clip.isolated import Losses, records_of
+from lethe.train.clip.kept_state import Attributes
 from lethe.train.clip.parts.part import UnitRows
+from lethe.train.clip.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
 from lethe.train.clip.sum_error import shorter
 from lethe.train.clip.sums import ClippedSums, ReopenedError
-from lethe.train.clip.ways.fast import LAYOUTS, Gradients
-from lethe.train.clip.ways.isolated import Losses
-from lethe.train.clip.ways.record_gradients import ALONE, FAST, VMAP, RecordGradients, Way
 from lethe.train.core.comparison import FAILURES, chance, first_line
 
 ISOLATIONS = ("checked", "enforced", "declared")

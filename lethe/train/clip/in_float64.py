@@ -58,12 +58,7 @@ def lengths_of(formed: Tensor) -> Tensor:
 
 
 def weighed(weights: Tensor, formed: Tensor) -> Tensor:
-    r"""$\sum_i w_i G_i$ of formed tensors, float64, to which products of float32 numbers are exact.
-
-    Args:
-        weights: shape (B,), float64.
-        formed: shape (B, *shape).
-    """
+    r"""$\sum_i w_i G_i$ of formed tensors, shape (B, *shape), in float64, to which products of float32 numbers are exact."""
     flat = formed if formed.dim() == 2 else formed.unsqueeze(-1).flatten(1)
     if flat.dtype == torch.float64:
         return (weights @ flat).view(formed.shape[1:])
@@ -81,8 +76,7 @@ def products_added(weights: Tensor, gradients: Tensor, inputs: Tensor) -> Tensor
     r"""$\sum_i w_i g_i^\top x_i$, products and sum in float64; no product goes through more than 2 `CHAIN` + 64 roundings.
 
     Args:
-        weights: shape (B,), float64.
-        gradients, inputs: shapes (B, T, p) and (B, T, d).
+        weights, gradients, inputs: shapes (B,), float64, (B, T, p) and (B, T, d).
     """
     if inputs.shape[1] == 1:
         return (gradients[:, 0] * weights[:, None]).mT @ inputs[:, 0].double()
@@ -103,8 +97,7 @@ def looked_up_added(weights: Tensor, tokens: Tensor, gradients: Tensor, table: i
     """The sum of the rows of a table, in float64; through no more than 2 `CHAIN` + 64 roundings for a million records.
 
     Args:
-        weights: shape (B,), float64.
-        tokens, gradients: shapes (B, S) and (B, S, d); no record has a token twice with a gradient that is not 0.
+        weights, tokens, gradients: shapes (B,), float64, (B, S) and (B, S, d); no record has a token twice with a gradient that is not 0.
         table: its rows.
     """
     total = gradients.new_zeros(table, gradients.shape[2], dtype=torch.float64)

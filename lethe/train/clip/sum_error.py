@@ -39,9 +39,7 @@ def sum_error(records: int, part: int, *, processes: int) -> float:
     Infinity where $\sigma \ge \frac12$. See docs/theory.md, section 15.
 
     Args:
-        records: K, of a batch.
-        part: P, of a micro-batch at most.
-        processes: W; 1024 if there are fewer.
+        records, part, processes: K, of a batch; P, of a micro-batch at most; W, 1024 if there are fewer.
     """
     through = CANCELLED * _THROUGH + 2 * part + records
     first_order = 2.0**-52 * records * (through + max(processes, _PROCESSES) + _OTHERS)
@@ -52,9 +50,7 @@ def margin_of(run: Run, part: int | None, *, processes: int) -> float:
     """The share of the clip norm by which records are clipped shorter, so that sums as they are computed move by no more than it says.
 
     Args:
-        run: that is carried out.
-        part: the most records of a micro-batch; None: all of a batch.
-        processes: that train together.
+        run, part, processes: that is carried out; the most records of a micro-batch, None: all of a batch; that train together.
     Raises:
         InputError: half of the clip norm would be lost.
     """

@@ -42,8 +42,7 @@ class ClippedSums:
         """Add a batch.
 
         Args:
-            parts: the gradients of its records, parameter by parameter.
-            names: of the parameters.
+            parts, names: the gradients of its records, parameter by parameter, and the parameters' names.
             losses: of the records, shape (B,): where one is not finite, its record adds nothing.
             counted: which records count, shape (B,), bool; None: all.
         """
@@ -135,11 +134,7 @@ class ReopenedError(RuntimeError):
 class Arriving:
     """One batch whose groups are measured, clipped and added one by one, as they are complete: nothing of their parts is kept.
 
-    Attributes:
-        places: of the parameters, the group of each.
-        counted: which records count; None: all.
-        squares: the squared norms in each group that is complete.
-        sums: of its parameters.
+    `places` says the group of each parameter; `squares` and `sums` are of the groups that are complete.
     """
 
     def __init__(self, groups: Sequence[Group], method: Method, places: Mapping[nn.Parameter, int], counted: Tensor | None) -> None:
@@ -161,13 +156,8 @@ class Arriving:
 
 
 class _Measured(NamedTuple):
-    """The gradients in a group of parameters, and their squared norms, shape (B,).
-
-    Args:
-        parts: of its parameters; of small ones side by side, since fewer operations take less time.
-        squared: of all of them.
-        numbers: how many one record's gradient has.
-        dtype: the coarsest in which any is formed.
+    """The gradients in a group of parameters, of small ones side by side, which takes less time, and their squared norms, shape (B,);
+    how many `numbers` one record's gradient has, and the coarsest type in which any is formed.
     """
 
     parts: list[tuple[list[nn.Parameter], ParameterGradients]]
@@ -227,10 +217,8 @@ def clip_weights(
 
     Args:
         squared: $\|v_i\|^2$ as computed, shape (B,), float64.
-        group: C_k.
-        method: how it is brought there.
-        numbers: how many numbers v has.
-        dtype: of the arithmetic the gradients are summed in.
+        group, method: $C_k$, and how it is brought there.
+        numbers, dtype: how many numbers v has, and the type in which gradients are summed.
         whole: the squared norm of each record's gradient in all groups, shape (B,). Where a method enlarges, a group's share of it that
             rounding could have made counts as longer than it is: rounding changes with the size of the batch, so with other records.
     """

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lethe.calculus.composition.budget import BudgetFilter, gaussian_cost
 from lethe.calculus.domains import outside, require_positive
+from lethe.calculus.filters import BudgetFilter, gaussian_cost
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run

@@ -11,14 +11,14 @@ two iterates further apart, and cuts off of a long move what it rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lethe.calculus.rounding import pairwise_sum
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run.precision import Precision
 from lethe.run.regularisers import Simplex
 from lethe.run.run import Run
@@ -34,12 +34,9 @@ def inward(radius: float, dimension: int, dtype: torch.dtype) -> float:
 
     $$r\,\big(1 - (d + 16)\,\mathrm{eps}\big)$$
 
-    Computing the norm of $d$ numbers costs at most $(d+2)/2$ roundings, scaling a few more.
-
     Args:
-        radius: r > 0.
-        dimension: d, the numbers in the vector.
-        dtype: the floating-point type the result is stored in.
+        radius, dimension, dtype: r > 0, d, the numbers in the vector: their norm costs at most $(d+2)/2$ roundings; and the type of the
+            result.
     Raises:
         InputError: the type is too coarse for so many numbers.
     """
@@ -89,6 +86,20 @@ def keep_within(tensors: Sequence[Tensor], radius: float) -> None:
     torch._foreach_mul_(list(tensors), factor)  # pyright: ignore[reportPrivateImportUsage]
 
 
+def refuse_overflow(last: Iterable[Tensor], run: Run, *, remedy: str = "take smaller steps or less noise.") -> None:
+    """Raise LetheError for a last iterate that is not finite.
+
+    Args:
+        last, run, remedy: its tensors, the run that was carried out, and what to do about it.
+    """
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in last):
+        raise LetheError(
+            "training overflowed: the last iterate is not finite.",
+            source=f"step_size up to {run.step_sizes.max():g}, and noise_multiplier",
+            remedy=remedy,
+        )
+
+
 def radius_of(precision: Precision) -> float:
     """The radius of the ball that iterates are projected on."""
     return precision.parameter_norm / _ABOVE_RADIUS
@@ -104,9 +115,7 @@ def precision_of(run: Run, start_norm: float, dimension: int, gradient_error: Ca
     """The precision of float64 iterates that begin at a public start: what `run` says, else with the norm of this file's head.
 
     Args:
-        run: planned.
-        start_norm: of all trained parameters together.
-        dimension: d, their number.
+        run, start_norm, dimension: planned; of all trained parameters together; and d, their number.
         gradient_error: of Precision, from the norm that iterates are kept within.
     Raises:
         InputError: the run says less than this trainer needs, or no finite norm bounds the iterates.

@@ -29,16 +29,13 @@ class Noted(NamedTuple):
 class Recorder:
     """Notes what may differ from the plan in each executed step; `run` then builds the Run that was executed, from the notes.
 
-    What bounds a gradient, what a sum is divided by and what a pass ends at are read from the plan itself by whoever takes the steps.
+    What bounds a gradient, what a sum is divided by and what a pass ends at are read from the plan itself by whoever takes the steps; here
+    only its records and batch design are used.
 
-    Args:
-        plan: the run that is about to be executed; only its records and batch design are used while recording.
-        seeded: whether somebody can make its noise or its secret batches again (`TrainOptions.seeded`).
     Raises:
         InputError: a word of the plan is not known, or nothing is known of the sizes of its batches.
-
     Attributes:
-        seeded: the same, of this process or of one before it.
+        seeded: whether somebody can make the noise or the secret batches again, of this process or of one before it.
         last: the step that was noted last, by this process.
     """
 
@@ -60,9 +57,8 @@ class Recorder:
         """One executed step, with the numbers that were used in it.
 
         Args:
-            step_size: the factor of the mean gradient.
-            noise_std: of the noise added, in parameter units; 0 if none was.
-            batch: the records of the step.
+            step_size, noise_std, batch: the factor of the mean gradient; of the noise added, in parameter units, 0 if none was; the
+                records.
         """
         records, step = length(batch), len(self._step_sizes)
         if self._irregular is None and not self._of_the_design(batch, records, step):
@@ -98,7 +94,9 @@ class Recorder:
                 raise HypothesisError("a pass that ends at an average was left unfinished, or had noise inside.", remedy=_REMEDY)
         loss = plan.loss.model_copy(update={"evidence": "enforced" if enforced else "declared"})
         said = {"loss": loss, "seeded": self.seeded or plan.seeded}
-        begins = self._begins(plan)
+        begins = plan.noise_multiplier is not None and self.steps <= plan.total_steps
+        begins = begins and np.array_equal(self._step_sizes, plan.step_sizes[: self.steps])
+        begins = begins and np.array_equal(self._noise_stds, plan.noise_stds[: self.steps])
         if whole and not begins:
             raise HypothesisError(
                 f"the {self.steps} executed steps are not the first of the plan's {plan.total_steps}: a step size or noise differs.",
@@ -114,15 +112,6 @@ class Recorder:
         unplanned = plan.replace(**said, noise_multiplier=None, noise_at=noise_at)
         multipliers = plan.noise_multipliers if begins else _multipliers(np.asarray(self._noise_stds), unplanned)
         return unplanned.replace(noise_multiplier=multipliers[: self.steps][unplanned.noisy_steps].tolist())
-
-    def _begins(self, plan: Run) -> bool:
-        """Whether the noted steps are the first of the plan, in step sizes and noise, number for number."""
-        return (
-            plan.noise_multiplier is not None
-            and self.steps <= plan.total_steps
-            and np.array_equal(self._step_sizes, plan.step_sizes[: self.steps])
-            and np.array_equal(self._noise_stds, plan.noise_stds[: self.steps])
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """The notes so far, as tensors and plain data. They hold the batches of a secret design: keep them as private as the data."""

@@ -31,8 +31,7 @@ def refuse_other_records(records: int, found: int, words: str = "the data have {
     """Raise InputError for data of another number of records than the run's.
 
     Args:
-        records, found: of the run, and of the data.
-        words: what to say of the data, with {} for the number.
+        records, found, words: of the run; of the data; and what to say of the data, with {} for the number.
     """
     if found != records:
         raise InputError(

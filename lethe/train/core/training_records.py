@@ -55,11 +55,9 @@ def claims(
 
     Args:
         data: a source; what it declares of itself is `data.declared`, if it does.
-        isolation: of the Clipper.
+        isolation, users: of the Clipper; whether users are the unit.
         optimiser: whether one of the caller's own takes the steps, all of which are released.
-        users: whether they are the unit.
-        loop: whether the loop is the caller's own.
-        private: whether a callback is told of the records.
+        loop, private: whether the loop is the caller's own, and whether a callback is told of the records.
     """
     enforced, own = isolation == "enforced", not type(data).__module__.startswith("lethe.") and not hasattr(data, "declared")
     apart = (f"{type(data).__name__}.fetch makes each row of a batch of its own record alone",) if own else ()
@@ -90,10 +88,8 @@ def network_record(
     """The training record of a network: the parameters and buffers that its state dict has now.
 
     Args:
-        run: as recorded.
-        model: trained; nothing else of it is sealed, such as its code.
+        run, model, isolation: as recorded; trained, nothing else of it is sealed, such as its code; and that of the Clipper.
         declared: what no code saw, and nothing that depends on the records.
-        isolation: of the Clipper.
         averaged: a state dict with an average of the iterates, released beside the model; None: there is none.
     """
     enforced = ((_ALONE,) if isolation == "enforced" else ()) + _of_every_run(run, _OF_NETWORKS)
@@ -107,9 +103,8 @@ def linear_record(
     """The training record of a linear model.
 
     Args:
-        run: as recorded, of a loss whose features were projected.
+        run, declared: as recorded, of a loss whose features were projected; what no code saw.
         weights, intercept: of the model, shapes (d, k) and (k,).
-        declared: what no code saw.
     """
     projected = f"every record's features are projected to norm {run.loss.feature_norm:g}"  # pyright: ignore[reportAttributeAccessIssue]
     bounds = HypothesisClaim("gradient bound", projected), HypothesisClaim("curvature", projected)

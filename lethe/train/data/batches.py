@@ -19,9 +19,8 @@ from lethe.run.run import Run
 from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch, draw_batches, length, refuse_other_records
-from lethe.train.data.fingerprint import fingerprint, refuse_others, whole
 from lethe.train.data.loaders import as_source
-from lethe.train.data.sources import Source, Tensors, fetched
+from lethe.train.data.sources import Source, Tensors, fetched, fingerprint, refuse_others, whole
 from lethe.train.data.users import Members
 
 _FORMAT = 3
@@ -246,8 +245,7 @@ def draw_from(run: Run, generator: torch.Generator, anchor: Anchor, done: int) -
 
     Args:
         run, generator: as of `draw_batches`. The generator is put in the anchor's state, and what was drawn since is drawn again.
-        anchor: of this run, at most `done`, and a pass before it at most where passes do not repeat.
-        done: steps that are over.
+        anchor, done: of this run, at most `done`, the steps that are over, and a pass before it at most where passes do not repeat.
     """
     generator.set_state(anchor.state)
     # Beyond the anchor there is no memory of earlier draws, so the batches of a new run are those of the old run's later steps.

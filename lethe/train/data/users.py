@@ -64,11 +64,9 @@ def _wrong(got: str) -> InputError:
 
 
 def ids_of(users: Any, data: Any) -> Any:
-    """The id of each record's user, as it was given or as a column of the data has it.
+    """The id of each record's user, as it was given or as a column of the data has it: of a mapping of columns, a data set with
+    columns, such as a `datasets.Dataset`, or records that are mappings; or of its DataLoader.
 
-    Args:
-        users: the ids, the name of a column, or None, which is returned.
-        data: a mapping of columns, a data set with columns, such as a `datasets.Dataset`, or records that are mappings; or its DataLoader.
     Raises:
         InputError: the data have no columns with names, or not this one.
     """

@@ -55,8 +55,7 @@ def scatter_sums(tensors: Iterable[Tensor], dimensions: Sequence[int], *, rank: 
     The tensors are taken as they are needed, and let go as soon as they were sent.
 
     Args:
-        tensors: of the same shapes and types in all processes.
-        dimensions: along which each is divided.
+        tensors, dimensions: of the same shapes and types in all processes, and along which each is divided.
         rank, world_size: this process and their number.
     """
     ahead = iter(dimensions)

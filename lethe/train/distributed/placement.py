@@ -46,18 +46,13 @@ def changed_parameters() -> InputError:
 class Placement:
     """See the head of this file; where nothing lies in shards, `add_up` alone exchanges anything.
 
-    What exchanges something raises a StoppedElsewhere where another process had an error, or is gone.
+    What exchanges something raises a StoppedElsewhere where another process had an error, or is gone; shards of a kind that is not known
+    raise an InputError.
 
-    Args:
-        model: any; with shards, fully_shard was called on some of its modules.
-        named: its trained parameters, as the optimiser has them: in shards, or whole in every process.
-        workers: the processes that train them together.
     Attributes:
         sharded: whether any parameter of the model lies in shards.
         computing: by name, the parameters that the model computes with: of shards the whole ones, of the last time when it was gathered.
         divided: of each trained parameter in shards, the dimension along which it is divided in the order of the processes.
-    Raises:
-        InputError: shards of a kind that is not known.
     """
 
     def __init__(self, model: nn.Module, named: Mapping[str, nn.Parameter], workers: Workers) -> None:
@@ -123,12 +118,8 @@ class Placement:
         self._before = {name: parameter._version for name, parameter in self.computing.items()}
 
     def let_go(self, *, refuse: bool = True) -> None:
-        """After the records of a step: the model is as the user gave it. Nothing is exchanged.
-
-        Args:
-            refuse: gradients that somebody wrote meanwhile.
-        Raises:
-            InputError: there are some; they are gone.
+        """After the records of a step: the model is as the user gave it. Nothing is exchanged. Gradients that somebody wrote meanwhile
+        are gone, and refused by an InputError.
         """
         if not self._gathered:
             return
@@ -155,12 +146,11 @@ class Placement:
         return [name for name in self.named if name not in same]
 
     def add_up(self, sums: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
-        """The sums over all processes, where the noise is to be added: by the parameters that the optimiser has.
+        """The sums over all processes, where the noise is to be added: by the parameters that the optimiser has. Those of this
+        process's records are by the parameters that the model computed with, and may be overwritten.
 
-        Args:
-            sums: of this process's records, by the parameters that the model computed with; may be overwritten.
         Raises:
-            InputError: they are not of the parameters that the model computes with.
+            InputError: they are not.
             LetheError: the processes' parameters have come apart.
         """
         named = self._joined(sums)

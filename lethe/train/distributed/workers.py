@@ -197,11 +197,8 @@ class Workers:
                 tensor.zero_()
 
     def from_root(self, tensors: Sequence[Tensor], noise_std: float = 0.0) -> None:
-        """Process 0's tensors, in place, bit for bit.
+        """Process 0's tensors, of the same shapes and types, in place, bit for bit, given the standard deviation of the noise on them.
 
-        Args:
-            tensors: of the same shapes and types in all processes.
-            noise_std: the standard deviation of the noise that is on them already.
         Raises:
             LetheError: the processes ask for different noise; none is exchanged then.
         """
@@ -217,11 +214,8 @@ class Workers:
         exchange(tensors, lambda flat: dist.broadcast(flat, src=0))
 
     def told_by_root(self, what: str, value: Result) -> Result:
-        """Process 0's value, in all processes.
+        """Process 0's value, which can be pickled, in all processes; what it is called is compared.
 
-        Args:
-            what: its name.
-            value: whatever can be pickled; of other processes than 0 it is not used.
         Raises:
             LetheError: the processes do not expect the same.
         """

@@ -16,9 +16,9 @@ from lethe.run.run import Run
 from lethe.train.callbacks.callback import Callback, TrainingEnd
 from lethe.train.callbacks.paying import paying
 from lethe.train.callbacks.telling import Telling
-from lethe.train.clip.ways.isolated import Losses
+from lethe.train.clip.isolated import Losses
 from lethe.train.core.training_records import claims, network_record
-from lethe.train.distributed.data_parallel import bare_module, bare_optimizer, without_reducer
+from lethe.train.distributed.start import bare_module, bare_optimizer, without_reducer
 from lethe.train.distributed.workers import Workers
 from lethe.train.engine.opacus import ARGUMENTS, NAMES, OF_LOSSES
 from lethe.train.engine.state import LoopState, PrivateLoader

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from lethe.errors import InputError, LetheWarning
 from lethe.run.run import Run
 from lethe.train.callbacks.telling import Telling
-from lethe.train.clip.batch import records_of
-from lethe.train.core.noise_resolution import refuse_overflow
+from lethe.train.clip.isolated import records_of
+from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.tensors import as_part_of, local
 from lethe.train.data.batches import LoadedBatch
 from lethe.train.data.sources import fields_of, mapping_of

@@ -19,12 +19,9 @@ _INSTEAD = "engine.backward(batch) for every micro-batch, and loss.backward() ne
 
 
 class StepGuard:
-    """Hooks on an optimiser and its parameters: a step passes only with the gradients that were handed over for it, and no backward pass
-    but the engine's adds anything to them. What clips or changes them in their places is post-processing.
+    """Hooks on an optimiser and its parameters: a step passes only with the gradients that were handed over for it, and no backward
+    pass but the engine's adds anything to them. What clips or changes them in their places is post-processing.
 
-    Args:
-        optimizer, trainer: the user's, and what it trains privately; it has begun.
-        taken: called when a step was taken.
     Attributes:
         step: the last whose gradients were handed over.
         partial: whether more micro-batches of a step are to come: until then a step changes nothing, since there are no gradients.

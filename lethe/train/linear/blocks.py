@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import HypothesisError, InputError
-from lethe.partitions.block import Block
-from lethe.partitions.given_tables import looked_at_numbers, targets_of
+from lethe.partitions.block import Block, looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.clip_fields import ClipMethod
@@ -20,9 +19,9 @@ from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records
 from lethe.train.data.sources import TensorSource
-from lethe.train.linear.features import Features, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel
+from lethe.train.linear.models import Features, prepare_features, prepare_targets
 
 MOST_DRAWN = 2**28
 """Records of which the driver draws a number each, for one batch or one permutation: 2 GiB."""

@@ -33,12 +33,7 @@ _DECLARED = (
 
 
 class FeatureProjection(nn.Module):
-    r"""$u \mapsto u\min(1, R/\|u\|)$ for each row, in the arithmetic of training.
-
-    Args:
-        feature_norm: R > 0.
-        dtype: of the head.
-    """
+    r"""$u \mapsto u\min(1, R/\|u\|)$ for each row, R > 0, in the arithmetic of training, of the head's type."""
 
     def __init__(self, feature_norm: float, dtype: torch.dtype) -> None:
         super().__init__()

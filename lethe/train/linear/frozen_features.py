@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lethe.errors import HypothesisError, InputError
-from lethe.train.clip.check.kept_state import digests
+from lethe.train.clip.kept_state import digests
 from lethe.train.core.comparison import ALLOWED
 from lethe.train.data.map_style import Padded
 from lethe.train.data.sources import Source, fetched
@@ -20,12 +20,8 @@ _MEETING = "a record then counts more than once a step, and no certificate cover
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backbone:
-    """A backbone in eval mode, frozen.
-
-    Args:
-        module: from the inputs of B records, shape (B, ...), to shape (B, d).
-        columns: d, of the features that it gives.
-        size: records that go through it at once.
+    """A backbone in eval mode, frozen: from the inputs of B records, shape (B, ...), to features of shape (B, columns), so many at once
+    as `size`.
     """
 
     module: nn.Module

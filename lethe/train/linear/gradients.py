@@ -31,9 +31,7 @@ def residuals_of(loss: LinearLoss, scores: Tensor, targets: Tensor, bounds: Tens
     """The derivative of each record's loss in its scores, shape (n, k): the loss's own NumPy code, or tensor operations on the device.
 
     Args:
-        loss: with the number of its classes.
-        scores: shape (n, k), float64.
-        targets: shape (n, 1).
+        loss, scores, targets: with the number of its classes; shapes (n, k), float64, and (n, 1).
         bounds: c > 0 of each record, shape (n, 1): the derivative is that of the loss's Lipschitz envelope; None: of the loss.
     """
     if bounds is not None:
@@ -74,10 +72,8 @@ def gradient_rounding(run: Run, loss: LinearLoss, rows: int, parameter_norm: flo
     K is `most_records`. K users may have $2^{24}$ rows together, which then stands for the K of the last term.
 
     Args:
-        run: to be carried out.
-        loss: of the run, with the number of its classes.
-        rows: D, the features of a record, the constant one included.
-        parameter_norm: N, a bound on the norm of the parameters.
+        run, loss: to be carried out, and its loss, with the number of its classes.
+        rows, parameter_norm: D, the features of a record, the constant one included, and N, a bound on the norm of the parameters.
         in_blocks: whether scores are added up block by block, as `LinearModel` does: $p = 256 + \lceil D/256\rceil$; else p = D.
     """
     most, bound = most_records(run), run.record_bound
@@ -105,17 +101,11 @@ class LinearModel:
 
     $$\sum_{i\in B}\mathrm{Clip}_C(u_i r_i^\top) = U_B^\top \mathrm{diag}(c) R_B,\qquad c_i = \min\Big(1, \frac{C}{\|u_i\|\,\|r_i\|}\Big)$$
 
-    With the method "envelope" $r_i$ is the slope of the loss's Lipschitz envelope of bound $C/\|u_i\|$ in the scores, and $c_i = 1$ but for
-    rounding.
+    The residuals $r_i$ are of shape (k,), the features $u_i$ the rows of an (n, d) table, of any floating-point type, the targets of shape
+    (n, 1). With the method "envelope" $r_i$ is the slope of the loss's Lipschitz envelope of bound $C/\|u_i\|$ in the scores, and $c_i = 1$
+    but for rounding.
 
     Edge cases: a record without gradient ($u_i = 0$ or $r_i = 0$) adds nothing; an empty batch gives zeros; clip_norm None does not clip.
-
-    Args:
-        loss: gives the residuals $r_i$, shape (k,), from the scores.
-        features: $u_i$ as rows, shape (n, d), of any floating-point type.
-        targets: shape (n, 1).
-        clip_norm: C > 0 on one record's gradient, all parameters together; None: no clipping.
-        method: "clip" or "envelope".
     """
 
     def __init__(

@@ -13,18 +13,17 @@ from torch import Tensor
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
 from lethe.run.users import refuse_users
+from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
-from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of
-from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.progress import progress_of
+from lethe.train.core.iterates import PassAverage, keep_within, precision_of, radius_of, refuse_overflow
 from lethe.train.core.proximal import Proximal, proximal_step
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches, refuse_other_records
@@ -33,10 +32,9 @@ from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import refuse_fields
 from lethe.train.fitted import Diagnostics, Fitted, spending
 from lethe.train.linear.blocks import BlockLinearModel, Rows
-from lethe.train.linear.features import numbers, prepare_features, prepare_targets
 from lethe.train.linear.frozen_features import Backbone
 from lethe.train.linear.gradients import LinearModel, gradient_rounding, refuse_other_clipping
-from lethe.train.linear.models import Linear, LinearPredictor
+from lethe.train.linear.models import Linear, LinearPredictor, numbers, prepare_features, prepare_targets
 from lethe.train.network.noise.correlated import CorrelatedNetworkNoise
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
@@ -62,10 +60,8 @@ def prepared(described: Linear, data: Any, run: Run, *, backbone: Backbone | Non
     """The loss, the data and the start, checked.
 
     Args:
-        described: the model.
+        described, run, backbone: the model, what to do, and what makes the features; None: they are given.
         data: (features, targets), of shapes (n, d) and (n,) with n = run.records, or a table in blocks; with a backbone any records.
-        run: what to do.
-        backbone: makes the features; None: they are given.
     """
     refuse_users(require_run(run, correlated=True), "a linear model's trainer" if backbone is None else "the trainer of a Head")
     refuse_other_clipping(run)
@@ -106,8 +102,7 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
     """$x_0$ in float64: zeros, or what is given; InputError for another shape, or an entry that is not finite.
 
     Args:
-        initial: as of `Linear`.
-        shape, device: of the result.
+        initial, shape, device: as of `Linear`, and of the result.
     """
     if initial is None:
         return torch.zeros(shape[::-1], dtype=torch.float64, device=device).T  # as gradients are: a faster product with rows
@@ -118,7 +113,7 @@ def starting_point(initial: Any, shape: tuple[int, int], device: torch.device) -
 
 
 def linear_noise(run: Run, fresh: NetworkNoise | SecureNoise) -> TrainingNoise:
-    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError as `fresh_share`."""
+    """The noise of a linear model's parameters, which are float64, correlated as the run says; LetheError if it drowns in rounding."""
     return TrainingNoise(fresh if run.noise is None else CorrelatedNetworkNoise(run, fresh, torch.float64))
 
 
@@ -230,10 +225,7 @@ def linear_precision(run: Run, loss: LinearLoss, start: Tensor, *, in_blocks: bo
     """The precision of the recorded run; None: every iterate is released, as of correlated noise, and rounding them costs nothing.
 
     Args:
-        run, loss, in_blocks: as `gradient_rounding`.
-        start: shape (D, k), float64.
-    Raises:
-        InputError: as `precision_of`.
+        run, loss, in_blocks, start: as `gradient_rounding`; and $x_0$, shape (D, k), float64.
     """
     if run.release == "all" or run.noise is not None:
         return None

@@ -40,13 +40,9 @@ class BatchLosses:
     """The losses of a batch, which is a list of tensors, or of records with fields a mapping.
 
     Without fields a record is (inputs, ..., target): `model(*inputs)` and `loss(outputs, target)`. With fields it is a mapping:
-    `model(**batch)`, of which a forward without `**kwargs` is given what it names; and `loss(outputs, batch)`.
+    `model(**batch)`, of which a forward without `**kwargs` is given what it names; and `loss(outputs, batch)`. Neither is given the field
+    that is left out, such as the column of users' ids. Without a loss it is the model's own, `outputs.loss`.
 
-    Args:
-        model: to be called.
-        loss: of outputs and targets; None: the model's own, `outputs.loss`.
-        source: of the records.
-        left_out: a field that neither is given, such as the column of users' ids; None: there is none.
     Raises:
         InputError: a loss that is none, or fields that the model does not know.
     Attributes:
@@ -90,9 +86,7 @@ class BatchLosses:
         """A batch on the model's device.
 
         Args:
-            tensors: as a source gives them.
-            device: of the model.
-            counted: shape (rows,), which of them are records; None: all.
+            tensors, device, counted: as a source gives them; of the model; shape (rows,), which of them are records, None: all.
         Raises:
             InputError: records without a target.
         """

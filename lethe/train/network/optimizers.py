@@ -19,7 +19,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 """Names of optimisers, of which others are given as objects."""
 
-NAME = "lethe lr scheduler"
+SCHEDULER = "lethe lr scheduler"
 """Of the state of a scheduler in a checkpoint."""
 
 
@@ -63,10 +63,8 @@ def optimizer_of(model: Any, optimizer: Any, lr: float | None, *, default: str |
     """The optimiser of a module's trained parameters: the one that was given, or a new one; None: none.
 
     Args:
-        model: what is no module is refused by training.
-        optimizer: a name, one of PyTorch's, several of them, or None.
-        lr: of a new one; None: PyTorch's default.
-        default: the name in the place of None.
+        model, optimizer: what is no module is refused by training; a name, one of PyTorch's, several of them, or None.
+        lr, default: of a new one, None: PyTorch's; and the name in the place of None.
     Raises:
         InputError: an unknown name, or a learning rate for an optimiser that has its own.
     """
@@ -97,9 +95,8 @@ def scheduler_of(optimizer: torch.optim.Optimizer | None, schedule: Any, steps: 
     """The learning-rate scheduler that is stepped after each step; None: there is none.
 
     Args:
-        optimizer: whose learning rate it sets.
-        schedule: of `TrainOptions.lr_scheduler`: a name, a function of the optimiser, or None.
-        steps: T, at the end of which "cosine" and "linear" come to 0.
+        optimizer, schedule, steps: whose learning rate it sets; as `TrainOptions.lr_scheduler`; and T, where "cosine" and "linear" come to
+            0.
     Raises:
         InputError: there is no optimiser, an unknown name, or nothing that can be called.
     """

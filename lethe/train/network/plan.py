@@ -12,9 +12,9 @@ from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Run
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS, as_groups
+from lethe.train.clip.isolated import Losses
+from lethe.train.clip.rules.registry import per_layer
 from lethe.train.clip.sum_error import margin_of
-from lethe.train.clip.ways.isolated import Losses
-from lethe.train.clip.ways.layers import per_layer
 from lethe.train.core.proximal import ProximalGroup
 from lethe.train.core.tensors import checked_tensors, local, sharing_memory
 from lethe.train.distributed.workers import Workers
@@ -29,12 +29,10 @@ _OF_WRAPPERS = (
 
 
 def clipper_of(model: nn.Module, losses: Losses, run: Run, options: TrainOptions, *, budgeted: bool) -> tuple[Run, Clipper]:
-    r"""The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
+    """The run with the clipping that is used, which is recorded and certified, and the clipper that keeps to it.
 
     Args:
-        model: what to train.
-        losses: of a batch, one a record.
-        run: the plan, with a clip norm and noise; its noise may be correlated.
+        model, losses, run: what to train; of a batch, one a record; the plan, with a clip norm and noise.
         options: with a method and groups that are the run's, or that the run leaves open.
         budgeted: whether the filter of a run with noise_budget is asked before every step, and ends the run where it says no.
     Raises:
@@ -205,8 +203,7 @@ def refuse_optimizer(optimizer: Any, run: Run, named: Mapping[str, nn.Parameter]
     """Refuse an optimiser that the run's certificate does not cover, or that would leave parameters out.
 
     Args:
-        optimizer, run: as given to `fit`.
-        named, model: the trained parameters by name, and which model they belong to.
+        optimizer, run, named, model: as given to `fit`; the trained parameters by name, and which model they belong to.
     Raises:
         InputError: it is none, lacks trained parameters or holds some that are not the model's; or the run has a regulariser or averages.
         HypothesisError: the last iterate is to be certified.

@@ -41,7 +41,8 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
     held = [parameter.dtype for parameter in clipper.model.parameters() if parameter.is_floating_point()]
     precision = reduce(coarser, held, clipper.precision)
     coarse = torch.finfo(precision).eps > torch.finfo(torch.float32).eps
-    if coarse or _in_tf32(clipper.model):
+    convolves = any(isinstance(module, _CONVOLUTIONS) for module in clipper.model.modules())
+    if coarse or tf32_in_products() or (convolves and tf32_in_convolutions() is not False):
         why = "a record that is longer makes its whole batch longer" if as_many else "one record more makes a batch larger"
         remedy = _PADDED if as_many else _FILLED if stream.single else _NO_REMEDY
         warnings.warn(
@@ -50,12 +51,6 @@ def warn_of_shapes(clipper: Clipper, run: Run, device: torch.device, stream: Bat
             BatchShapeWarning,
             stacklevel=4,
         )
-
-
-def _in_tf32(model: nn.Module) -> bool:
-    """Whether products of float32 numbers may be taken of numbers of ten bits."""
-    convolves = any(isinstance(module, _CONVOLUTIONS) for module in model.modules())
-    return tf32_in_products() or (convolves and tf32_in_convolutions() is not False)
 
 
 def warn_where_nothing_contributes(clipper: Clipper, when: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lethe.errors import LetheError
 from lethe.run.losses import Holder
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.run import Run
@@ -23,31 +24,29 @@ from lethe.train.clip.sum_error import largest_batch
 from lethe.train.core.budgeted_noise import BudgetedNoise
 from lethe.train.core.comparison import arithmetic, coarser
 from lethe.train.core.iterates import PassAverage, joint_norm, keep_within, most_records, precision_of, radius_of
-from lethe.train.core.noise_resolution import drowned, least_noise
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup
 from lethe.train.core.tensors import as_part_of, dimension, is_shard, local
+from lethe.train.network.noise.gaussian import ROUNDINGS
 from lethe.train.network.noise.secure import grid_noise_std, least_move
 from lethe.train.network.noise.training_noise import TrainingNoise
 
 Sums = Mapping[nn.Parameter, Tensor]
-NAME = "lethe steps"
+DESCENT = "lethe steps"
 """Of the state of `Descent` in a checkpoint."""
 
 
 class NoisySums:
     r"""$\frac1b(\sum_i v_i + \zeta_t)$, in place: the sums become the noisy mean gradient.
 
-    Args:
-        run: gives $z_t$, C and b.
-        noise: secure noise is made so much larger that its grid costs nothing (`grid_noise_std`).
-        budget: pays for each step, and then says its noise; None: the run's own.
+    Secure noise is made so much larger that its grid costs nothing (`grid_noise_std`); a budget pays for each step, and says its noise.
     """
 
     def __init__(self, run: Run, noise: TrainingNoise, budget: BudgetedNoise | None = None) -> None:
         self._run, self._noise, self._budget = run, noise, budget
         self._clip_bound, self._divisor = run.clip_bound, run.batch_size
         fresh = 1.0 if noise.correlated is None else noise.correlated.fresh_share
-        self._least = least_noise(largest_batch(run) * run.clip_bound, fresh=fresh)
+        # added to float64 sums as large as a batch's; of correlated noise its fresh share alone counts
+        self._least = ROUNDINGS * torch.finfo(torch.float64).eps * largest_batch(run) * run.clip_bound / fresh
 
     @torch.no_grad()
     def __call__(self, step: int, sums: Sequence[Tensor]) -> float:
@@ -61,7 +60,11 @@ class NoisySums:
         if self._noise.secure and noise_std > 0:
             wider = grid_noise_std(noise_std, least_move(self._run), self._noise.dimension_of(sums))
         elif 0 < noise_std < self._least:
-            raise drowned(noise_std, self._least)
+            raise LetheError(
+                f"noise of standard deviation {noise_std:.3g} drowns in the rounding of the sums; it needs {self._least:.3g}.",
+                source="noise_multiplier, and the records of a batch",
+                remedy="plan more noise, or none at all at the steps where it is this small.",
+            )
         self._noise.add_to(sums, wider)  # no noise is shared among processes as well
         torch._foreach_div_(list(sums), self._divisor)  # pyright: ignore[reportPrivateImportUsage]
         return of_parameters
@@ -76,20 +79,13 @@ class NoisySums:
 class Descent:
     r"""The recursion of a Run: $x \leftarrow \mathrm{prox}_{\lambda_t h}(x - \frac{\lambda_t}{b}(\sum_i v_i + \zeta_t))$.
 
-    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what
-    nobody sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass
-    averages the noise is added to the average.
+    Where only the last iterate is released, x is kept in float64 and within a ball (`core.iterates`), since the rounding of what nobody
+    sees is counted; the model has it rounded to its own type, where it computes the gradients (`shown_rounding`). With pass averages the
+    noise is added to the average.
 
     With an optimiser $x_t = \mathrm{prox}_{\lambda_t h}(\mathrm{opt}(x_{t-1}, \tilde g_t))$, in the Euclidean metric, whatever the
     optimiser's own metric: its step and the proximal one are post-processing of the noisy mean gradient.
 
-    Args:
-        named: the trained parameters.
-        run: what to do.
-        noise: of the sums; with pass averages, of the parameters.
-        optimizer: checked already; None: the plain step.
-        groups: with regularisers of their own, where the run has none (`refuse_groups`).
-        budget: of the run, if it has one.
     Raises:
         InputError: the regularisers have no exact proximal step, or the run's precision is not that of this training.
     Attributes:

@@ -12,14 +12,13 @@ from torch.nn.modules.loss import _Loss  # pyright: ignore[reportPrivateUsage]
 
 from lethe.errors import InputError, LetheError
 from lethe.run.known_fields import require_run
+from lethe.train.callbacks.progress import Progress, progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.checkpoints.checkpointing import Checkpointing
-from lethe.train.checkpoints.held_parameters import HeldParameters
-from lethe.train.checkpoints.training_state import Training
+from lethe.train.checkpoints.training_state import HeldParameters, Training
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy
 from lethe.train.core.comparison import FAILURES
-from lethe.train.core.noise_resolution import refuse_overflow
-from lethe.train.core.progress import Progress, progress_of
+from lethe.train.core.iterates import refuse_overflow
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.tensors import local
 from lethe.train.core.training_records import claims, network_record
@@ -27,23 +26,17 @@ from lethe.train.data.batches import BatchStream, LoadedBatch
 from lethe.train.data.loaders import as_source
 from lethe.train.data.sources import fields_of
 from lethe.train.data.users import members_of
-from lethe.train.distributed.data_parallel import bare_module
 from lethe.train.distributed.placement import Placement, changed_parameters, reshard
-from lethe.train.distributed.shared_start import refuse_other_start
+from lethe.train.distributed.start import bare_module, refuse_other_start
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.fitted import Diagnostics, Fitted, spending
-from lethe.train.network.averaging import NAME as AVERAGE
-from lethe.train.network.averaging import MovingAverage
 from lethe.train.network.batch_losses import BatchLosses, LossFunction, units_of
 from lethe.train.network.noise.training_noise import sources_of
-from lethe.train.network.optimizers import NAME as SCHEDULER
-from lethe.train.network.optimizers import catch_up, scheduler_of
+from lethe.train.network.optimizers import SCHEDULER, catch_up, scheduler_of
 from lethe.train.network.plan import clipper_of, refuse_for_shards, refuse_groups, refuse_optimizer, trained_parameters
+from lethe.train.network.post_processing import AVERAGE, PUBLIC, VALIDATION, MovingAverage, Validation
 from lethe.train.network.report import said_of, warn_of_shapes, warn_where_nothing_contributes
-from lethe.train.network.steps import NAME as DESCENT
-from lethe.train.network.steps import Descent
-from lethe.train.network.validation import NAME as VALIDATION
-from lethe.train.network.validation import PUBLIC, Validation
+from lethe.train.network.steps import DESCENT, Descent
 from lethe.train.options import TrainOptions
 from lethe.train.planning import TrainingPlan
 
@@ -58,16 +51,9 @@ _EARLY = 10
 class Trainer:
     """A network that is about to be trained, once all that can be checked before the first batch was checked.
 
-    Args:
-        model: as given to `fit`.
-        loss: as given to `fit`; or, of a loop of one's own, a loss of torch.nn, or the function of a batch to one loss a record.
-        plan: the run, and the records.
-        options: as given to `fit`.
-        optimizer: that takes the steps; None: the plain recursion does.
-        told: the callbacks.
-        own_loop: whether the loop is the caller's own: it needs an optimiser, and asks no filter of a noise_budget.
-    Raises:
-        BudgetExceededError, InputError, HypothesisError, LetheError: as `fit`; the checkpoints are closed then.
+    A loop of one's own gives a loss of torch.nn, or the function of a batch to one loss a record; it needs an optimiser, and asks no filter
+    of a noise_budget. Everything else is as given to `fit`, and raised as there; the checkpoints are closed then.
+
     Attributes:
         asked: the run with the clipping that is used.
         run: the same, of the noise that is drawn anew at each step.

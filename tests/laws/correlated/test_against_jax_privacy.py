@@ -19,12 +19,9 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.calculus.correlated.dense_optimum import dense
-from lethe.calculus.correlated.error import mean_squared_error, noise_squares
 from lethe.calculus.correlated.matrices import blt_column, prefix_sums
-from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.calculus.correlated.separation import separated_sensitivity
-from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz
+from lethe.calculus.correlated.optimum import banded_toeplitz, dense
+from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares, sensitivity, separated_sensitivity
 from lethe.run.noise import LowerTriangular
 
 # Steps, steps a pass, bands, result.

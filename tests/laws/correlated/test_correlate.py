@@ -10,8 +10,8 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.calculus.correlated.error import mean_squared_error, noise_squares
 from lethe.calculus.correlated.matrices import prefix_sums, sgd_workload, square_root
+from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares
 from lethe.errors import InputError
 
 

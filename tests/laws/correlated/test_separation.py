@@ -9,8 +9,7 @@ import pytest
 from strategies import COLUMNS, random_triangular
 
 from lethe.calculus.correlated.matrices import as_matrix, square_root
-from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.calculus.correlated.separation import separated_sensitivity
+from lethe.calculus.correlated.sensitivity import sensitivity, separated_sensitivity
 from lethe.errors import InputError
 
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from strategies import COLUMNS, random_triangular
 
-from lethe.calculus.correlated.dense_optimum import dense
-from lethe.calculus.correlated.error import mean_squared_error, noise_squares
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree, blt_column, prefix_sums, sgd_workload, square_root
-from lethe.calculus.correlated.sensitivity import sensitivity, slot_sensitivities
+from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
+from lethe.calculus.correlated.sensitivity import mean_squared_error, noise_squares, sensitivity, slot_sensitivities
 from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
-from lethe.calculus.correlated.toeplitz_optimum import banded_toeplitz, buffered_toeplitz
 from lethe.errors import InputError
 
 

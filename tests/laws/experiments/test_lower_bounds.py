@@ -12,9 +12,9 @@ from scipy.stats import binom
 from lethe.certificates.findings import first_failure
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
+from lethe.heavy_tailed.accelerated import accelerated_optimised
+from lethe.heavy_tailed.one_pass import one_pass_optimised
 from lethe.heavy_tailed.sets import BoxDomain
-from lethe.heavy_tailed.single_pass.accelerated_plans import accelerated_optimised
-from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
 from lethe_experiments.lower_bounds.bounds import convex_lower_bound, strongly_convex_lower_bound
 from lethe_experiments.lower_bounds.packings import coin_divergence, error_probability, packings, private_divergence
 from lethe_experiments.lowy_razaviyayn import printed_fano_factor

@@ -13,7 +13,7 @@ from digit_samples import TEST, TRAINING
 from scipy import stats
 
 import lethe
-from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
+from lethe.calculus.conversions import zcdp_epsilon_simple
 from lethe_experiments.hong.figure_1 import BUDGET, CLIP_NORM, FULL, QUICK, Plan, Schedule, choose, mean_and_margin
 from lethe_experiments.hong.samples import COMPONENTS, Sample, Task, gaussian_sample, mnist_samples, normalised
 

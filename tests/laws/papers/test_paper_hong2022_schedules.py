@@ -13,8 +13,7 @@ from scipy import fft
 from scipy.special import ndtr
 
 import lethe
-from lethe.calculus.conversions import gdp_epsilon, gdp_mu
-from lethe.calculus.renyi_conversions import zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
+from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_epsilon_simple, zcdp_rho_simple
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.calculus.sampled.renyi import poisson_renyi
 from lethe.run.schedules.allocation import optimal_schedule

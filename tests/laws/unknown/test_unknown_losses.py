@@ -15,7 +15,7 @@ from trainers_to_ask import TRAINERS
 
 import lethe
 from lethe.errors import InputError
-from lethe.heavy_tailed.composite import require_pair
+from lethe.heavy_tailed.proximal import require_pair
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.influence import SyntheticData, adjoint_influence, quadratic_influence, retraining_influence
 from lethe.influence.quadratic import PublicCurvatures

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from lethe.train.clip.fast import Recording
 from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import ParameterGradients, UnitRows
-from lethe.train.clip.ways.fast import Recording
-from lethe.train.clip.ways.layers import layers_of
+from lethe.train.clip.rules.registry import layers_of
 
 Outputs = Callable[[Any], Tensor | Sequence[Tensor]]
 """Of a batch, records first, to one or more tensors, records first."""

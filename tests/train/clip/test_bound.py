@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from lethe.train.clip import in_float64
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS
-from lethe.train.clip.parts import outer_products, several
-from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients
-from lethe.train.clip.parts.several import Several
-from lethe.train.clip.parts.token_rows import TokenRows
+from lethe.train.clip.parts import outer_products
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several
+from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients, TokenRows
 from lethe.train.clip.rules import convolution
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
@@ -91,7 +89,7 @@ def never_formed(monkeypatch: pytest.MonkeyPatch, *, sums_too: bool = False) -> 
     """As in layers too large for it."""
     monkeypatch.setattr(outer_products, "forming", lambda *_: (False, False))
     monkeypatch.setattr(convolution, "forming", lambda *_: (False, False))
-    monkeypatch.setattr(several, "FORMED", 0)
+    monkeypatch.setattr(outer_products, "FORMED", 0)
     if sums_too:
         monkeypatch.setattr(outer_products, "_FEW", 10**9)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
-from lethe.train.clip.check import look
+from lethe.train.clip import check as look
 from lethe.train.clip.clipper import Clipper
 
 APART = {"in_the_backward_pass": "vmap", "over_the_largest_gradient": "vmap", "saved_coarsely": "alone"}

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from lethe.train.clip.clipper import Clipper
+from lethe.train.clip.fast import Recording
 from lethe.train.clip.groups import Group
-from lethe.train.clip.parts import several
-from lethe.train.clip.parts.outer_products import Memory, OuterProducts
-from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
-from lethe.train.clip.parts.several import Several, together
-from lethe.train.clip.parts.token_rows import TokenRows
-from lethe.train.clip.ways.fast import Recording
+from lethe.train.clip.parts import outer_products
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several, together
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients, TokenRows
 
 RECORDS, POSITIONS, WIDTH, OUTPUTS = 5, 12, 32, 24
 FACTORS = 8 * RECORDS * POSITIONS * (WIDTH + OUTPUTS)  # bytes, in float64
@@ -63,7 +61,7 @@ def looked_up() -> TokenRows:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_tied_table_is_formed_where_there_is_memory(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "FORMED", 0)
+    monkeypatch.setattr(outer_products, "FORMED", 0)
 
     def both(limit: int) -> ParameterGradients:
         calls: list[ParameterGradients] = [products(Memory(limit)), looked_up()]

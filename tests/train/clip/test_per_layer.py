@@ -16,14 +16,14 @@ from torch.utils.checkpoint import checkpoint
 from lethe.errors import RecordByRecordWarning
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import Group
-from lethe.train.clip.parts import outer_products, several
+from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import OuterProducts
 from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
 from lethe.train.clip.rules import registry
-from lethe.train.clip.rules.linear import linear
+from lethe.train.clip.rules.registry import per_layer
 from lethe.train.clip.rules.rule import Rule
+from lethe.train.clip.rules.simple_layers import linear
 from lethe.train.clip.sums import Arriving, ClippedSums
-from lethe.train.clip.ways.layers import per_layer
 
 F64 = torch.float64
 RECORDS, CLIP, UNITS = 6, 0.3, [[0, 3], [1], [2, 4, 5]]
@@ -326,10 +326,10 @@ def test_a_rule_that_is_off_by_one_percent_is_found(fault: float, monkeypatch: p
 @pytest.mark.parametrize("tied", [False, True])
 def test_sequences_in_single_precision_are_formed_once(piece: int, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record's gradient is measured where it is formed for the sum, some records at a time."""
-    for part in (OuterProducts, several.Several):
+    for part in (OuterProducts, outer_products.Several):
         monkeypatch.setattr(part, "squares", lambda _: pytest.fail("measured before"))
     monkeypatch.setattr(outer_products, "FORMED", piece)
-    monkeypatch.setattr(several, "FORMED", 0)
+    monkeypatch.setattr(outer_products, "FORMED", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
     if tied:

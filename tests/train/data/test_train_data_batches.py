@@ -69,7 +69,7 @@ def test_worker_processes_give_the_same_batches() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_of_the_source_comes_in_its_place_and_the_rest_can_follow(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # record 8 is none of them
+    monkeypatch.setattr("lethe.train.data.sources._SAMPLES", 8)  # record 8 is none of them
     before = set(multiprocessing.active_children())
     run, dataset, got = make_run("cyclic", records=12, size=3, passes=1), Listed(12, fails_at=8), list[LoadedBatch]()
     batches = stream(run, data=MapStyleSource(dataset, num_workers=workers))

@@ -159,7 +159,7 @@ class Dropping(Listed):
 
 @pytest.mark.slow
 def test_a_data_set_that_drops_records_is_refused_in_worker_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.data.fingerprint._SAMPLES", 8)  # of 10 records
+    monkeypatch.setattr("lethe.train.data.sources._SAMPLES", 8)  # of 10 records
     source = MapStyleSource(Dropping(10), num_workers=1)
     for rows in (slice(3, 6), slice(4, 5)):
         with pytest.raises(InputError, match=r"3 rows, one for each record|of 0 records it makes no batch"):

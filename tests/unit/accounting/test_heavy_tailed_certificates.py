@@ -10,11 +10,10 @@ import lethe
 from lethe.accounting.heavy_tailed import certify_solution
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Problem, multi_pass
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.oracles.coordinate import CoordinateMedian
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean, CoordinateMedian
 from lethe.heavy_tailed.private_moments import private_moment
 from lethe.heavy_tailed.sets import BoxDomain, ConvexSet, WholeSpace
-from lethe.heavy_tailed.single_pass.solver import one_pass
 from lethe.heavy_tailed.solution import Solution
 from lethe.run.losses import Convex, GeneralisedLinear
 from lethe.run.regularisers import Ball as BallConstraint

@@ -26,9 +26,9 @@ from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.heavy_tailed import Problem, multi_pass
 from lethe.heavy_tailed.localisation.plans import LocalPhase
 from lethe.heavy_tailed.localisation.sampled import sampled_localised
-from lethe.heavy_tailed.oracles.clipped import ClippedMean
-from lethe.heavy_tailed.shuffle.oracles import ShuffledClippedMean, ShuffledCoordinateMedian
-from lethe.heavy_tailed.single_pass.solver import one_pass
+from lethe.heavy_tailed.one_pass import one_pass
+from lethe.heavy_tailed.oracles import ClippedMean
+from lethe.heavy_tailed.shuffled_oracles import ShuffledClippedMean, ShuffledCoordinateMedian
 from lethe.jobs.training import Job
 
 RUN = make_run(noise_multiplier=9.0)  # of 100 records
@@ -234,7 +234,7 @@ def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch,
         "neighbours": "replace_one",
     }
     with pytest.raises(lethe.InputError, match="below 1/records"):
-        Job(run=run, privacy={"delta": 0.01}).execute(tmp_path / "out")
+        Job(run=run, privacy={"delta": 0.01}).train(tmp_path / "out")
     assert Job(run=run, privacy={"delta": 0.01, "allow_large_delta": True}).prepare()[1].noise_multiplier == 5.0
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import lethe
-from lethe.accounting.statements.phases import phases_guarantee
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.heavy_tailed import phases_guarantee
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
@@ -18,10 +18,10 @@ from lethe.certificates.statement import Statement
 from lethe.heavy_tailed.solution import gaussian_release
 from lethe.mechanisms.adassp import moments_sensitivity
 from lethe.mechanisms.base import gaussian_guarantee
-from lethe.mechanisms.covariance import moment_sensitivity
 from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity
-from lethe.mechanisms.selection.privacy import selection_guarantee
-from lethe.mechanisms.selection.repetitions import PoissonRepetitions
+from lethe.mechanisms.moments import moment_sensitivity
+from lethe.mechanisms.repetitions import PoissonRepetitions
+from lethe.mechanisms.selection import selection_guarantee
 from lethe.run.run import Neighbours
 
 _MEAN = gaussian_guarantee(2.0, 4.0)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 import lethe
-from lethe.accounting.totals.composed import Total
-from lethe.calculus.base import Guarantee
+from lethe.accounting.totals import Total
+from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
 from lethe.calculus.sampled.gaussian import SampledGaussian

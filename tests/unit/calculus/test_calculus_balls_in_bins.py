@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lethe
-from lethe.calculus.any_guarantee.scaling import noise_scaled
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, noise_scaled
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.composition import renyi_curve
 from lethe.calculus.privacy_losses.dominating import dominating_losses
 
 RELATIONS: dict[str, Any] = {"P against Q": "zero_out", "Q against P": "zero_out", "replaced": "replace_one"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lethe.calculus.composition.budget import TOLERANCE, BudgetFilter, gaussian_cost
+from lethe.calculus.filters import TOLERANCE, BudgetFilter, gaussian_cost
 from lethe.calculus.guarantees import ZCDP
 from lethe.errors import BudgetExceededError, InputError, LetheError
 

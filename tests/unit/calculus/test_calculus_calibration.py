@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.calibration import smallest
 from lethe.calculus.conversions import gdp_epsilon
-from lethe.calculus.crossing import crossing, log_gap
+from lethe.calculus.crossing import crossing, log_gap, smallest
 from lethe.errors import CalibrationError, InputError
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lethe
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.composition import renyi_curve
 from lethe.calculus.guarantees import Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.renyi import ORDERS

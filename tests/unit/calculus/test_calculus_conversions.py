@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from oracles import mironov_epsilon
 
 from lethe.calculus import conversions as c
-from lethe.calculus import renyi_conversions as renyi
 from lethe.errors import InputError
 
 MUS = st.floats(1e-6, 50.0)
@@ -39,11 +38,11 @@ def test_gdp_epsilon_printed_values(mu: float, delta: float, epsilon: float) -> 
 
 def test_zcdp_printed_values() -> None:
     # schedules.md section 12 test 1 and theory.md section 2; six printed digits each, so half a digit.
-    assert renyi.zcdp_rho_simple(4, 1e-8) == pytest.approx(0.196352, abs=5.1e-7)
-    assert renyi.zcdp_rho_simple(1, 1e-5) == pytest.approx(0.020820, abs=5.1e-7)
-    assert renyi.zcdp_epsilon_simple(0.5, 1e-5) == pytest.approx(5.298526, abs=5.1e-7)
+    assert c.zcdp_rho_simple(4, 1e-8) == pytest.approx(0.196352, abs=5.1e-7)
+    assert c.zcdp_rho_simple(1, 1e-5) == pytest.approx(0.020820, abs=5.1e-7)
+    assert c.zcdp_epsilon_simple(0.5, 1e-5) == pytest.approx(5.298526, abs=5.1e-7)
     assert c.gdp_mu(4, 1e-8) ** 2 == pytest.approx(0.513439, abs=5.1e-7)
-    assert renyi.zcdp_epsilon(0.465189 / 2, 1e-8) == pytest.approx(4.0, abs=5e-6)  # half a digit of rho, times the slope of about 9
+    assert c.zcdp_epsilon(0.465189 / 2, 1e-8) == pytest.approx(4.0, abs=5e-6)  # half a digit of rho, times the slope of about 9
 
 
 @pytest.mark.parametrize("mu", np.logspace(-8, 2, 11))
@@ -105,7 +104,7 @@ def test_gdp_edges() -> None:
 @example(0.0002917955522954288, 0.0078125)  # log delta + log alpha cancel: their rounding errors do not
 def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
     curve = (ORDERS, rho * ORDERS)
-    tight, order = renyi.rdp_epsilon(*curve, delta)
+    tight, order = c.rdp_epsilon(*curve, delta)
     with mpmath.workdps(40):
         a, d = mpmath.mpf(order), mpmath.mpf(delta)
         exact = mpmath.mpf(float(rho * order)) + mpmath.log((a - 1) / a) - (mpmath.log(d) + mpmath.log(a)) / (a - 1)
@@ -113,34 +112,34 @@ def test_renyi_conversion_brackets(rho: float, delta: float) -> None:
         assert tight <= max(exact, 0) + mpmath.mpf("1e-12") * (1 + abs(exact) + abs(mpmath.log(d) / (a - 1)))  # rounding of its terms
     assert tight <= mironov_epsilon(*curve, delta) * (1 + 1e-12)
     # A real order is never worse than a listed one, and the simple form is the conversion at one order with terms left out.
-    assert renyi.zcdp_epsilon(rho, delta) <= tight * (1 + 1e-9) + 1e-12
-    assert renyi.zcdp_epsilon(rho, delta) <= renyi.zcdp_epsilon_simple(rho, delta)
+    assert c.zcdp_epsilon(rho, delta) <= tight * (1 + 1e-9) + 1e-12
+    assert c.zcdp_epsilon(rho, delta) <= c.zcdp_epsilon_simple(rho, delta)
 
 
 @pytest.mark.slow
 @given(RHOS, st.floats(1e-200, 0.99))
 def test_gdp_is_never_worse_than_through_zcdp(rho: float, delta: float) -> None:
     # mu-GDP implies (mu^2/2)-zCDP, so a zCDP epsilon below the exact Gaussian one would be false.
-    assert c.gdp_epsilon(math.sqrt(2 * rho), delta) <= renyi.zcdp_epsilon(rho, delta) * (1 + 1e-9) + 1e-12
+    assert c.gdp_epsilon(math.sqrt(2 * rho), delta) <= c.zcdp_epsilon(rho, delta) * (1 + 1e-9) + 1e-12
 
 
 @given(RHOS, st.floats(1e-200, 0.99))
 def test_zcdp_delta_inverts_epsilon(rho: float, delta: float) -> None:
-    epsilon = renyi.zcdp_epsilon(rho, delta)
+    epsilon = c.zcdp_epsilon(rho, delta)
     if epsilon > 0:
         # log delta moves by (order - 1) times the rounding of epsilon.
-        assert math.log(renyi.zcdp_delta(rho, epsilon)) == pytest.approx(math.log(delta), abs=1e-6)
+        assert math.log(c.zcdp_delta(rho, epsilon)) == pytest.approx(math.log(delta), abs=1e-6)
 
 
 @given(RHOS, st.floats(1e-3, 50.0))
 def test_zcdp_delta_is_the_bottom_of_the_listed_orders(rho: float, epsilon: float) -> None:
-    assert renyi.zcdp_delta(rho, epsilon) <= renyi.rdp_delta(ORDERS, rho * ORDERS, epsilon) * (1 + 1e-9)
-    assert c.gdp_delta(math.sqrt(2 * rho), epsilon) <= renyi.zcdp_delta(rho, epsilon) * (1 + 1e-9)
+    assert c.zcdp_delta(rho, epsilon) <= c.rdp_delta(ORDERS, rho * ORDERS, epsilon) * (1 + 1e-9)
+    assert c.gdp_delta(math.sqrt(2 * rho), epsilon) <= c.zcdp_delta(rho, epsilon) * (1 + 1e-9)
 
 
 @given(st.floats(1e-6, 100.0), DELTAS)
 def test_rho_simple_is_the_largest_whose_epsilon_fits(epsilon: float, delta: float) -> None:
-    rho, log_inverse = renyi.zcdp_rho_simple(epsilon, delta), -math.log(delta)
+    rho, log_inverse = c.zcdp_rho_simple(epsilon, delta), -math.log(delta)
     with mpmath.workdps(40):
 
         def exact(r: float) -> Exact:
@@ -152,31 +151,31 @@ def test_rho_simple_is_the_largest_whose_epsilon_fits(epsilon: float, delta: flo
 
 def test_wrong_sign_of_the_paper_is_not_what_is_computed() -> None:
     # schedules.md E1: the printed sign would give 81.49 at (4, 1e-8).
-    assert renyi.zcdp_rho_simple(4, 1e-8) < 0.2
+    assert c.zcdp_rho_simple(4, 1e-8) < 0.2
 
 
 def test_renyi_values_against_the_formula() -> None:
     # One order, by hand: 1 + log(1/2) - (log(1e-5) + log 2) / 1 at alpha = 2.
     expected = 1 + math.log(0.5) - math.log(2e-5)
-    assert renyi.rdp_epsilon([2.0], [1.0], 1e-5) == (pytest.approx(expected, rel=1e-13), 2.0)  # rounding of three terms
-    assert renyi.rdp_delta([2.0], [1.0], expected) == pytest.approx(1e-5, rel=1e-12)
-    assert renyi.rdp_delta([2.0], [1.0], expected) >= 1e-5 * (1 - 1e-15)
+    assert c.rdp_epsilon([2.0], [1.0], 1e-5) == (pytest.approx(expected, rel=1e-13), 2.0)  # rounding of three terms
+    assert c.rdp_delta([2.0], [1.0], expected) == pytest.approx(1e-5, rel=1e-12)
+    assert c.rdp_delta([2.0], [1.0], expected) >= 1e-5 * (1 - 1e-15)
 
 
 def test_renyi_and_zcdp_edges() -> None:
-    assert renyi.rdp_epsilon([2, 3], [math.inf, math.inf], 1e-5)[0] == math.inf
-    assert renyi.rdp_epsilon([2, 3], [math.inf, 1.0], 1e-5)[1] == 3.0
-    assert renyi.rdp_epsilon([2], [0.0], 0.0) == (0.0, 2.0)
-    assert renyi.rdp_epsilon([2], [1e-9], 0.0)[0] == math.inf
-    assert renyi.rdp_epsilon([2], [1e-9], 0.9)[0] == 0.0  # never negative
-    assert renyi.rdp_delta([2], [0.0], 0.0) == 0.0
-    assert renyi.rdp_delta([2], [math.inf], 3.0) == renyi.rdp_delta([2], [math.inf], math.inf) == 1.0
-    assert renyi.rdp_delta([2], [1.0], math.inf) == 0.0
-    assert renyi.zcdp_epsilon(0.0, 0.0) == renyi.zcdp_epsilon_simple(0.0, 0.5) == renyi.zcdp_delta(0.0, 0.0) == 0.0
-    assert renyi.zcdp_epsilon(1.0, 0.0) == renyi.zcdp_epsilon(math.inf, 0.5) == renyi.zcdp_epsilon_simple(1.0, 0.0) == math.inf
-    assert renyi.zcdp_delta(math.inf, 1.0) == 1.0
-    assert renyi.zcdp_delta(1.0, math.inf) == 0.0
-    assert renyi.zcdp_rho_simple(3.0, 0.0) == renyi.zcdp_rho_simple(0.0, 0.5) == 0.0
+    assert c.rdp_epsilon([2, 3], [math.inf, math.inf], 1e-5)[0] == math.inf
+    assert c.rdp_epsilon([2, 3], [math.inf, 1.0], 1e-5)[1] == 3.0
+    assert c.rdp_epsilon([2], [0.0], 0.0) == (0.0, 2.0)
+    assert c.rdp_epsilon([2], [1e-9], 0.0)[0] == math.inf
+    assert c.rdp_epsilon([2], [1e-9], 0.9)[0] == 0.0  # never negative
+    assert c.rdp_delta([2], [0.0], 0.0) == 0.0
+    assert c.rdp_delta([2], [math.inf], 3.0) == c.rdp_delta([2], [math.inf], math.inf) == 1.0
+    assert c.rdp_delta([2], [1.0], math.inf) == 0.0
+    assert c.zcdp_epsilon(0.0, 0.0) == c.zcdp_epsilon_simple(0.0, 0.5) == c.zcdp_delta(0.0, 0.0) == 0.0
+    assert c.zcdp_epsilon(1.0, 0.0) == c.zcdp_epsilon(math.inf, 0.5) == c.zcdp_epsilon_simple(1.0, 0.0) == math.inf
+    assert c.zcdp_delta(math.inf, 1.0) == 1.0
+    assert c.zcdp_delta(1.0, math.inf) == 0.0
+    assert c.zcdp_rho_simple(3.0, 0.0) == c.zcdp_rho_simple(0.0, 0.5) == 0.0
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, 2.0, math.nan, math.inf, "0.1", None, True])
@@ -185,10 +184,10 @@ def test_renyi_and_zcdp_edges() -> None:
     [
         lambda d: c.gdp_epsilon(1.0, d),
         lambda d: c.gdp_mu(1.0, d),
-        lambda d: renyi.rdp_epsilon([2.0], [1.0], d),
-        lambda d: renyi.zcdp_epsilon(1.0, d),
-        lambda d: renyi.zcdp_epsilon_simple(1.0, d),
-        lambda d: renyi.zcdp_rho_simple(1.0, d),
+        lambda d: c.rdp_epsilon([2.0], [1.0], d),
+        lambda d: c.zcdp_epsilon(1.0, d),
+        lambda d: c.zcdp_epsilon_simple(1.0, d),
+        lambda d: c.zcdp_rho_simple(1.0, d),
     ],
 )
 def test_bad_delta_never_yields_a_number(conversion: Callable[[object], object], delta: object) -> None:
@@ -204,12 +203,12 @@ def test_bad_delta_never_yields_a_number(conversion: Callable[[object], object],
         lambda x: c.gdp_delta(1.0, x),
         lambda x: c.gdp_epsilon(x, 0.1),
         lambda x: c.gdp_mu(x, 0.1),
-        lambda x: renyi.rdp_delta([2.0], [1.0], x),
-        lambda x: renyi.zcdp_epsilon(x, 0.1),
-        lambda x: renyi.zcdp_epsilon_simple(x, 0.1),
-        lambda x: renyi.zcdp_rho_simple(x, 0.1),
-        lambda x: renyi.zcdp_delta(x, 1.0),
-        lambda x: renyi.zcdp_delta(1.0, x),
+        lambda x: c.rdp_delta([2.0], [1.0], x),
+        lambda x: c.zcdp_epsilon(x, 0.1),
+        lambda x: c.zcdp_epsilon_simple(x, 0.1),
+        lambda x: c.zcdp_rho_simple(x, 0.1),
+        lambda x: c.zcdp_delta(x, 1.0),
+        lambda x: c.zcdp_delta(1.0, x),
     ],
 )
 def test_bad_numbers_never_yield_a_number(conversion: Callable[[object], object], value: object) -> None:
@@ -231,7 +230,7 @@ def test_bad_numbers_never_yield_a_number(conversion: Callable[[object], object]
     ],
 )
 def test_bad_curves_are_refused(orders: object, values: object) -> None:
-    for convert in (renyi.rdp_epsilon, renyi.rdp_delta):
+    for convert in (c.rdp_epsilon, c.rdp_delta):
         with pytest.raises(InputError):
             convert(orders, values, 0.5)  # pyright: ignore[reportArgumentType]
 

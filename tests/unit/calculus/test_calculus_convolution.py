@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.privacy_losses.convolution import Law, steepness, sum_ends, summed, tilted
-from lethe.calculus.sampled.poisson_profile import poisson_losses
+from lethe.calculus.sampled.profiles import poisson_losses
 
 WEIGHTS = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12).filter(lambda one: sum(one) > 1e-3)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lethe.calculus.sampled.dominated_renyi import replaced_excess, zeroed_excess
+from lethe.calculus.sampled.quadrature import replaced_excess, zeroed_excess
 
 RATE = 1e-4
 ORDERS = (1.5, 2.0, 3.0, 6.0)

@@ -9,8 +9,8 @@ from how_many import by_night
 from scipy.stats import norm
 
 import lethe
-from lethe.calculus.composition.gaussian_cover import covering_mu, pure_mu
 from lethe.calculus.conversions import gdp_delta
+from lethe.calculus.filters import covering_mu, pure_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve, WithSlack
 from lethe.errors import InputError
 

@@ -8,8 +8,7 @@ import pytest
 from exact_numbers import Exact
 from mpmath import mp, mpf
 
-from lethe.calculus.balls_in_bins.lognormal_grid import Term, grid_for
-from lethe.calculus.balls_in_bins.lognormal_sums import log_mean_excess, mean_excess
+from lethe.calculus.balls_in_bins.lognormal_sums import Term, grid_for, log_mean_excess, mean_excess
 
 
 def _exact_mean_excess(term: Term, level: float) -> Exact:

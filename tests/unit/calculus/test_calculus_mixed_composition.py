@@ -11,8 +11,7 @@ from interop_cases import DELTAS, MIXTURE
 
 import lethe
 from lethe.calculus.any_guarantee.composition import convolved, together
-from lethe.calculus.base import stored_fields
-from lethe.calculus.guarantees import Tightest, WithSlack
+from lethe.calculus.guarantees import Tightest, WithSlack, stored_fields
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 

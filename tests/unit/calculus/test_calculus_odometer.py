@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lethe.calculus.composition.odometer import Odometer
-from lethe.calculus.renyi_conversions import zcdp_epsilon_simple
+from lethe.calculus.conversions import zcdp_epsilon_simple
+from lethe.calculus.filters import Odometer
 from lethe.errors import InputError
 
 DELTA, PATHS = 0.05, 20_000 if by_night() else 4_000

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.conversions import gdp_delta
-from lethe.calculus.sampled.fixed_profile import fixed_size_delta, fixed_size_losses
 from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.profiles import fixed_size_delta, fixed_size_losses
 
 CASES = [(0.025, 3.0), (0.01, 1.0), (0.5, 2.0), (0.9, 5.0), (0.1, 40.0), (1e-4, 0.8)]
 

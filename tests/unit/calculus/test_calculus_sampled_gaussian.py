@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sampled_cases import steps
 
-from lethe.calculus.any_guarantee.scaling import noise_scaled
-from lethe.calculus.composition.composition import compose_gdp
+from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP, NotPrivate
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
 from lethe.calculus.sampled.renyi import ORDERS, Design, Relation

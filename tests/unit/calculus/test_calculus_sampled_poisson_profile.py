@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.privacy_losses.distributions import Losses
-from lethe.calculus.sampled.poisson_profile import added_delta, poisson_losses, removed_delta, replaced_delta
+from lethe.calculus.sampled.profiles import added_delta, poisson_losses, removed_delta, replaced_delta
 from lethe.calculus.sampled.renyi import Relation
 
 PROFILES = {"removed": removed_delta, "added": added_delta, "replaced": replaced_delta}

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled_cases import steps
 
-from lethe.calculus.any_guarantee.scaling import noise_scaled
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, noise_scaled
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels, sampled_gaussian
 from lethe.calculus.sampled.renyi import Design
 from lethe.errors import InputError

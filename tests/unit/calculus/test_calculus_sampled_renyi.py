@@ -2,7 +2,6 @@
 
 import math
 import time
-from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -14,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lethe.calculus.guarantees import RDPCurve
-from lethe.calculus.sampled.fixed_size import fixed_size_log_moments
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.calculus.sampled.renyi import ORDERS, Design, Relation, poisson_renyi, renyi_values
 from lethe.errors import InputError
@@ -75,7 +73,7 @@ def test_whole_orders_are_never_below_fifty_digits(q: float, z: float, order: in
 def test_fractional_orders_are_just_above_thirty_digits(q: float, z: float, order: float) -> None:
     exact = exact_log_moment(q, z, order) / (mpmath.mpf(order) - 1)
     value = poisson_renyi(q, [z], [order])[0, 0]
-    assert exact <= value <= exact * (1 + 3e-11)  # 1e-14 / (order - 1) at the order 1.001
+    assert exact <= value <= exact * (1 + 3e-11 + 5e-12 / (order - 1))
 
 
 @pytest.mark.slow
@@ -106,42 +104,6 @@ def test_chords_bound_what_quadrature_cannot_reach() -> None:
     chord = renyi_values(0.01, [0.1], "zero_out", "poisson")[0, ORDERS.index(2.5)]
     assert lone <= chord < math.inf
     assert poisson_renyi(0.01, [1.0], [100.5])[0, 0] >= poisson_renyi(0.01, [1.0], [100.0])[0, 0]
-
-
-@pytest.mark.parametrize(("q", "z"), [(0.01, 0.5), (0.01, 3.0), (0.5, 1.0), (0.9, 2.0), (1e-4, 10.0)])
-def test_fixed_size_batches_are_theorem_27_as_dp_accounting_computes_it(q: float, z: float) -> None:
-    orders = (2, 3, 4, 8, 16)
-    theirs = np.array([rdp_privacy_accountant._compute_rdp_sample_wor_gaussian_int(q, z, order) for order in orders])
-    assert fixed_size_log_moments(q, np.array([z]), orders)[0] == pytest.approx(theirs, rel=1e-6)
-    # Stands at distance 2 for both relations: no factor is lost (peers_accounting.md section 1e, fault 1). The profile of the step, which
-    # renyi_values looks at too, is never worse, and for a replaced record above the pair that the theorem is about.
-    exact = poisson_renyi(q, [z], orders)[0]
-    for relation in ("replace_one", "zero_out"):
-        bound = renyi_values(q, [2 * z], relation, "without_replacement")[0, [ORDERS.index(order) for order in orders]]
-        unsampled = np.array(orders) * (2.0 if relation == "replace_one" else 0.5) / (2 * z) ** 2
-        assert np.all(bound <= np.minimum(theirs / (np.array(orders) - 1), unsampled) * (1 + 1e-6))
-        if relation == "replace_one":
-            assert np.all(bound >= exact * (1 - 1e-10))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("q", "z", "order"), [(0.9, 6.0, 256), (0.9, 20.0, 64), (0.5, 2.0, 33), (0.01, 50.0, 100)])
-def test_fixed_size_batches_equal_theorem_27_in_exact_differences(q: float, z: float, order: int) -> None:
-    with mpmath.workdps(700):
-        half = 1 / (2 * mpmath.mpf(z) ** 2)
-        table = [mpmath.exp(i * (i - 1) * half) for i in range(order + 2)]
-        even = []
-        for place in range(order + 2):
-            if place % 2 == 0:
-                even.append(table[0])
-            table = [later - earlier for earlier, later in pairwise(table)]
-        total = math.comb(order, 2) * mpmath.mpf(q) ** 2 * min(4 * mpmath.expm1(2 * half), 2 * mpmath.exp(2 * half))
-        for j in range(3, order + 1):
-            term = min(4 * mpmath.sqrt(even[j // 2] * even[(j + 1) // 2]), 2 * mpmath.exp(j * (j - 1) * half))
-            total += math.comb(order, j) * mpmath.mpf(q) ** j * term
-        exact = mpmath.log1p(total)
-    # dp_accounting's differences have lost every digit at the orders above 30.
-    assert exact <= fixed_size_log_moments(q, np.array([z]), (order,))[0, 0] <= exact * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("design", ["poisson", "without_replacement"])

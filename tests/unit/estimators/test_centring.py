@@ -11,7 +11,7 @@ import pytest
 from private_cases import build, two_blobs
 
 from lethe.accounting.certify import certify
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators import LogisticRegression, SoftmaxRegression
@@ -19,7 +19,7 @@ from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.models import whitened_rows as whitening
 from lethe.estimators.models.whitened_rows import MEAN_SHARE, PlannedWhitening, WhitenedRows, planned_whitening, whitened_rows
 from lethe.estimators.options import EstimatorOptions
-from lethe.mechanisms.row_mean import noisy_mean
+from lethe.mechanisms.moments import noisy_mean
 from lethe.run.run import Neighbours
 
 BUDGET = PrivacyBudget(epsilon=1.0, delta=1e-5)

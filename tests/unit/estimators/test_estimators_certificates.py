@@ -11,8 +11,7 @@ from gaussian_guarantees import mu_of
 from private_cases import fitted, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
-from lethe.accounting.recheck import recheck
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.any_guarantee.composition import convolved, joined, together
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
@@ -104,7 +103,7 @@ def test_the_private_feature_norm_is_accounted_for(name: str) -> None:
 @pytest.mark.slow
 def test_joining_a_minimiser_and_a_gaussian_release_is_no_less_than_numerical_composition() -> None:
     from lethe.calculus.guarantees import GDP
-    from lethe.mechanisms.minimisers.perturbed_minimiser import minimiser_profile
+    from lethe.mechanisms.minimisers.objective_perturbation import minimiser_profile
     from lethe.run.losses import Logistic, Softmax
 
     for loss in (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=3)):
@@ -163,7 +162,7 @@ def test_a_release_beside_shuffled_batches_is_convolved_again_and_believed() -> 
     fitted = LogisticRegression(options=EstimatorOptions(mechanism="shuffled_once"), classes=[0, 1], delta=1e-5).fit(
         X, (X[:, 0] > 0).astype(int)
     )
-    assert recheck_statement(fitted.statement_).stated == ()
+    assert recheck_statement(fitted.statement_).computed.stated == ()
     claimed: Any = fitted.statement_.guarantee
     (norm, _), (steps, _) = claimed.parts
     smaller = replace(fitted.statement_, guarantee=joined([(GDP(norm.mu * (1 - 1e-4)), 1), (steps, 1)]))

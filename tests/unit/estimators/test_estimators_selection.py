@@ -24,7 +24,7 @@ from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.randomness import randomness
 from lethe.estimators.search.private_search import PrivateSearch
 from lethe.estimators.search.tries import GAUSSIAN, Try, law_of_tries, one_try
-from lethe.mechanisms.selection.privacy import selection_guarantee
+from lethe.mechanisms.selection import selection_guarantee
 
 SEEDED = {"seed_noise": True, "random_state": 0}
 MODEL = LogisticRegression(feature_norm=4.0, options=EstimatorOptions(mechanism="output_perturbation"))

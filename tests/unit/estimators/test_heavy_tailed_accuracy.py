@@ -18,8 +18,8 @@ from lethe.estimators.heavy_tailed.mean import _clip_norm
 from lethe.estimators.heavy_tailed.solvers import chosen_solver, planned
 from lethe.estimators.options import EstimatorOptions
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.single_pass.plans import one_pass_optimised
-from lethe.heavy_tailed.single_pass.settings import gradient_errors
+from lethe.heavy_tailed.one_pass import one_pass_optimised
+from lethe.heavy_tailed.settings import gradient_errors
 
 TEACHER = np.array([1.0, -2.0, 0.5])
 SEEDED = {"random_state": 0, "seed_noise": True}

@@ -21,7 +21,7 @@ from lethe.estimators.heavy_tailed.facts import part_of, released_centre, releas
 from lethe.estimators.heavy_tailed.linear import ClippedLinearMean, ScoreGradients, gradient_rows, linear_records
 from lethe.estimators.heavy_tailed.moment import released_moment
 from lethe.estimators.options import EstimatorOptions
-from lethe.heavy_tailed.oracles.clipped import ClippedMean, clip_rows
+from lethe.heavy_tailed.oracles import ClippedMean, clip_rows
 
 SEEDED = {"seed_noise": True, "random_state": 0}
 RNG = np.random.default_rng(0)

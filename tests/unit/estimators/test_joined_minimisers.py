@@ -15,7 +15,7 @@ from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.mechanisms.base import joint
-from lethe.mechanisms.minimisers.perturbed_minimiser import PerturbedMinimiser, minimiser_profile
+from lethe.mechanisms.minimisers.objective_perturbation import PerturbedMinimiser, minimiser_profile
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 
 # c, and pairs of mu and how many.

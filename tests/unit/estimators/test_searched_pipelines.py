@@ -25,7 +25,7 @@ from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.search import sides
 from lethe.estimators.search.step_tries import step_tries
 from lethe.estimators.search.tries import Try, law_of_tries
-from lethe.mechanisms.selection.privacy import selection_guarantee
+from lethe.mechanisms.selection import selection_guarantee
 
 
 @pytest.mark.slow

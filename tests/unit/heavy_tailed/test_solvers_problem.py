@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from solver_problems import QUADRATIC, quadratic_gradient
 
-from lethe.errors import InputError
-from lethe.heavy_tailed import BallDomain, Moments, Problem, multi_pass
-from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias, sharp_bias_constant
-from lethe.heavy_tailed.oracles.clipped import clip_rows
-from lethe.heavy_tailed.oracles.exact import ExactMean
+from lethe.heavy_tailed import Moments
+from lethe.heavy_tailed.moments import clipping_bias, printed_clipping_bias
+from lethe.heavy_tailed.oracles import clip_rows
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_the_bias_of_clipping_vectors() -> None:
 
 @given(order=st.floats(2.0, 40.0), clip=st.floats(0.01, 100.0), u=st.floats(0.0, 1e3))
 def test_the_constant_is_a_bound_and_sharp(order: float, clip: float, u: float) -> None:
-    constant = sharp_bias_constant(order)
+    constant = clipping_bias(order, 1.0, 1.0)
     assert max(u - clip, 0.0) <= constant * u * (u / clip) ** (order - 1) * (1 + 1e-9)
     worst = order * clip / (order - 1)
     assert worst - clip == pytest.approx(constant * worst * (worst / clip) ** (order - 1), rel=1e-9)
@@ -61,7 +58,7 @@ def test_the_constant_is_a_bound_and_sharp(order: float, clip: float, u: float) 
 def test_no_clipping_has_no_bias_and_extremes_do_not_overflow() -> None:
     assert clipping_bias(2, 1.0, math.inf) == 0.0
     assert clipping_bias(1000, 1e10, 1e-10) == math.inf
-    assert clipping_bias(8, 1e100, 1e120) == pytest.approx(sharp_bias_constant(8) * 1e-40)
+    assert clipping_bias(8, 1e100, 1e120) == pytest.approx(clipping_bias(8, 1.0, 1.0) * 1e-40)
 
 
 def test_moments_of_the_three_kinds() -> None:
@@ -85,66 +82,3 @@ def test_example_one() -> None:
     sizes = x[:, None] * (x[:, None] + x[None])
     for order, expected in ((2, 2.558609), (4, 4.376823), (8, 7.962721)):
         assert (density @ sizes**order @ density) ** (1 / order) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"gradient": 3}, "gradient"),
-        ({"dimension": 0}, "dimension"),
-        ({"dimension": True}, "dimension"),
-        ({"dimension": 2.0}, "dimension"),
-        ({"domain": 1.0}, "domain"),
-        ({"domain": BallDomain(radius=1.0, centre=(0.0, 0.0, 0.0))}, "centre"),
-        ({"smoothness": math.nan}, "smoothness"),
-        ({"smoothness": -1.0}, "smoothness"),
-        ({"strong_convexity": 0.0}, "strong_convexity"),
-        ({"strong_convexity": 2.0, "smoothness": 1.0}, "at most smoothness"),
-        ({"pl_constant": math.inf}, "pl_constant"),
-        ({"moments": 2.0}, "moments"),
-    ],
-)
-def test_bad_problems_are_refused(change: dict[str, object], named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        Problem(**({"gradient": quadratic_gradient, "dimension": 2} | change))  # pyright: ignore[reportArgumentType]
-
-
-def test_bad_moments_are_refused() -> None:
-    for bad in (
-        {"order": 1.5},
-        {"order": math.nan},
-        {"bound": 0.0},
-        {"bound": 1e61},
-        {"kind": "loose"},
-        {"second": 2.0},
-        {"half": -1.0},
-        {"second": True},
-    ):
-        with pytest.raises(InputError):
-            Moments(**({"order": 2.0, "bound": 1.0} | bad))  # pyright: ignore[reportArgumentType]
-
-
-def test_what_a_method_needs_and_the_problem_does_not_say() -> None:
-    bare = Problem(gradient=quadratic_gradient, dimension=2)
-    with pytest.raises(InputError, match="pl_constant"):
-        bare.known("pl_constant")
-    with pytest.raises(InputError, match="moments"):
-        bare.known_moments()
-    with pytest.raises(InputError, match="distance"):
-        bare.distance()
-    assert bare.distance(3.0) == 3.0
-    assert QUADRATIC.distance() == 2.0
-
-
-def test_bad_records_gradients_and_generators_are_refused() -> None:
-    mean_only = Problem(gradient=lambda w, x: np.zeros(2), dimension=2, smoothness=1.0)
-    with pytest.raises(InputError, match="one row a record"):
-        multi_pass(mean_only, np.zeros(5), oracle=ExactMean())
-    for records in ([1, 2], (), (np.zeros(3), np.zeros(4)), np.zeros((0, 2)), np.float64(1.0)):
-        with pytest.raises(InputError, match="records"):
-            multi_pass(QUADRATIC, records, oracle=ExactMean())  # pyright: ignore[reportArgumentType]
-    for start in ([1.0], [math.nan, 0.0], "ab", [[1.0, 2.0]], [True, False]):
-        with pytest.raises(InputError, match="start"):
-            multi_pass(QUADRATIC, np.zeros(5), oracle=ExactMean(), start=start)
-    with pytest.raises(InputError, match="generator"):
-        multi_pass(QUADRATIC, np.zeros(5), oracle=ExactMean(), generator=7)  # pyright: ignore[reportArgumentType]

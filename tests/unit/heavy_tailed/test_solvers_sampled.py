@@ -5,27 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from how_many import by_night
+from solver_problems import distances
 
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.errors import InputError
 from lethe.heavy_tailed import BallDomain, Moments, Problem
-from lethe.heavy_tailed.inputs import Array
 from lethe.heavy_tailed.localisation.plans import LocalPhase, localised_practical, localised_theory
-from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised
-from lethe.heavy_tailed.localisation.secret_batches import sampled_noise
-from lethe.heavy_tailed.localisation.solver import localised
+from lethe.heavy_tailed.localisation.sampled import nominal_batch, sampled_localised, sampled_noise
 from lethe.heavy_tailed.private_moments import private_moment
-from lethe.heavy_tailed.problem import Records
 from lethe.heavy_tailed.solution import Phase, Release, beside, composed, gaussian_release
 
 EPSILON, DELTA = 1.0, 1e-5
-
-
-def distances(parameters: Array, records: Records) -> Array:
-    assert isinstance(records, np.ndarray)
-    gaps = parameters - records.astype(np.float64)
-    return gaps / np.maximum(np.linalg.norm(gaps, axis=1), 1e-300)[:, None]
 
 
 PROBLEM = Problem(
@@ -82,23 +72,6 @@ def test_the_sum_is_divided_by_the_nominal_size_and_so_unbiased() -> None:
     assert np.var(points) == pytest.approx(variance, rel=0.5)  # 5 standard errors of a variance from 200 draws
 
 
-@pytest.mark.nightly(by_day="test_every_phase_meets_the_target_and_together_they_cost_the_worst")
-@pytest.mark.slow
-def test_it_learns_as_well_as_full_batches_at_the_same_price() -> None:
-    rng, count = np.random.default_rng(2), 4096 if by_night() else 1024
-    records = np.array([0.6, -0.4]) + 0.3 * rng.standard_t(5, size=(count, 2))
-    schedule = localised_practical(PROBLEM, count, 2.0, most_steps=100 if by_night() else 30)
-    gaps = {"full": [], "sampled": []}
-    for _ in range(2 if by_night() else 1):
-        full = localised(PROBLEM, records, schedule=schedule, rho=0.5, generator=rng)
-        price = full.fresh.guarantee.epsilon(DELTA)
-        sampled = sampled_localised(PROBLEM, records, schedule=schedule, epsilon=price, delta=DELTA, generator=rng)
-        gaps["full"].append(np.linalg.norm(full.parameters - [0.6, -0.4]))
-        gaps["sampled"].append(np.linalg.norm(sampled.parameters - [0.6, -0.4]))
-        assert sampled.gradient_evaluations < full.gradient_evaluations / (20 if by_night() else 8)
-    assert np.mean(gaps["sampled"]) < 3.0 * np.mean(gaps["full"]) + 0.05
-
-
 def test_small_schedules_take_all_records_and_stay_within_the_target() -> None:
     schedule = localised_practical(PROBLEM, 64, 0.5, most_steps=5)
     done = sampled_localised(PROBLEM, np.ones((64, 2)), schedule=schedule, epsilon=EPSILON, delta=DELTA)
@@ -127,17 +100,3 @@ def test_phases_with_secret_batches_may_not_share_records() -> None:
         composed([secret, single.moved(9)])
     with pytest.raises(InputError, match="guarantees of kind"):
         beside([])
-
-
-def test_what_is_refused() -> None:
-    schedule = localised_practical(PROBLEM, 128, 0.5, most_steps=5)
-    records = np.ones((128, 2))
-    for bad in ({"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": True}):
-        with pytest.raises(InputError):
-            sampled_localised(PROBLEM, records, schedule=schedule, **{"epsilon": EPSILON, "delta": DELTA, **bad})
-    with pytest.raises(InputError, match="uses 127 records of 60"):
-        sampled_localised(PROBLEM, records[:60], schedule=schedule, epsilon=EPSILON, delta=DELTA)
-    with pytest.raises(InputError, match="at most 10"):
-        sampled_localised(PROBLEM, records, schedule=schedule, epsilon=EPSILON, delta=DELTA, most_gradients=10)
-    with pytest.raises(InputError, match="LocalPhase"):
-        sampled_localised(PROBLEM, records, schedule=(), epsilon=EPSILON, delta=DELTA)

@@ -8,7 +8,7 @@ import pytest
 
 import lethe
 from lethe.calculus.any_guarantee.composition import Composition
-from lethe.calculus.composition.gaussian_cover import pure_mu
+from lethe.calculus.filters import pure_mu
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.errors import InputError
 from lethe.ledger import Budget

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lethe.errors import InputError
-from lethe.mechanisms.rows import projected_rows, targets_within
+from lethe.mechanisms.tables import projected_rows, targets_within
 from lethe.run.losses.linear import row_norm
 from lethe.run.losses.targets import class_targets
 

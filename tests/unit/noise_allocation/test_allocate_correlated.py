@@ -6,8 +6,7 @@ from helpers import batches, make_run
 from scipy import linalg
 
 import lethe
-from lethe.calculus.correlated.error import output_square
-from lethe.calculus.correlated.sensitivity import sensitivity
+from lethe.calculus.correlated.sensitivity import output_square, sensitivity
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.candidates import other_designs, step_noise
 from lethe.noise_allocation.correlated_shape import correlated

@@ -10,9 +10,8 @@ from scipy.optimize import minimize
 
 from lethe.calculus.guarantees import ApproxDP
 from lethe.errors import InputError
-from lethe.mechanisms.minimisers.objective_perturbation import objective_perturbation
+from lethe.mechanisms.minimisers.objective_perturbation import gradient_vertices, objective_perturbation
 from lethe.mechanisms.minimisers.output_perturbation import output_sensitivity
-from lethe.mechanisms.minimisers.perturbed_minimiser import gradient_vertices
 from lethe.run.losses import OneVersusRest, SmoothedHinge
 
 LOSS = OneVersusRest(feature_norm=1.0, classes=4, width=0.3)

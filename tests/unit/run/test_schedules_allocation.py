@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.renyi_conversions import zcdp_rho_simple
+from lethe.calculus.conversions import zcdp_rho_simple
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
 from lethe_experiments.risk.noise_schedules import exp_schedule, uniform_schedule

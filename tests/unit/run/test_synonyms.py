@@ -107,7 +107,7 @@ def test_both_spellings_at_once_are_refused() -> None:
 
 
 def test_mechanisms_take_both_spellings() -> None:
-    from lethe.mechanisms.covariance import moment_sensitivity
+    from lethe.mechanisms.moments import moment_sensitivity
 
     assert moment_sensitivity(1.0, 3, neighbors="zero_out") == moment_sensitivity(1.0, 3, neighbours="zero_out")  # pyright: ignore[reportCallIssue]
     with pytest.raises(lethe.InputError, match="given as"):

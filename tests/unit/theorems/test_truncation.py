@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.calculus.composition.renyi import renyi_curve
+from lethe.calculus.composition import renyi_curve
 from lethe.calculus.guarantees import GDP, Tightest, WithSlack
 from lethe.calculus.targets import concentrated_rho, gaussian_mu
 from lethe.errors import HypothesisError, InputError

@@ -14,8 +14,8 @@ from windowed_runs import guarantee_of, windowed_of, windowed_run
 
 import lethe
 from lethe.calculus.guarantees import WithSlack
-from lethe.calculus.sampled.fixed_profile import fixed_size_delta
 from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.calculus.sampled.profiles import fixed_size_delta
 from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.theorems.windowed import shift_mus

@@ -9,8 +9,7 @@ import pytest
 from windowed_runs import guarantee_of, windowed_of, windowed_run
 
 import lethe
-from lethe.calculus.any_guarantee.scaling import noise_scaled
-from lethe.calculus.any_guarantee.stored import guarantee_from_dict
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, noise_scaled
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.certificates.findings import first_failure
 from lethe.theorems.windowed import Windowed

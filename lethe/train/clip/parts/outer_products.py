@@ -1,15 +1,16 @@
-"""A weight applied to the positions of a record: its gradient is a sum of outer products, and need not be formed, or kept."""
+"""A weight applied to the positions of a record, in one call or several: sums of outer products, which need not be formed, or kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
 
 from lethe.train.clip.in_float64 import lengths_of, products_added, squares_of
-from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, at_least, no_longer, norms_of
+from lethe.train.clip.parts.part import Grouping, MaterialisedGradients, ParameterGradients, TokenRows, at_least, no_longer, norms_of
 from lethe.train.core.tensors import has_fast_doubles
 
 FORMED, FORMED_ON_GPU = 2**20, 2**24
@@ -48,8 +49,7 @@ def forming(positions: int, width: int, outputs: int, like: Tensor) -> tuple[boo
     """Whether forming a record's gradient is faster than products of positions: if it can be kept, and in any case.
 
     Args:
-        positions, width, outputs: T, d and p.
-        like: a tensor on the device, of any shape.
+        positions, width, outputs, like: T, d and p; and a tensor on the device, of any shape.
     """
     share = positions * (width + outputs) / max(1, width * outputs)
     if_kept, always = _CPU if like.is_cpu else _FAST_GPU if has_fast_doubles(like.device) else _SLOW_GPU
@@ -156,8 +156,98 @@ def products_of(inputs: Tensor, other_inputs: Tensor, gradients: Tensor, other_g
     r"""$\sum_{t,s}(x_t\cdot y_s)(g_t\cdot h_s)$ of each record, float64, shape (B,).
 
     Args:
-        inputs, other_inputs: x and y, shapes (B, T, d) and (B, S, d).
-        gradients, other_gradients: g and h, shapes (B, T, p) and (B, S, p).
+        inputs, other_inputs, gradients, other_gradients: x, y, g and h, shapes (B, T, d), (B, S, d), (B, T, p) and (B, S, p).
     """
     x = torch.bmm(inputs.double(), (inputs if other_inputs is inputs else other_inputs).double().mT)
     return x.mul_(torch.bmm(gradients.double(), other_gradients.double().mT)).sum(2).sum(1)
+
+
+Factored = OuterProducts | TokenRows
+
+
+class Several(ParameterGradients):
+    """A parameter of several layers or calls, too large to form: norms by products between the calls, which may cancel each other."""
+
+    def __init__(self, parts: Sequence[Factored]) -> None:
+        self.parts, self.dtype = parts, parts[0].dtype
+
+    def squares(self) -> Tensor:
+        """See ParameterGradients."""
+        total = torch.stack([part.products() for part in self.parts]).sum(0)
+        for place, one in enumerate(self.parts):
+            for other in self.parts[:place]:
+                total += 2 * torch.cat([between(a, b) for a, b in _records_of(one, other)])
+        lengths = torch.stack([part.lengths() for part in self.parts]).sum(0)
+        return at_least(total.clamp(min=0), lengths, 2 * max(part.terms for part in self.parts) + len(self.parts) ** 2)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See ParameterGradients."""
+        sums = [
+            products_added(weights, part.gradients, part.inputs) if isinstance(part, OuterProducts) else part.weighted(weights)
+            for part in self.parts
+        ]
+        return torch.stack(sums).sum(0)
+
+    def rows(self) -> Tensor:
+        """See ParameterGradients."""
+        formed, *others = sorted(self.parts, key=lambda part: isinstance(part, TokenRows))
+        total = formed.rows()
+        for part in others:
+            total = part.added_to(total) if isinstance(part, TokenRows) else total.add_(part.rows())
+        return total
+
+    def replace(self, replaced: Callable[[Tensor], Tensor]) -> None:
+        """See ParameterGradients."""
+        self.parts = [copy(part) for part in self.parts]
+        for part in self.parts:
+            part.replace(replaced)
+
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
+        return Several([part.grouped(grouping) for part in self.parts])  # pyright: ignore[reportArgumentType]
+
+
+def together(parts: list[ParameterGradients], numbers: int, memory: Memory) -> ParameterGradients:
+    """One part for all calls in which a parameter took part.
+
+    Args:
+        parts, numbers, memory: two or more, of the same records; of the parameter; and for gradients that are kept.
+    """
+    products = [part for part in parts if isinstance(part, OuterProducts)]
+    if len(products) > 1 and len(products) == len(parts):
+        inputs, gradients = (torch.cat(tensors, 1) for tensors in zip(*((part.inputs, part.gradients) for part in products), strict=True))
+        return OuterProducts(inputs, gradients, memory).settled()
+    factored = [part for part in parts if isinstance(part, OuterProducts | TokenRows)]
+    if len(factored) == len(parts) and numbers * len(factored[0].gradients) > FORMED:
+        several, size = Several(factored), len(factored[0].gradients) * numbers * factored[0].gradients.element_size()
+        factors = [part.inputs for part in products] + [part.gradients for part in factored]
+        faster = any(part.forming[0] for part in products)
+        return (
+            MaterialisedGradients(several.rows()) if faster and memory.take_for(size, sum(factor.nbytes for factor in factors)) else several
+        )
+    if (joined := parts[0].joined(parts[1:])) is not None:
+        return joined
+    return MaterialisedGradients(torch.stack([part.rows().flatten(1) for part in parts]).sum(0))
+
+
+def between(one: Factored, other: Factored) -> Tensor:
+    """The inner product of each record's gradients in two calls of one parameter, shape (B,), float64."""
+    if isinstance(one, OuterProducts) and isinstance(other, OuterProducts):
+        return products_of(one.inputs, other.inputs, one.gradients, other.gradients)
+    if isinstance(one, TokenRows) and isinstance(other, TokenRows):
+        products = torch.bmm(one.gradients.double(), other.gradients.double().mT)
+        return products.mul_(one.tokens[:, :, None] == other.tokens[:, None]).sum(2).sum(1)
+    product, looked_up = (one, other) if isinstance(one, OuterProducts) else (other, one)
+    assert isinstance(product, OuterProducts)
+    assert isinstance(looked_up, TokenRows)
+    places = looked_up.tokens[:, None].expand(-1, product.gradients.shape[1], -1)
+    hit = product.gradients.gather(2, places).double()
+    return hit.mul_(torch.bmm(product.inputs.double(), looked_up.gradients.double().mT)).sum(2).sum(1)
+
+
+def _records_of(one: Factored, other: Factored) -> Sequence[tuple[Factored, Factored]]:
+    """Some records of both at a time."""
+    pairs = one.gradients.shape[1] * other.gradients.shape[1]
+    size = max(1, (PAIRED if one.gradients.is_cpu else PAIRED_ON_GPU) // max(1, pairs))
+    places = [slice(first, first + size) for first in range(0, len(one.gradients), size)]
+    return [(one.some(records), other.some(records)) for records in places]

@@ -21,7 +21,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lethe.train.clip.in_float64 import squares_of, weighed
+from lethe.train.clip.in_float64 import looked_up_added, squares_of, weighed
 
 Grouping = Callable[[Tensor], Tensor]
 """(rows, ...) -> (units, most, ...), zeros where a unit has fewer rows than the largest."""
@@ -84,11 +84,8 @@ class ParameterGradients(ABC):
 
 
 class MaterialisedGradients(ParameterGradients):
-    """Gradients held as they are.
-
-    Args:
-        gradients: shape (B, *shape); of half precision, they are made float32.
-        measured: their squared norms, shape (B,), where they are known.
+    """Gradients held as they are, shape (B, *shape), of half precision made float32; and their squared norms, shape (B,), where they
+    are known.
     """
 
     held = ("gradients", "_measured")
@@ -134,9 +131,7 @@ def no_longer(weights: Tensor, measured: Tensor | None, formed: Tensor) -> Tenso
     """The weighted sum of gradients that are made no longer than what was measured.
 
     Args:
-        weights: shape (B,), float64.
-        measured: squared norms, shape (B,); None: they were not measured.
-        formed: the gradients, shape (B, *shape).
+        weights, measured, formed: shapes (B,), float64, (B,), squared norms or None, and (B, *shape).
     """
     if measured is not None:
         squares = squares_of(formed)
@@ -153,9 +148,63 @@ def at_least(squares: Tensor, lengths: Tensor, terms: int) -> Tensor:
     """What a square that was summed of products counts as.
 
     Args:
-        squares: as computed, shape (B,), float64.
-        lengths: of the products, together, shape (B,).
+        squares, lengths: as computed, shape (B,), float64, and of the products, together, shape (B,).
         terms: how many roundings one product went through.
     """
     bound = lengths.square()
     return torch.maximum(squares + bound * (2 * terms * 2.0**-53), bound / CANCELLED**2)
+
+
+class TokenRows(ParameterGradients):
+    """The gradients, shape (B, S, d), in the rows of a table that each record looks up, by `tokens`, shape (B, S), int64; those of one
+    row are added, so that none is there twice.
+    """
+
+    held = ("tokens", "gradients")
+
+    def __init__(self, tokens: Tensor, gradients: Tensor, table: int) -> None:
+        self.tokens, self.gradients, self.table, self.dtype = tokens, gradients, table, gradients.dtype
+        records, positions = tokens.shape
+        if positions == 1 or not records:
+            return
+        ordered, order = tokens.sort(dim=1)
+        ranks = torch.zeros_like(tokens)
+        ranks[:, 1:] = (ordered.diff(dim=1) != 0).cumsum(1)
+        slots = torch.empty_like(ranks).scatter_(1, order, ranks)
+        self.tokens = torch.zeros_like(tokens).scatter_(1, ranks, ordered)
+        places = (slots + positions * torch.arange(records, device=slots.device)[:, None]).flatten()
+        added = torch.zeros_like(gradients, memory_format=torch.contiguous_format).flatten(0, 1)
+        self.gradients = added.index_add_(0, places, gradients.flatten(0, 1)).view_as(gradients)
+
+    def squares(self) -> Tensor:
+        """See ParameterGradients."""
+        return squares_of(self.gradients)
+
+    def products(self) -> Tensor:
+        """The same in float64."""
+        return norms_of(self.gradients).square().sum(1)
+
+    @property
+    def terms(self) -> int:
+        """See OuterProducts."""
+        return self.gradients.shape[2] + 2 * self.gradients.shape[1]
+
+    def lengths(self) -> Tensor:
+        """The sum of the rows' lengths, shape (B,)."""
+        return norms_of(self.gradients).sum(1)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """See ParameterGradients."""
+        return looked_up_added(weights, self.tokens, self.gradients, self.table)
+
+    def rows(self) -> Tensor:
+        """See ParameterGradients."""
+        return self.added_to(self.gradients.new_zeros(len(self.tokens), self.table, self.gradients.shape[2]))
+
+    def added_to(self, formed: Tensor) -> Tensor:
+        """The gradients of the whole table, with these added to them, shape (B, table, d)."""
+        return formed.scatter_add_(1, self.tokens[..., None].expand_as(self.gradients), self.gradients)
+
+    def grouped(self, grouping: Grouping) -> ParameterGradients:
+        """See ParameterGradients."""
+        return TokenRows(grouping(self.tokens).flatten(1, 2), grouping(self.gradients).flatten(1, 2), self.table)

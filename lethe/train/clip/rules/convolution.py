@@ -82,10 +82,8 @@ class Use(NamedTuple):
 class Correlations(ParameterGradients):
     r"""$G_i[p, c, k] = \sum_t g_i[p, t]\,x_i[c, \text{stride}\cdot t+\text{dilation}\cdot k]$: outer products with windows.
 
-    Windows hold each number of the source many times: they are taken of some records at a time, and anew for the sum.
-
-    Args:
-        uses: one or more, of the same records; in all channels come in as many groups.
+    Windows hold each number of the source many times: they are taken of some records at a time, and anew for the sum. The uses are of the
+    same records, in all channels come in as many groups.
     """
 
     def __init__(self, uses: Sequence[Use]) -> None:

@@ -1,20 +1,35 @@
-"""The rule of each type of layer."""
+"""The layers of a model: the rule of each type, which own trained parameters, and which no way of training can bound a record in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from glob import escape
+from typing import TypeVar
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # the only name torch has for all of them
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from lethe.errors import InputError
-from lethe.train.clip.rules.attention import attention
+from lethe.train.clip.groups import Group, checked_norm
 from lethe.train.clip.rules.convolution import convolution
-from lethe.train.clip.rules.embedding import embedding, embedding_bag
-from lethe.train.clip.rules.linear import linear
-from lethe.train.clip.rules.normalisation import batch_norm, group_norm, instance_norm, over_features
-from lethe.train.clip.rules.recurrent import cell, recurrent
 from lethe.train.clip.rules.rule import Call, Parts, Rule
+from lethe.train.clip.rules.sequence_layers import attention, cell, recurrent
+from lethe.train.clip.rules.simple_layers import (
+    any_layer,
+    batch_norm,
+    embedding,
+    embedding_bag,
+    group_norm,
+    instance_norm,
+    linear,
+    over_features,
+)
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(linear),
@@ -66,3 +81,204 @@ def rule_of(module: nn.Module) -> Rule | None:
         if rule is not None:
             return rule if all(getattr(kind, name, None) is getattr(base, name, None) for name in _COMPUTING) else None
     return None
+
+
+_NEVER_CALLED = (nn.ParameterList, nn.ParameterDict)
+_ANY = Rule(any_layer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A module whose calls are recorded, its trained parameters by their names within it, and the rule that makes their parts."""
+
+    module: nn.Module
+    parameters: Mapping[str, nn.Parameter]
+    rule: Rule
+
+
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of a model: each trained parameter is in those that own it, or in the module around a list that does."""
+    layers: list[Layer] = []
+    seen: set[nn.Module] = set()
+
+    def walk(module: nn.Module) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        rule = rule_of(module)
+        whole = rule is not None and rule.whole
+        if whole:
+            own = dict(module.named_parameters(remove_duplicate=False))
+        else:
+            own = {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
+            for name, child in module.named_children():
+                if isinstance(child, _NEVER_CALLED) or name == "parametrizations":
+                    own |= {f"{name}.{inner}": parameter for inner, parameter in child.named_parameters()}
+                else:
+                    walk(child)
+        trained = {name: parameter for name, parameter in own.items() if parameter.requires_grad}
+        if trained:  # what is parametrised is not what its type's rule knows
+            known = "parametrizations" not in module._modules and all(whole or "." not in name for name in trained)
+            known = known and not any("parametrizations." in name for name in trained)
+            layers.append(Layer(module, trained, rule if rule is not None and known else _ANY))
+
+    walk(model)
+    return layers
+
+
+def per_layer(model: nn.Module, clip_norm: float) -> tuple[Group, ...]:
+    r"""A group for each of the L layers that own trained parameters, with the norm $C/\sqrt L$; layers that share a parameter are one.
+
+    Args:
+        model: whose parameters that require grad are trained.
+        clip_norm: C > 0, of all layers together.
+    Raises:
+        InputError: it is no such number, or the model is none.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: got {type(model).__name__}; it needs a torch.nn.Module.")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    layers: list[set[str]] = []
+    for layer in layers_of(model):
+        own = {names[parameter] for parameter in layer.parameters.values()}
+        apart = [other for other in layers if other.isdisjoint(own)]
+        layers = [*apart, own.union(*(other for other in layers if not other.isdisjoint(own)))]
+    norm = checked_norm("clip_norm", clip_norm) / max(1, len(layers)) ** 0.5
+    return tuple(Group(parameters=tuple(map(escape, sorted(layer))), clip_norm=norm) for layer in layers)
+
+
+_DYNAMIC = ("torch.ao.nn.quantized.dynamic", "torch.ao.nn.intrinsic.quantized.dynamic")
+_TABLES = nn.Embedding | nn.EmbeddingBag
+
+
+_REFUSALS: tuple[tuple[Callable[[nn.Module], bool], str, str, str], ...] = (
+    (
+        lambda module: isinstance(module, _BatchNorm) and (module.training or module.running_mean is None),
+        "normalises a record by the others of its batch, so no record's influence can be bounded.",
+        "model",
+        "model = fix_batch_norm(model) puts group normalisation there; or put it in eval mode, with public running statistics.",
+    ),
+    (
+        lambda module: isinstance(module, _InstanceNorm) and module.track_running_stats and module.training,
+        "has track_running_stats = True: its running mean and variance pass on what records hold, without any noise.",
+        "the layer's track_running_stats",
+        "build the layer with track_running_stats=False, or put it in eval mode.",
+    ),
+    (
+        lambda module: isinstance(module, _TABLES) and module.max_norm is not None,
+        "has a max_norm: the forward pass rescales the rows that the records hold, without any noise.",
+        "the layer's max_norm",
+        "build the layer with max_norm=None, and bound the table after the noise if need be.",
+    ),
+    (
+        lambda module: isinstance(module, _TABLES) and module.scale_grad_by_freq,
+        "has scale_grad_by_freq = True: a record's gradient is divided by how often the others hold its tokens.",
+        "the layer's scale_grad_by_freq",
+        "build the layer with scale_grad_by_freq=False.",
+    ),
+    (
+        lambda module: module.training and _iterates(module),
+        "takes a step of power iteration in each forward pass: it writes into the model, and makes something else of the same record each "
+        "time.",
+        "spectral_norm, in training mode",
+        "put it in eval mode, and take the step in a hook of the optimiser, register_step_post_hook, with release: all; docs/train.md "
+        "shows it (Spectral normalisation).",
+    ),
+    (
+        lambda module: type(module).__module__.startswith(_DYNAMIC),
+        "rounds what it is given to one scale for the whole batch, so that a record's outputs depend on the others.",
+        "dynamic quantisation by torch.ao.quantization",
+        "quantise the weights alone, or give each row a scale of its own.",
+    ),
+    (
+        lambda module: _leaves_columns(module),
+        "has a threshold: where one record has a number above it, the column is rounded in another way for all records.",
+        "LLM.int8() of bitsandbytes",
+        "load the model with BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0).",
+    ),
+)
+"""Which modules are meant, what they do, where that comes from, and what to do instead."""
+
+
+def refuse_model(model: nn.Module) -> None:
+    """Refuse a model that mixes records by what its modules are.
+
+    Raises:
+        InputError: nothing is trained, what is trained has no shape yet or is complex, or a layer mixes records or keeps what it saw.
+    """
+    parameters = dict(model.named_parameters())
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise InputError(
+            "the model has no parameter that requires grad: there is nothing to train.",
+            source="model",
+            remedy="parameter.requires_grad_() of those that are to be trained.",
+        )
+    for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise InputError(
+                f"parameter {name} has no shape and no values yet.",
+                source="a lazy layer, which is made by the first batch it is given",
+                remedy="call the model once before training, on zeros or on public data of the records' shape.",
+            )
+        if parameter.is_inference():
+            raise InputError(
+                f"parameter {name} was made in inference mode, outside of which autograd takes no part in it.",
+                source="torch.inference_mode() around the making of the model",
+                remedy="make it outside, or give copy.deepcopy(model).",
+            )
+        if parameter.requires_grad and not parameter.is_floating_point():
+            raise InputError(
+                f"parameter {name} has dtype {parameter.dtype}; it needs a real floating-point type.",
+                source="model",
+                remedy=f"convert it, as by model.float(), or freeze it: {name}.requires_grad_(False).",
+            )
+    for name, module in model.named_modules():
+        for holds, what, source, remedy in _REFUSALS:
+            if holds(module):
+                described = f"{name or 'the model itself'} ({type(module).__name__})"
+                raise InputError(f"{described} {what}", source=source, remedy=remedy)
+
+
+def _iterates(module: nn.Module) -> bool:
+    """Whether it is a spectral norm, as a parametrisation or as a hook; that of a vector takes no iteration."""
+    hooked = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
+    return hooked or (isinstance(module, _SpectralNorm) and "_u" in module._buffers)
+
+
+def _leaves_columns(module: nn.Module) -> bool:
+    """By its class's name, so that bitsandbytes need not be there; PEFT calls its adapter by the same name, which is no nn.Linear."""
+    named = any(kind.__name__ == "Linear8bitLt" for kind in type(module).__mro__)
+    return named and isinstance(module, nn.Linear) and getattr(getattr(module, "state", None), "threshold", None) != 0
+
+
+_MOST_GROUPS = 32
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def fix_batch_norm(model: Module) -> Module:
+    """The model with group normalisation in the place of each batch normalisation, in place; call it before the optimiser is made.
+
+    At most 32 groups, each of at least 2 channels, of BatchNorm1d 8: of vectors a group has no other numbers, and one alone, as where
+    Opacus' ModuleValidator.fix takes 32 groups of 32 channels, becomes 0. Scale and shift are kept; running statistics, which the records
+    of a batch share, are gone.
+
+    Args:
+        model: any module; one that is itself a batch normalisation comes back as another module.
+    """
+    if isinstance(model, _BatchNorm):
+        return _group_norm(model)  # pyright: ignore[reportReturnType]
+    for name, child in model.named_children():
+        if (fixed := fix_batch_norm(child)) is not child:
+            setattr(model, name, fixed)
+    return model
+
+
+def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
+    channels = layer.num_features
+    most = min(_MOST_GROUPS, channels // (8 if isinstance(layer, nn.BatchNorm1d) else 2))
+    groups = next((number for number in range(most, 1, -1) if channels % number == 0), 1)
+    norm = nn.GroupNorm(groups, channels, eps=layer.eps, affine=layer.affine)
+    if layer.affine:
+        norm.weight, norm.bias = layer.weight, layer.bias
+    return norm.train(layer.training)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from lethe.calculus.correlated.sensitivity import column_norms, slot_sensitivities
-from lethe.errors import InputError
+from lethe.errors import InputError, LetheError
 from lethe.run.noise.draws import Draws
+from lethe.run.noise.growth import growths
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.train.core.generators import OF_STEPS, stream_generator
-from lethe.train.core.noise_resolution import fresh_share
 from lethe.train.core.tensors import checked_tensors
-from lethe.train.network.noise.gaussian import NetworkNoise
+from lethe.train.network.noise.gaussian import ROUNDINGS, NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise, grid_noise_std, least_move
 
 
@@ -54,7 +54,7 @@ class CorrelatedNetworkNoise:
         self, run: Run, noise: NetworkNoise | SecureNoise, dtype: torch.dtype, *, dimension: int = 1, seed: int | None = None, part: int = 0
     ) -> None:
         assert run.noise is not None
-        fresh = fresh_share(run, dtype)
+        fresh = _fresh_share(run, dtype)
         self._run, self._noise, self._dimension, self._seed, self._part = run, noise, dimension, seed, part
         self._device = noise.device if isinstance(noise, NetworkNoise) else None
         secure = isinstance(noise, SecureNoise)
@@ -90,7 +90,10 @@ class CorrelatedNetworkNoise:
 
     def _add_on_grid(self, noise: SecureNoise, checked: tuple[Tensor, ...], noise_std: float) -> None:
         sums, noisy = self._draws
-        wider = grid_noise_std(noise_std, least_move(self._run) * _smallest_move(self._run), self._dimension * self._run.total_steps)
+        run, strategy = self._run, self._run.noise.strategy(self._run.total_steps)  # pyright: ignore[reportOptionalMemberAccess]
+        by_draw = run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP
+        moved = (column_norms(strategy) if by_draw else slot_sensitivities(strategy, run.steps_per_pass)).min()
+        wider = grid_noise_std(noise_std, least_move(run) * float(moved), self._dimension * run.total_steps)
         # On the CPU, where the noise is drawn and where a checkpoint puts the memory. A process may hold no number, and takes the step too.
         none = torch.empty(0, dtype=torch.float64)
         moved = sums.next(torch.cat([none, *(tensor.detach().to(none).reshape(-1) for tensor in checked)]))
@@ -139,9 +142,20 @@ class CorrelatedNetworkNoise:
             draws.forget(steps)
 
 
-def _smallest_move(run: Run) -> float:
+def _fresh_share(run: Run, dtype: torch.dtype) -> float:
+    r"""How much of a step's own draw is in its correlated noise, at the least: $1/\max_t C_{tt}$.
+
+    Raises:
+        LetheError: added in `dtype`, the noise grows so far above its fresh draws that rounding it hides them.
+    """
     assert run.noise is not None
-    strategy = run.noise.strategy(run.total_steps)
-    if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
-        return float(column_norms(strategy).min())
-    return float(slot_sensitivities(strategy, run.steps_per_pass).min())
+    strategy, growth = run.noise.strategy(run.total_steps), float(growths(run.noise, run.total_steps).max())
+    # C w = z + e, with e at most the rounding of the products in a row.
+    lost = (run.noise.stream().held + 2) * float(np.abs(strategy).max()) * growth * torch.finfo(dtype).eps
+    if not lost * ROUNDINGS < 1.0:
+        raise LetheError(
+            f"the noise of a step becomes {growth:.3g} times what is drawn for it, which drowns in the rounding of {dtype}.",
+            source=f"noise.kind = {run.noise.kind}",
+            remedy="take coefficients that fall off, as lethe.correlate finds them, fewer steps, or float64.",
+        )
+    return 1.0 / float(strategy[0] if strategy.ndim == 1 else np.diagonal(strategy).max())

@@ -19,6 +19,8 @@ from lethe.train.core.tensors import checked_tensors
 
 # Small enough for the cache; a GPU wants fewer, larger pieces.
 _CPU_PIECE, _DEVICE_PIECE = 2**14, 2**22
+ROUNDINGS = 1024
+"""Units in the last place that noise must span to count as a Gaussian."""
 # Enough for PyTorch's threads to share, and few enough for the cache.
 _PAIRS = 2**16
 

@@ -28,16 +28,15 @@ class TrainingNoise:
     r"""Adds $N(0, \tau^2 I)$ to tensors, once to each number, in all processes that train together.
 
     **Whole tensors**: process 0 adds the noise to what it holds, and gives all processes the result, bit for bit. What the others held is
-    overwritten, with $\tau = 0$ too: of the sums they have nothing (`Workers.add_up`), and parameters stay equal. Their own noise is
-    never drawn, and nobody but process 0 knows what was, unless a seed was given to all.
+    overwritten, with $\tau = 0$ too: of the sums they have nothing (`Workers.add_up`), and parameters stay equal. Their own noise is never
+    drawn, and nobody but process 0 knows what was, unless a seed was given to all.
 
     **Shards** get noise of their own process's stream, which no other process has; each number is in one shard, so all together they are
     one Gaussian. The processes meet before any draws: process 0 comes to that meeting once it has written down that the step counts.
 
     Args:
-        whole: for tensors that all processes hold whole.
+        whole, shards: for tensors that all processes hold whole, and for the shards of this process; None: there are none.
         workers: all processes, which must add noise at the same places.
-        shards: for the shards of this process; None: there are none.
         parts: of each tensor that noise is added to, whether it is a shard; None: none is.
         dimension: how many numbers are trained, over all processes; None: those that noise is added to.
     Attributes:
@@ -102,16 +101,13 @@ def sources_of(
     """A CPU generator for the batches, in the same state in all processes, and the noise that the run asks for.
 
     Args:
-        run: that is carried out, whose noise may be correlated.
+        run, placement, workers: that is carried out, whose noise may be correlated; of the trained parameters; and all processes.
         options: a seed or generators, and whether noise is secure; without them all is of the operating system's entropy.
-        placement: of the trained parameters.
-        workers: all processes.
         start: how often this training was started before, as process 0 counts; under a seed, each start has noise of its own.
     Raises:
         InputError: a seed together with generators, a generator on another device, one for both, or the same in two processes.
         HypothesisError: secure noise, and the run is not one of noisy sums alone.
         LetheError: correlated noise would outgrow its draws.
-        StoppedElsewhere: another process had an error, or is gone.
     """
     parameters = list(placement.named.values())
     seed, device = options.seed, parameters[0].device

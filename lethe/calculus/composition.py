@@ -1,0 +1,148 @@
+"""Composition of guarantees of one kind, and Rényi curves of any: what several mechanisms on the same data cost together.
+
+Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+
+from lethe.calculus.domains import FloatArray, require_vector
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest
+from lethe.calculus.rounding import raised, round_up, square_above
+
+
+def compose_gdp(mus: ArrayLike) -> float:
+    r"""$\mu = \sqrt{\sum_t \mu_t^2}$: exact for Gaussian mechanisms, an upper bound for any GDP ones; rounded up, no overflow on the way.
+
+    Args:
+        mus: $\mu_t \in [0, \infty]$, shape (T,).
+    Returns:
+        $\mu$; the one $\mu_t$ itself, unrounded, when the others are 0.
+    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 3.3.
+    """
+    values = require_vector("mus", mus, low=0.0, allow_infinity=True)
+    largest = float(values.max())
+    if largest in (0.0, math.inf) or np.count_nonzero(values) == 1:
+        return largest
+    with np.errstate(under="ignore"):
+        squares = np.square(values / largest)
+    return round_up(largest * math.sqrt(math.fsum(squares.tolist())), 1e-15)
+
+
+def compose_gdp_columns(mus: FloatArray) -> FloatArray:
+    r"""$\mu$ of each column of $\mu_{tj} \in [0, \infty]$, shape (T, J), as `compose_gdp`; rounded up, no over- or underflow on the way.
+
+    Returns:
+        Shape (J,); 0 only for a column of zeros.
+    """
+    largest = mus.max(axis=0)
+    unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+    with np.errstate(under="ignore", over="ignore"):
+        return raised(unit * np.sqrt(np.sum(np.square(mus / unit), axis=0)), (mus.shape[0] + 4) * 2.0**-52)
+
+
+def compose_zcdp(rhos: ArrayLike) -> float:
+    r"""$\rho = \sum_t \rho_t$, rounded up.
+
+    Args:
+        rhos: $\rho_t \in [0, \infty]$, shape (T,).
+    Returns:
+        $\rho$; the one $\rho_t$ itself when the others are 0.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Lemma 1.7.
+    """
+    values = require_vector("rhos", rhos, low=0.0, allow_infinity=True)
+    if np.count_nonzero(values) <= 1 or np.any(np.isinf(values)):
+        return float(values.max())
+    with np.errstate(over="ignore"):
+        return round_up(math.fsum(values.tolist()) if values.max() < 1e290 else float(values.sum()), 1e-15)
+
+
+_ORDERS = 1.0 + np.geomspace(0.01, 1e5, 300)
+
+
+@runtime_checkable
+class _HasCurve(Protocol):
+    """A guarantee that computes its own curve."""
+
+    def renyi_curve(self) -> RDPCurve: ...
+
+
+def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
+    r"""The Rényi curve of a composition, or None when some part has none.
+
+    A divergence of any order is an integral of the hockey-stick divergences of both directions with positive weights, so whatever
+    dominates a mechanism there dominates it here. A mixture is dominated by the Gaussian pairs with their component revealed:
+    $\epsilon(\alpha) = \frac{1}{\alpha-1}\log\sum_j w_j e^{\alpha(\alpha-1)\mu_j^2/2}$.
+
+    Args:
+        parts: guarantees with how many independent mechanisms have them.
+    Returns:
+        The sum, order by order, rounded up.
+    Reference: Mironov 2017, arXiv:1702.07476; Zhu, Dong, Wang 2022, arXiv:2106.08567.
+    """
+    curves: dict[Guarantee, RDPCurve] = {guarantee: guarantee.renyi_curve() for guarantee in parts if isinstance(guarantee, _HasCurve)}
+    listed = [*curves.values(), *(guarantee for guarantee in parts if isinstance(guarantee, RDPCurve))]
+    orders = np.array(listed[0].orders) if listed else _ORDERS
+    total = np.zeros(orders.size)
+    for guarantee, count in parts.items():
+        values = _values(curves.get(guarantee, guarantee), orders)
+        if values is None:
+            return None
+        # As a float: a whole number may be too large for numpy.
+        with np.errstate(over="ignore"):
+            total = total + float(count) * values
+    return RDPCurve(tuple(orders.tolist()), tuple(raised(total, 1e-12).tolist()))
+
+
+def renyi_at(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
+    r"""The guarantee's Rényi divergences at the given orders, shape (K,), rounded up; None if it has none."""
+    curve = renyi_curve({guarantee: 1})
+    if curve is None:
+        return None
+    own = isinstance(guarantee, _HasCurve | RDPCurve)  # known at its own orders only; a formula is known at all
+    values = _at(curve, orders) if own else _values(guarantee, orders)
+    return None if values is None else raised(values, 1e-12)
+
+
+def _values(guarantee: Guarantee, orders: FloatArray) -> FloatArray | None:
+    with np.errstate(over="ignore", divide="ignore"):
+        if isinstance(guarantee, GDP):
+            return 0.5 * orders * square_above(guarantee.mu)
+        if isinstance(guarantee, ZCDP):
+            return orders * guarantee.rho
+        if isinstance(guarantee, RDPCurve):
+            return _at(guarantee, orders)
+        if isinstance(guarantee, GDPMixture):
+            return _mixture(guarantee, orders)
+        if isinstance(guarantee, ApproxDP) and guarantee.delta_bound == 0.0:
+            # Pure DP: Bun & Steinke 2016, arXiv:1605.02065, Proposition 3.3.
+            return np.minimum(guarantee.epsilon_bound, 0.5 * orders * square_above(guarantee.epsilon_bound))
+        if isinstance(guarantee, Tightest):
+            known = [values for part in guarantee.parts if (values := _values(part, orders)) is not None]
+            return np.min(known, axis=0) if known else None
+    return None
+
+
+def _at(curve: RDPCurve, orders: FloatArray) -> FloatArray:
+    """A curve at other orders: divergences grow with the order, so each listed one bounds all orders below it."""
+    listed, values = np.array(curve.orders), np.array(curve.values)
+    return np.array([np.min(values, initial=np.inf, where=listed >= order) for order in orders.tolist()])
+
+
+def _mixture(guarantee: GDPMixture, orders: FloatArray) -> FloatArray:
+    mus, weights = np.array(guarantee.mus), np.array(guarantee.weights)
+    mus, weights = mus[weights > 0.0], weights[weights > 0.0]
+    # Weight that is left out of the mixture belongs to equal distributions.
+    mus, weights = np.append(mus, 0.0), np.append(weights, max(1.0 - float(weights.sum()), 0.0) + 1e-15)
+    with np.errstate(over="ignore", invalid="ignore"):
+        exponents = 0.5 * (orders * (orders - 1.0))[:, None] * np.square(mus)
+        moments = logsumexp(exponents, b=weights, axis=1)
+    # log sum w e^x >= 0 up to rounding; infinite components make it infinite.
+    return np.where(np.isnan(moments), np.inf, np.maximum(moments, 0.0) + 1e-15 * weights.size) / (orders - 1.0)

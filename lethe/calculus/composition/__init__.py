@@ -1,1 +1,0 @@
-"""Composition: what several mechanisms on the same data spend together."""

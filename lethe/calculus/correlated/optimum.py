@@ -1,0 +1,248 @@
+"""The best strategy for a pattern of participation: banded Toeplitz, buffered linear Toeplitz, or any lower-triangular matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, optimize
+
+from lethe.calculus.correlated.matrices import MOST_DENSE, as_matrix, binary_tree, blt_column, prefix_sums, square_root
+from lethe.calculus.correlated.sensitivity import mean_squared_error, require_workload, response
+from lethe.calculus.domains import FloatArray, outside, require_count
+
+# Where rounding ends the search, or the inverse of a strategy overflows.
+_HOPELESS = 1e30
+
+
+class Buffers(NamedTuple):
+    r"""A buffered linear Toeplitz strategy: $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$.
+
+    Args:
+        scales: $\omega_i \ge 0$.
+        decays: $\theta_i \in [0, 1)$.
+    """
+
+    scales: tuple[float, ...]
+    decays: tuple[float, ...]
+
+
+def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray | None = None) -> FloatArray:
+    r"""The banded Toeplitz strategy of the smallest `mean_squared_error`, found by L-BFGS over $c_1, \ldots, c_{p-1} \ge 0$ at $c_0 = 1$.
+
+    Never worse than independent noise and than the square root of the prefix sums cut to as many bands: these are tried too.
+
+    Args:
+        steps: T.
+        slots: steps of a pass; a record takes part in one of them, the same in every pass.
+        bands: p <= T: each step's noise depends on the p - 1 before it.
+        workload: a Toeplitz column, shape (T,); None: prefix sums.
+    Returns:
+        $c_0..c_{p-1}$, shape (p,).
+    Raises:
+        InputError: an argument is outside its range, or the workload is not Toeplitz.
+    Reference: McKenna 2024, arXiv:2405.15913; Choquette-Choo et al. 2023, arXiv:2306.08153 (banded strategies).
+    """
+    steps, slots = require_count("steps", steps), require_count("slots", slots)
+    bands = require_count("bands", bands, high=steps)
+    asked = _require_toeplitz(workload, steps)
+    from scipy import signal  # which loads scipy.stats: importing lethe stays light
+
+    identity, root = square_root(steps, 1), square_root(steps, bands)
+    if bands == 1:
+        return identity[:1]
+
+    def loss(tail: FloatArray) -> tuple[float, FloatArray]:
+        column = np.concatenate(([1.0], tail))
+        inverse: Callable[[FloatArray], FloatArray] = lambda values: signal.lfilter([1.0], column, values)  # noqa: E731
+        value, gradient = _log_error(np.concatenate((column, np.zeros(steps - bands))), inverse, asked, slots, bands)
+        return value, gradient[1:]
+
+    found = optimize.minimize(
+        loss, root[1:bands], jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * (bands - 1), options={"maxiter": 500}
+    )
+    best = np.concatenate(([1.0], found.x, np.zeros(steps - bands)))
+    return min((best, root, identity), key=lambda column: mean_squared_error(column, asked, slots))[:bands]
+
+
+def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatArray | None = None) -> Buffers:
+    r"""The buffered linear Toeplitz strategy of the smallest `mean_squared_error` that L-BFGS finds; noise then needs d buffers.
+
+    Never worse than independent noise.
+
+    Args:
+        steps: T.
+        slots: steps of a pass; a record takes part in one of them, the same in every pass.
+        buffers: d, at most 10.
+        workload: a Toeplitz column, shape (T,); None: prefix sums.
+    Raises:
+        InputError: an argument is outside its range, or the workload is not Toeplitz.
+    Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868.
+    """
+    steps, slots = require_count("steps", steps), require_count("slots", slots)
+    buffers = require_count("buffers", buffers, high=10)
+    asked = _require_toeplitz(workload, steps)
+    from scipy import signal
+
+    lags = np.arange(steps - 1, dtype=np.float64)
+
+    def read(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.exp(point[:buffers]), 1.0 / (1.0 + np.exp(-point[buffers:]))
+
+    def loss(point: FloatArray) -> tuple[float, FloatArray]:
+        omegas, thetas = read(point)
+        with np.errstate(under="ignore"):
+            powers = thetas[:, None] ** lags
+        column = np.concatenate(([1.0], omegas @ powers))
+        inverted = _inverse_of_buffers(omegas, thetas, steps)
+        value, gradient = _log_error(column, lambda values: signal.fftconvolve(inverted, values)[:steps], asked, slots, steps)
+        by_omega = powers @ gradient[1:]
+        by_theta = omegas / thetas * ((powers * lags) @ gradient[1:])
+        return value, np.concatenate((by_omega * omegas, by_theta * thetas * (1.0 - thetas)))
+
+    # Decay times spread over the length of the run, as the square root's slow decay needs.
+    times = np.geomspace(1.5, max(3.0, 0.5 * steps), buffers)
+    start = np.concatenate((np.log(0.5 / times**0.5 / buffers**0.5), np.log(times)))
+    bounds = [(-30.0, 3.0)] * buffers + [(-10.0, 25.0)] * buffers
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000})
+    omegas, thetas = read(found.x)
+    best = Buffers(tuple(omegas.tolist()), tuple(thetas.tolist()))
+    nothing = Buffers((0.0,) * buffers, (0.0,) * buffers)
+    return min((best, nothing), key=lambda one: mean_squared_error(blt_column(*one, steps), asked, slots))
+
+
+def _inverse_of_buffers(omegas: FloatArray, thetas: FloatArray, steps: int) -> FloatArray:
+    r"""The first column of $C^{-1}$: $p_0 = 1$, $p_k = -\sqrt\omega^\top H^{k-1}\sqrt\omega$ with $H = \mathrm{diag}(\theta) -
+    \sqrt\omega\sqrt\omega^\top$, shape (T,)."""
+    roots = np.sqrt(omegas)
+    values, vectors = np.linalg.eigh(np.diag(thetas) - np.outer(roots, roots))
+    weights = np.square(roots @ vectors)
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        return np.concatenate(([1.0], -(weights @ values[:, None] ** np.arange(steps - 1))))
+
+
+def _log_error(
+    column: FloatArray, inverse: Callable[[FloatArray], FloatArray], workload: FloatArray, slots: int, bands: int
+) -> tuple[float, FloatArray]:
+    r"""$\log(\|A C^{-1}\|_F^2\,\mathrm{sens}^2)$ and its gradient by $c_0..c_{p-1}$: of power series $\delta(a/c) = -(a/c^2)\,\delta c$."""
+    steps = len(column)
+    with np.errstate(over="ignore", invalid="ignore"):
+        noise = inverse(workload)
+        weighted = np.arange(steps, 0, -1) * noise
+        total = float(weighted @ noise)
+        again = inverse(noise)
+    if not (0.0 < total < _HOPELESS and np.isfinite(again).all()):
+        return np.log(_HOPELESS), np.zeros(bands)
+    answer = response(column, slots)
+    squares = float(answer @ answer)
+    by_noise = -2.0 * _correlated(weighted, again, bands)
+    by_response = 2.0 * response(answer[::-1].copy(), slots)[::-1][:bands] if slots < steps else 2.0 * answer[:bands]
+    return np.log(total) + np.log(squares), by_noise / total + by_response / squares
+
+
+def _correlated(one: FloatArray, other: FloatArray, lags: int) -> FloatArray:
+    """The sum over t of one[t + k] other[t], for k below `lags`."""
+    if lags <= 64:
+        return np.array([one[lag:] @ other[: len(other) - lag] for lag in range(lags)])
+    from scipy import signal
+
+    return signal.fftconvolve(one, other[::-1])[len(other) - 1 :][:lags]
+
+
+def _require_toeplitz(workload: FloatArray | None, steps: int) -> FloatArray:
+    asked = prefix_sums(steps) if workload is None else require_workload(workload, steps)
+    if asked.ndim != 1:
+        raise outside("workload", f"shape {asked.shape}", f"a Toeplitz column of shape ({steps},); a dense strategy takes any workload")
+    return asked
+
+
+# Multiplications that a search may take: about a minute on one core.
+_WORK = 1e12
+
+
+def dense(
+    steps: int, slots: int, *, workload: FloatArray | None = None, bands: int | None = None, iterations: int | None = None
+) -> FloatArray:
+    r"""The lower-triangular strategy of the smallest `mean_squared_error` that L-BFGS finds, with sensitivity 1.
+
+    Over all lower-triangular M, banded where `bands` says so: $C = M N^{-1}$ with $N$ diagonal and the same within a slot, so that every
+    slot has the sensitivity 1: $n_j^2 = \sum_{s,s'\in S_j}|(M^\top M)_{ss'}|$. The search begins at the best of several known strategies,
+    and its result is never worse than the identity, the square root of the prefix sums, and the binary tree (the first two of them cut to
+    `bands`, the third only without).
+
+    Args:
+        steps: T <= 4096.
+        slots: steps of a pass; a record takes part in one of them, the same in every pass.
+        workload: A, shape (T,) or (T, T); None: prefix sums.
+        bands: p: each step's noise depends on the p - 1 before it; None: on all.
+        iterations: of L-BFGS; None: at most 400, and as many as take about a minute.
+    Returns:
+        C, shape (T, T).
+    Reference: Choquette-Choo et al. 2023, arXiv:2211.06530; Denisov et al. 2022, arXiv:2202.08312 (one participation).
+    """
+    steps, slots = require_count("steps", steps, high=MOST_DENSE), require_count("slots", slots)
+    width = steps if bands is None else require_count("bands", bands, high=steps)
+    asked = prefix_sums(steps) if workload is None else require_workload(workload, steps)
+    if iterations is None:
+        iterations = min(400, max(8, round(_WORK / (8.0 * float(steps) ** 3))))
+    full = as_matrix(asked)
+    rows, columns = np.nonzero(np.tril(np.triu(np.ones((steps, steps), dtype=bool), 1 - width)))
+
+    def loss(entries: FloatArray) -> tuple[float, FloatArray]:
+        matrix = np.zeros((steps, steps))
+        matrix[rows, columns] = entries
+        value, gradient = _error(matrix, full, slots)
+        return value, gradient[rows, columns]
+
+    known = [square_root(steps, 1), square_root(steps, width)] + ([binary_tree(steps)] if bands is None else [])
+    if asked.ndim == 1 or slots > 1:
+        columns_only = asked if asked.ndim == 1 else None
+        for narrow in {min(slots, width), min(32, width)}:
+            column = np.zeros(steps)
+            column[:narrow] = banded_toeplitz(steps, slots, narrow, workload=columns_only)
+            known.append(column)
+    start = min(known, key=lambda one: mean_squared_error(one, asked, slots))
+    found = optimize.minimize(
+        loss, as_matrix(start)[rows, columns], jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 8, "ftol": 1e-7}
+    )
+    best = np.zeros((steps, steps))
+    best[rows, columns] = found.x
+    candidates = [as_matrix(start)]
+    if np.isfinite(best).all() and np.diagonal(best).all():
+        candidates.append(best * np.sign(np.diagonal(best))[:, None])  # signs of rows are signs of noise
+    levelled = [one / _slot_norms(one, slots)[0] for one in candidates]
+    return min(levelled, key=lambda one: mean_squared_error(one, asked, slots))
+
+
+def _error(matrix: FloatArray, workload: FloatArray, slots: int) -> tuple[float, FloatArray]:
+    r"""$\log\|A N M^{-1}\|_F^2$ and its gradient by M."""
+    steps = len(matrix)
+    diagonal = np.diagonal(matrix)
+    if not (np.isfinite(matrix).all() and np.abs(diagonal).min() > 1e-12 * np.abs(diagonal).max()):
+        return 700.0, np.zeros_like(matrix)
+    norms, signs = _slot_norms(matrix, slots)
+    # B^T = M^{-T} (A N)^T
+    noise = linalg.solve_triangular(matrix, (workload * norms).T, lower=True, trans="T", check_finite=False)
+    total = float(np.sum(np.square(noise)))
+    if not 0.0 < total < 1e300:
+        return 700.0, np.zeros_like(matrix)
+    inner = linalg.solve_triangular(matrix, noise, lower=True, check_finite=False)  # M^{-1} B^T
+    gradient = -2.0 * (noise @ inner.T)
+    by_norm = 2.0 * np.einsum("st,ts->s", inner, workload)
+    by_slot = np.zeros(min(slots, steps))
+    np.add.at(by_slot, np.arange(steps) % slots, by_norm)
+    gradient += matrix @ (signs * (by_slot[np.arange(steps) % slots] / norms))
+    return np.log(total), np.tril(gradient) / total
+
+
+def _slot_norms(matrix: FloatArray, slots: int) -> tuple[FloatArray, FloatArray]:
+    """The sensitivity of each step's slot, shape (T,), and the signs of the entries of its Gram matrix, 0 between slots, shape (T, T)."""
+    steps = len(matrix)
+    norms, signs = np.zeros(steps), np.zeros((steps, steps))
+    for slot in range(min(slots, steps)):
+        of_slot = matrix[:, slot::slots]
+        gram = of_slot.T @ of_slot
+        signs[slot::slots, slot::slots] = np.sign(gram)
+        norms[slot::slots] = np.sqrt(np.abs(gram).sum())
+    return norms, signs

@@ -1,0 +1,279 @@
+r"""Budgets spent adaptively: the filter, which refuses what costs more than is left; the odometer, which bounds what was spent at moments
+chosen on the way; and Gaussian covers, which bring into a filter that adds up $\mu^2$ what is no Gaussian mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+from scipy.special import ndtri_exp
+
+from lethe.calculus.conversions import gdp_delta, gdp_mu
+from lethe.calculus.domains import (
+    outside,
+    require_count,
+    require_delta,
+    require_nonnegative,
+    require_positive,
+    require_probability,
+    require_vector,
+)
+from lethe.calculus.guarantees import ZCDP, Guarantee
+from lethe.calculus.rounding import round_down, round_up
+from lethe.errors import BudgetExceededError, InputError
+
+# A schedule that spends its budget exactly must reach its last step although its costs are rounded; the guarantee pays for this.
+TOLERANCE = 1e-12
+
+# Sums of two numbers below it do not overflow.
+_LARGEST = 1e300
+
+
+def gaussian_cost(noise_ratio: float) -> float:
+    r"""$\rho = \tfrac12 (s/\tau)^2$ of one Gaussian step, rounded up.
+
+    Args:
+        noise_ratio: $\tau/s \in [0, \infty]$: the noise's standard deviation in units of the sensitivity.
+    Returns:
+        $\rho$; infinity without noise.
+    Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
+    """
+    ratio = require_nonnegative("noise_ratio", noise_ratio)
+    if ratio in (0.0, math.inf):
+        return math.inf if ratio == 0.0 else 0.0
+    inverse = 1.0 / ratio
+    return max(round_up(0.5 * inverse * inverse, 5e-16), sys.float_info.min)  # three roundings; what underflows is counted as more
+
+
+class BudgetFilter:
+    r"""A filter that keeps what is spent at most $\rho$, whoever chooses the costs, and however they are chosen.
+
+    Formal guarantee: let step t be $\rho_t$-zCDP given all that was released before it, with $\rho_t$ itself a function of that. If each
+    step is paid for here before it is taken, then all that is released together is $\rho$-zCDP; the number and the costs of the steps
+    may have been chosen in view of what they released.
+    Proof: with $L_t$ the privacy loss and $S_t$ the sum of the costs after t steps,
+    $\exp((\alpha-1)L_t - \alpha(\alpha-1)S_t)$ has conditional means that never grow, so its mean is at most 1 at every order
+    $\alpha > 1$. Since the filter keeps $S_t \le \rho$, the mean of $\exp((\alpha-1)L)$ at the end is at most
+    $e^{(\alpha-1)\alpha\rho}$, which is the definition of $\rho$-zCDP.
+    The guarantee is about the budget. Having stopped early in view of the outcome does not turn it into one about what was spent
+    (`lethe.calculus.filters` says what can be said then).
+
+    Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it,
+    so each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before
+    the first step, in public or by coins that are the same on both data sets.
+
+    Args:
+        rho: the budget, > 0, at most 1e300.
+        slots: how many disjoint batches there are.
+    Reference: Feldman & Zrnic 2021, arXiv:2008.11193 (Rényi filter); Whitehouse et al. 2023, arXiv:2203.05481 (filters for zCDP).
+    """
+
+    __slots__ = ("_errors", "_limit", "_sums", "rho")
+
+    def __init__(self, rho: float, slots: int = 1) -> None:
+        self.rho = require_positive("rho", rho)
+        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise outside("slots", slots, "an integer >= 1")
+        if self.rho > _LARGEST:
+            raise outside("rho", rho, f"a number at most {_LARGEST:g}")
+        self._limit = round_up(self.rho, TOLERANCE)
+        self._sums = [0.0] * slots
+        self._errors = [0.0] * slots
+
+    def allows(self, rho: float, slot: int = 0) -> bool:
+        """Whether a step of cost `rho` >= 0 (infinity is an answer of `gaussian_cost`, and never allowed) fits what the slot has left."""
+        cost, place = require_nonnegative("rho", rho), self._place(slot)
+        return cost <= self._limit and math.fsum((self._sums[place], self._errors[place], cost)) <= self._limit
+
+    def spend(self, rho: float, slot: int = 0) -> None:
+        """Pay for a step that visits `slot`; call it before anything of the step is computed.
+
+        Raises:
+            BudgetExceededError: the step costs more than is left. Nothing is spent then.
+            InputError: an argument is outside its range.
+        """
+        if not self.allows(rho, slot):
+            raise BudgetExceededError(
+                f"a step of cost rho = {float(rho):.6g}; {self.remaining(slot):.6g} of {self.rho:.6g} is left.",
+                source="the privacy budget" if len(self._sums) == 1 else f"the privacy budget of slot {slot}",
+                remedy="stop here, or take the step with more noise.",
+            )
+        cost, place = float(rho), self._place(slot)
+        before = self._sums[place]
+        after = before + cost
+        # Knuth's exact rounding error of that addition, so that millions of steps lose nothing.
+        added = after - before
+        self._errors[place] += (before - (after - added)) + (cost - added)
+        self._sums[place] = after
+
+    def spent(self, slot: int | None = None) -> float:
+        """The budget that a slot has spent, rounded up; None: the most of any slot."""
+        if slot is None:
+            return max(self.spent(place) for place in range(len(self._sums)))
+        place = self._place(slot)
+        return round_up(self._sums[place] + self._errors[place])
+
+    def remaining(self, slot: int | None = None) -> float:
+        """The budget that a slot has left, rounded down, never below 0; None: the least of any slot."""
+        return max(round_down(self.rho - self.spent(slot)), 0.0)
+
+    def guarantee(self) -> ZCDP:
+        r"""$\rho$-zCDP, with the tolerance added and rounded up: true of every run through this filter, whenever it stopped and why."""
+        return ZCDP(round_up(self._limit, 1e-15))
+
+    def _place(self, slot: int) -> int:
+        if isinstance(slot, bool) or not isinstance(slot, int) or not 0 <= slot < len(self._sums):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise outside("slot", slot, f"an integer in 0..{len(self._sums) - 1}")
+        return slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odometer:
+    r"""A bound on the privacy loss that holds at all times at once: with $S$ the sum of the zCDP costs so far,
+
+    $$\epsilon(S) = \min_k\; S + \sqrt{\log\frac{1}{\delta w_k}}\,\Big(\frac{S}{\sqrt{\rho_k}} + \sqrt{\rho_k}\Big),$$
+
+    which at a level $S = \rho_k$ is $\rho_k + 2\sqrt{\rho_k\log(1/(\delta w_k))}$ and between two levels is below that of the upper one.
+
+    Formal guarantee: let the costs, their number and the moment of looking be chosen in view of all that was released, each cost before
+    its step. With probability at least $1 - \delta$ the privacy loss is at most $\epsilon(S)$ at every step, so also at the one where
+    someone stops; for either of the two data sets. In particular, "go on while $\epsilon(S) \le \epsilon_0$" is
+    $(\epsilon_0, \delta)$-DP for every $\epsilon_0$. $\delta$ and the grid must be fixed before the first step.
+    Proof: at a fixed order $\alpha$, $\exp((\alpha-1)L_t - \alpha(\alpha-1)S_t)$ is a supermartingale that starts at 1. By Ville's
+    inequality it ever reaches $1/(\delta w_k)$ with probability at most $\delta w_k$; otherwise
+    $L_t \le \alpha S_t + \log(1/(\delta w_k))/(\alpha-1)$ at all t. Take $\alpha = 1 + \sqrt{\log(1/(\delta w_k))/\rho_k}$ for each k:
+    these orders do not depend on the outcome, the probabilities add up to $\delta$, and the smallest line is a bound.
+
+    Why the guarantee at the moment of stopping may NOT be taken to be `ZCDP(spent)`: a run may stop exactly when its loss is large for
+    what it spent. Small budgets come round often (each doubling of S is nearly a fresh chance), so some moment looks bad almost surely
+    (the law of the iterated logarithm); the statement for S is true at each fixed moment and false at that one.
+    Why the tails of the loss and not the tighter conversions of zCDP: a sum over levels needs events, "the loss ever exceeds
+    this line", whose probabilities add. The tighter conversions bound the mean of $(1 - e^{\epsilon-L})_+$ at one $\epsilon$
+    fixed in advance, not the probability of any event, and they know nothing of the times in between.
+
+    Args:
+        levels: $\rho_k > 0$, shape (K,): budgets at which the bound shall be tightest.
+        weights: $w_k > 0$, shape (K,), sum at most 1 (1e-9 of rounding is forgiven): the share of $\delta$ each level gets.
+    Reference: Rogers et al. 2016, arXiv:1605.08294 (odometers); Whitehouse et al. 2023, arXiv:2203.05481 (by martingales).
+    """
+
+    levels: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        levels = require_vector("levels", self.levels, low=0.0, strict=True)
+        weights = require_vector("weights", self.weights, low=0.0, strict=True)
+        if levels.shape != weights.shape:
+            raise InputError(
+                f"{levels.size} levels and {weights.size} weights; an odometer needs one weight a level.",
+                source="the arguments levels and weights",
+                remedy="give both the same length",
+            )
+        total = math.fsum(weights.tolist())
+        if total > 1.0 + 1e-9:
+            raise outside("the sum of the weights", total, "a number at most 1")
+        object.__setattr__(self, "levels", tuple(levels.tolist()))
+        object.__setattr__(self, "weights", tuple(weight / max(total, 1.0) for weight in weights.tolist()))
+
+    @classmethod
+    def up_to(cls, rho: float, levels: int = 10) -> Odometer:
+        r"""Equal weights on $\rho, \rho/2, \rho/4, \dots$: good at every time a filter of budget $\rho$ may be looked at.
+
+        Raises:
+            InputError: `rho` is not positive and finite, or `levels` is no integer in 1..1000.
+        """
+        budget = require_positive("rho", rho)
+        if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise outside("levels", levels, "an integer in 1..1000")
+        return cls(levels=tuple(budget * 0.5**k for k in range(levels)), weights=(1.0 / levels,) * levels)
+
+    def epsilon(self, spent: float, delta: float) -> float:
+        r"""$\epsilon(S)$ at $\delta$, rounded up.
+
+        Args:
+            spent: $S \in [0, \infty]$, the sum of the costs so far.
+            delta: $\delta \in [0, 1)$, fixed in advance.
+        Returns:
+            $\epsilon$; 0 where nothing is spent, infinity for $\delta = 0$ otherwise.
+        """
+        total, target = require_nonnegative("spent", spent), require_delta(delta)
+        if total == 0.0:
+            return 0.0
+        if target == 0.0 or math.isinf(total):
+            return math.inf
+        lines: list[float] = []
+        for level, weight in zip(self.levels, self.weights, strict=True):
+            tail, root = math.sqrt(-math.log(target) - math.log(weight)), math.sqrt(level)
+            lines.append(total + tail * (total / root + root))
+        return round_up(min(lines), 2e-15)  # ten roundings of positive numbers
+
+
+_POINTS = 384
+
+
+def pure_mu(epsilon: float) -> float:
+    r"""The smallest $\mu$ with: $\epsilon$-DP implies $\mu$-GDP; rounded up.
+
+    $$\mu = 2\,\Phi^{-1}\Big(\frac{e^\epsilon}{1+e^\epsilon}\Big)$$
+
+    The trade-off function of $\epsilon$-DP is made of two lines through (0, 1), the point of equal errors $1/(1+e^\epsilon)$ and (1, 0).
+    The convex one of $\mu$-GDP goes through the ends, and through the middle point for this $\mu$; so it is nowhere above.
+
+    Args:
+        epsilon: $\epsilon \in [0, \infty]$.
+    """
+    level = require_nonnegative("epsilon", epsilon)
+    if level == 0.0 or math.isinf(level):
+        return level
+    # log(1/(1 + e^epsilon)) is known to a few roundings; near one half its quantile loses digits, but not this many.
+    return round_up(-2.0 * float(ndtri_exp(-level - math.log1p(math.exp(-level)))) + 1e-14, 1e-12)
+
+
+def covering_mu(guarantee: Guarantee, slack: float, *, points: int = _POINTS) -> float:
+    r"""A $\mu$, close to the smallest, such that the guarantee's profile is below that of a Gaussian that fails openly with chance $s$:
+
+    $$\delta(\epsilon) \le s + (1 - s)\,\delta_\mu(\epsilon) \quad\text{for all } \epsilon \ge 0.$$
+
+    The right side is the profile, in both directions, of a mechanism that shows its data with probability $s$ and is otherwise exactly
+    $\mu$-Gaussian. Both profiles fall, so that $\delta(\epsilon_k) \le s + (1-s)\,\delta_\mu(\epsilon_{k+1})$ at neighbouring points of a
+    grid, and $\delta(\epsilon_K) \le s$ at its end, prove the inequality between and beyond them.
+
+    Args:
+        guarantee: any.
+        slack: $s \in [0, 1]$.
+        points: K, how many points the grid has.
+    Returns:
+        $\mu$; infinity where no $\epsilon$ is proved at $\delta = s$.
+    """
+    share, count = require_probability("slack", slack), require_count("points", points, high=100_000)
+    if share >= 1.0:
+        return 0.0
+    last = guarantee.epsilon(share)
+    if last == 0.0 or math.isinf(last):
+        return last
+    found, here = 0.0, 0.0
+    for place in range(count):
+        left, here = here, last * ((place + 1) / count)
+        target = round_up((guarantee.delta(left) - share) / (1.0 - share), 4e-16)
+        if target >= 1.0:
+            return math.inf
+        if target > 0.0:
+            found = max(found, _reaching(found, here, target))
+    return found
+
+
+def _reaching(guess: float, epsilon: float, target: float) -> float:
+    r"""`guess` if its $\delta_\mu(\epsilon)$ is at least `target`, else the smallest $\mu$ for which it is, rounded up."""
+    mu, growth = guess, 1e-11
+    if not _reached(mu, epsilon, target):
+        mu = gdp_mu(epsilon, target)
+    while not _reached(mu, epsilon, target):
+        mu, growth = round_up(mu, growth), growth * 2.0
+    return mu
+
+
+def _reached(mu: float, epsilon: float, target: float) -> bool:
+    # gdp_delta is rounded up; what is needed here is a number that is surely below it.
+    return gdp_delta(mu, epsilon) * (1.0 - 1e-12) >= target

@@ -1,0 +1,244 @@
+r"""Rényi moments of one sampled Gaussian step between two mixtures, any order: the trapezoidal rule, its error bounded as it is computed.
+
+In units of the noise, $\mu = 1/z$, $t = \mu u$, $u \sim N(0, 1)$, the pair is $P = (1-q)N_0 + qN_{b\mu}$ against
+$Q = (1-q)N_0 + qN_{b'\mu}$:
+
+- **opposite**, $b = 1$, $b' = -1$: a record of a Poisson batch is replaced by another;
+- **in front**, $b = 2$, $b' = 1$: a record of a fixed-size batch is zeroed out, another one standing in its place where it is not drawn;
+- **removed**, $b = 1$, $b' = 0$: a record of a Poisson batch against nothing;
+- **added**, $b = 0$, $b' = -1$: nothing against a record that may be drawn.
+
+With $p = 1 - q + qe^{bt - b^2\mu^2/2}$, $r$ alike with $b'$, $x = p/r$ and the normal density $\varphi$,
+$$A_\alpha - 1 = \int f,\qquad f = \varphi r\,[x^\alpha - 1 - \alpha(x - 1)] \ge 0.$$
+
+**Error of a step h.** f is analytic where p and r have no zero, for $|\mathrm{Im}\,u| < \pi z/\max(|b|, |b'|)$. There, y off the line,
+$|\varphi|$ grows by $e^{y^2/2}$, $|p|$ and $|r|$ do not grow, and $|r|$ shrinks at most by $c = \cos(b'\mu y/2)$. So the rule errs by
+at most
+$$\frac{2e^{y^2/2}\,(c^{1-\alpha} + 2\alpha)}{e^{2\pi y/h} - 1}A_\alpha$$
+for every such y (Trefethen & Weideman 2014, Theorem 5.1).
+
+**Ends.** Right of the last node, where $x > 1$, $f \le \varphi r x^\alpha$, whose logarithm falls at least by
+$\kappa = u - \alpha b\mu + (\alpha-1)b'\mu w$, $w$ the share of the second component in r, from there on; left of the first, $x < 1$ and
+$f \le (\alpha-1)\varphi r$, falling at least by $|u| - \mu$. Both are summed as geometric series. All of this is added to the sum, so the
+result is an upper bound whatever step and ends were chosen; they are chosen so that it is a relative $e^{-30}$.
+
+# Where no pair dominates in every direction
+
+For $\gamma \ge 1$ let $H_\gamma(P\|Q) \le g_1(\gamma)$ and $H_\gamma(Q\|P) \le g_2(\gamma)$. As an f-divergence is a mixture of
+hockey-stick divergences,
+$$A_\alpha(P\|Q) - 1 \le U(g_1) + V(g_2),\qquad U(g) = \alpha(\alpha-1)\int_1^\infty\gamma^{\alpha-2}g,\quad
+  V(g) = \alpha(\alpha-1)\int_1^\infty\gamma^{-\alpha-1}g .$$
+If $g_1$ is the profile of a pair $(P^*, Q^*)$, then $U(g_1) = A_\alpha(P^*\|Q^*) - 1 - V(H(Q^*\|P^*))$. With
+$M = (1-q)N_0 + qN_m$, $r = N_m/N_0$ and $V(H(M\|N_0)) = E_{N_0}[y^{1-\alpha} - 1 + (\alpha-1)(y-1);\ y > 1]$, $y = 1 + q(r-1)$,
+$$V(H(M\|N_0)) \le \min\{\tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r>1],\ (\alpha-1)qE[r-1;\,r>1],\
+  A_\alpha(N_0\|M) - 1 - \tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r<1]\}.$$
+The other direction of the pair is subtracted by a bound from below: $V(H(Q^*\|P^*)) = E_{Q^*}[x^\alpha - 1 - \alpha(x-1);\ x < 1]$ is at
+least $\tfrac{\alpha(\alpha-1)}2\min(1, \ell^{\alpha-2})E_{Q^*}[(x-1)^2;\ x<1]$ for $x = P^*/Q^* \ge \ell$.
+
+- **Replace one,** batches of fixed size: $g_1 = g_2 = H(M\|N_0)$, $m = 2/z$; $x = y \ge 1 - q$.
+- **Zero out:** $g_1$ is the profile of the pair in front, $g_2 = H(M\|N_0)$ with $m = 1/z$; the worse direction is
+  this one, because $g_1 \ge g_2$. There $x \ge (1-q)/R$ and $Q^* \le R\,N_0$ where $x < 1$, $R = 1 - q + qe^{\mu^2}$, $\mu = 1/z$.
+
+Reference: docs/theory.md, section 7, for the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from lethe.calculus.domains import FloatArray
+from lethe.calculus.rounding import count_above
+
+Pair = Literal["removed", "added", "opposite", "in front"]
+_MEANS: dict[Pair, tuple[float, float]] = {"removed": (1.0, 0.0), "added": (0.0, -1.0), "opposite": (1.0, -1.0), "in front": (2.0, 1.0)}
+_EPS = float(np.finfo(np.float64).eps)
+# Orders of one band share their nodes.
+_BANDS = (3.0, 11.0, 32.0, 128.0, 512.0, 2048.0)
+_LOG_ERROR = 34.0
+_MOST_NODES, _MOST_VALUES, _NODES_AT_ONCE = 20_000, 400_000, 16_384
+# Where alpha log x is smaller, x^alpha - 1 - alpha (x - 1) is four terms of its series; above, the difference loses less than
+# four digits, and more where the order is close to 1.
+_SMALL = 1e-3
+_LARGEST_LOSS = 600.0
+
+
+def pair_log_moments(probability: float, noise: FloatArray, orders: FloatArray, pair: Pair) -> FloatArray:
+    r"""$\log A_\alpha$ of P against Q, rounded up.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$, shape (levels,).
+        orders: $1 < \alpha \le 2048$, shape (orders,).
+        pair: which one.
+    Returns:
+        Shape (levels, orders), above the exact value by at most 1e-9 of it; infinity where it would take too many nodes: high orders with
+        little noise.
+    Reference: module docstring.
+    """
+    result = np.full((noise.size, orders.size), np.inf)
+    ranks = np.searchsorted(_BANDS, orders, side="left")
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        for band in np.unique(ranks).tolist():
+            chosen = ranks == band
+            result[:, chosen] = _band(probability, noise, orders[chosen], *_MEANS[pair])
+    return np.where(np.isnan(result), np.inf, result)
+
+
+def _band(q: float, noise: FloatArray, orders: FloatArray, first: float, second: float) -> FloatArray:
+    """Moments of orders that share their nodes, of levels with about as many nodes together."""
+    mu = 1.0 / noise * (1.0 + 2.0 * _EPS)  # less noise
+    highest = float(orders.max())
+    needed = _LOG_ERROR - 2.0 * math.log(q) + 2.0 * np.log(np.maximum(1.0, noise))
+    # Well within the strip where p and r have no zero, and where r does not shrink much.
+    shift = np.minimum(11.0, noise * (2.8 if second == 0.0 else min(1.4, 10.0 / math.sqrt(highest))))
+    step = 2.0 * math.pi * shift / (needed + _log_growth(second / noise, shift, np.array([highest]))[:, 0])
+    reach = np.sqrt(2.0 * needed) + 1.0
+    left = -reach - mu
+    # Far enough for the share of r's second component there, which only grows to the right (or, falling, only helps).
+    turn = highest * mu if second < 0.0 else (highest + 1.0) * mu + reach
+    right = highest * first * mu - (highest - 1.0) * second * mu * _shares(q, second * mu, turn) + reach
+    counts = count_above((right - left) / step, _MOST_NODES) + 1
+    result = np.full((noise.size, orders.size), np.inf)
+    ranked = np.flatnonzero((counts <= _MOST_NODES) & (counts * orders.size <= _MOST_VALUES))
+    ranked = ranked[np.argsort(-counts[ranked], kind="stable")]
+    while ranked.size:
+        nodes = int(counts[ranked[0]])
+        rows, ranked = np.split(ranked, [max(1, _NODES_AT_ONCE // nodes)])
+        steps = (right[rows] - left[rows]) / (nodes - 1)  # a little shorter than they need be
+        places = left[rows, None] + steps[:, None] * np.arange(nodes, dtype=np.float64)
+        result[rows] = _moments(q, mu[rows], places, steps, shift[rows], orders, first, second)
+    return result
+
+
+def _moments(
+    q: float, mu: FloatArray, nodes: FloatArray, step: FloatArray, shift: FloatArray, orders: FloatArray, first: float, second: float
+) -> FloatArray:
+    """By the rule with these nodes, shape (levels, nodes), raised by what it and the ends can have missed."""
+    log_p, slip_p = _log_density(q, first * mu[:, None], nodes)
+    log_r, slip_r = _log_density(q, second * mu[:, None], nodes)
+    loss = log_p - log_r
+    # f grows with |log x| on either side of 0, so that rounding is taken away from 0.
+    loss = loss + np.copysign(slip_p + slip_r, loss)
+    log_weight = -0.5 * np.square(nodes) - 0.5 * math.log(2.0 * math.pi) + log_r + slip_r
+    excess, kept, gain, largest = np.expm1(loss), -np.expm1(-loss), loss > 0.0, np.abs(loss).max(axis=1)
+    log_sums, last = np.empty((mu.size, orders.size)), np.maximum(loss[:, -1], 0.0)
+    for place, order in enumerate(orders.tolist()):
+        powers = order * loss
+        small = np.abs(powers) < _SMALL
+        shrunk = np.expm1(-np.abs(powers))
+        series = 1.0 + (order - 3.0) / 4.0 * excess * (1.0 + (order - 4.0) / 5.0 * excess)
+        near = 0.5 * order * (order - 1.0) * np.square(excess) * (1.0 + (order - 2.0) / 3.0 * excess * series)
+        # Where x > 1 as shares of x^alpha: 1 - x^-alpha - alpha (x - 1) x^-alpha, no factor of which is a difference of like numbers.
+        ahead: FloatArray = -shrunk - order * kept * np.exp(np.minimum((1.0 - order) * loss, 0.0))
+        value = np.where(small, near, np.where(gain, ahead, shrunk - order * excess))
+        logs = log_weight + np.where(gain & ~small, powers, 0.0)
+        top = logs.max(axis=1)
+        total = (np.exp(logs - top[:, None]) * value).sum(axis=1)
+        rounding = 1e-11 + 4e-12 / (order - 1.0) + 8.0 * _EPS * (np.abs(logs).max(axis=1) + order * largest + nodes.shape[1])
+        log_sums[:, place] = top + np.log(total * (1.0 + rounding) + 1e-300) + np.log(step)
+    # The ends, as geometric series.
+    share = _shares(q, second * mu, nodes[:, -1])
+    slope = (nodes[:, -1])[:, None] - np.multiply.outer(first * mu, orders) + np.multiply.outer(second * mu * share, orders - 1.0)
+    beyond = log_weight[:, -1:] + np.multiply.outer(last, orders) - _log_expm1(slope * step[:, None])
+    before = np.log(orders - 1.0) + (log_weight[:, 0] - _log_expm1((-nodes[:, 0] - mu) * step))[:, None]
+    ends = np.logaddexp(np.where(slope > 0.0, beyond, np.inf), before) + np.log(step)[:, None] + 1e-9
+    # Analytic for 1/z a little above mu's own, too: the strip is far from its limit.
+    log_error = _log_growth(second * mu, shift, orders) - _log_expm1(2.0 * math.pi * shift / step)[:, None] + 1e-9
+    certain = np.logaddexp(0.0, np.logaddexp(log_sums, ends)) + 1e-9
+    spared = np.where(log_error < -1.0, log_error - np.log1p(-np.exp(np.minimum(log_error, -1.0))), np.inf)
+    moments = np.logaddexp(0.0, np.logaddexp(log_sums, np.logaddexp(ends, spared + certain)))
+    return np.where(largest[:, None] > _LARGEST_LOSS, np.inf, moments)
+
+
+def _log_growth(mean: FloatArray, shift: FloatArray, orders: FloatArray) -> FloatArray:
+    r"""$\log[2e^{y^2/2}(c^{1-\alpha} + 2\alpha)]$, shape (levels, orders)."""
+    shrunk = np.log(np.cos(0.5 * mean * shift))
+    return math.log(2.0) + 0.5 * np.square(shift)[:, None] + np.logaddexp(np.multiply.outer(shrunk, 1.0 - orders), np.log(2.0 * orders))
+
+
+def _log_expm1(x: FloatArray) -> FloatArray:
+    """log(e^x - 1) without overflow, for x > 0."""
+    return x + np.log(-np.expm1(-x))
+
+
+def _shares(q: float, mean: FloatArray, places: FloatArray) -> FloatArray:
+    """The share of the second component in 1 - q + q e^x, x its log ratio at these places."""
+    exponent = math.log(q) + mean * places - 0.5 * np.square(mean)
+    return np.exp(exponent - np.logaddexp(math.log1p(-q), exponent))
+
+
+def _log_density(q: float, mean: FloatArray, nodes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """log(1 - q + q e^x), x the log ratio of the two components, and how far it may be off."""
+    exponent = mean * nodes - 0.5 * mean * mean
+    excess = q * np.expm1(np.minimum(exponent, 700.0))
+    near = np.abs(excess) < 0.5
+    logs = np.where(near, np.log1p(np.where(near, excess, 0.0)), np.logaddexp(math.log1p(-q), math.log(q) + exponent))
+    # The error of the exponent, some eps of its terms, moves the logarithm by at most q e^x (that much), and by at most that much.
+    moved = 4.0 * _EPS * (np.abs(mean * nodes) + mean * mean + 1.0)
+    slip = 8.0 * _EPS * np.abs(logs) + moved * np.minimum(1.0, 2.0 * q * np.exp(np.minimum(exponent, 700.0)))
+    return logs, np.where(mean == 0.0, 0.0, slip + np.where(near, 0.0, 8.0 * _EPS * (1.0 - math.log(q) + np.abs(exponent))))
+
+
+def replaced_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    r"""By how much a step's moment may exceed $A_\alpha(M\|N_0)$, where a record of a fixed-size batch is replaced; rounded up.
+
+    Args:
+        probability: $q \in (0, 1)$.
+        noise: $z > 0$, shape (levels,).
+        orders: $\alpha > 1$, shape (orders,).
+    Returns:
+        Shape (levels, orders), >= 0.
+    """
+    distance = (2.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        kept = np.minimum(1.0, np.exp((orders - 2.0) * math.log1p(-probability)))
+        return _difference(probability, orders, distance, kept * _below(distance))
+
+
+def zeroed_excess(probability: float, noise: FloatArray, orders: FloatArray) -> FloatArray:
+    """By how much a step's moment may exceed that of the dominating pair, where a record is zeroed out; rounded up.
+
+    Args, Returns: as `replaced_excess`.
+    """
+    distance = (1.0 / noise * (1.0 + 2.0 * _EPS))[:, None]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        square = distance * distance
+        largest = 1.0 - probability + probability * np.exp(square)
+        kept = np.minimum(1.0, np.exp((orders - 2.0) * (math.log1p(-probability) - np.log(largest)))) / largest
+        parts = (
+            np.exp(4.0 * square) * special.ndtr(-2.5 * distance)
+            - 2.0 * np.exp(2.0 * square) * special.ndtr(-1.5 * distance)
+            + np.exp(square) * special.ndtr(-0.5 * distance)
+        )
+        slack = (
+            64.0 * _EPS * (1.0 + square) * (np.exp(4.0 * square) * special.ndtr(-2.5 * distance) + np.exp(2.0 * square) + np.exp(square))
+        )
+        spared = kept * np.maximum(parts - slack, 0.0)
+        return _difference(probability, orders, distance, np.where(np.isfinite(spared), spared, 0.0))
+
+
+def _below(distance: FloatArray) -> FloatArray:
+    """E[(r - 1)^2; r < 1], rounded down."""
+    square = distance * distance
+    parts = np.exp(square) * special.ndtr(-1.5 * distance) - 2.0 * special.ndtr(-0.5 * distance) + special.ndtr(0.5 * distance)
+    floor = np.maximum(parts - 256.0 * _EPS * (1.0 + square), 0.0)
+    return np.where(np.isfinite(floor), floor, 0.0)
+
+
+def _difference(probability: float, orders: FloatArray, distance: FloatArray, spared: FloatArray) -> FloatArray:
+    """V from above, less the half times q^2 times what is spared."""
+    square = distance * distance
+    above = np.exp(square) * special.ndtr(1.5 * distance) - 2.0 * special.ndtr(0.5 * distance) + special.ndtr(-0.5 * distance)
+    above = above + 64.0 * _EPS * (1.0 + square) * (np.exp(square) + 3.0)
+    half = 0.5 * orders * (orders - 1.0) * probability * probability
+    plain = (orders - 1.0) * probability * (special.ndtr(0.5 * distance) - special.ndtr(-0.5 * distance) + 8.0 * _EPS)
+    other = np.expm1(pair_log_moments(probability, 1.0 / distance[:, 0], orders, "added")) - half * _below(distance) * (1.0 - 8.0 * _EPS)
+    least = plain  # a number always; the others where they are one
+    for bound in (half * above, other * (1.0 + 1e-12)):
+        least = np.minimum(least, np.where(bound >= 0.0, bound, np.inf))
+    # What is spared is never more than V, but for rounding; V itself is never negative.
+    return np.maximum(least - half * spared * (1.0 - 8.0 * _EPS), 0.0) * (1.0 + 16.0 * _EPS)

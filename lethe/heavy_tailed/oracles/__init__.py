@@ -1,3 +1,0 @@
-"""Mean oracles: how a batch of gradients becomes one noisy mean, and what that costs."""
-
-from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Solvers that read every record once: clipped, accelerated and proximal SGD, with their settings."""

@@ -1,0 +1,256 @@
+r"""Private selection: run a private mechanism a random number of times, and release the best output alone; what that costs.
+
+Q is the base mechanism (training, and scoring if that sees private data), its outputs totally ordered by score, ties broken at random.
+f is the generating function of K, A the selected output. With $u(y) = Q(y\text{ or better})$, $q = 1 - u$, and primes for the neighbour,
+
+$$dA(y) = f'(q(y))\,dQ(y),\qquad P(K = 0)\text{ for no output}.\tag{1}$$
+
+Truncated negative binomial: $f'(q) = E[K](\gamma/w)^{1+\eta}$ with $w = \gamma + (1-\gamma)u \ge \gamma$. Let R be the smallest number with
+
+$$(1-\gamma)\,\delta_Q(\log R) \le \gamma(R - 1).\tag{2}$$
+
+Lemma: $w'/w \le R$, and no smaller number would do. Proof: that is $(1-\gamma)(u' - Ru) \le \gamma(R-1)$, and the largest $u' - Ru$ is
+$\delta_Q(\log R)$. Consequence: with $L = (1+\eta)\log R$,
+
+$$\epsilon_A(\lambda) \le \epsilon_Q(\lambda) + L + \frac{\log E[K]}{\lambda-1},\qquad
+  \delta_A(\epsilon) \le E[K]\,\delta_Q(\epsilon - L).\tag{3}$$
+
+Proof: $\int dA^\lambda dA'^{1-\lambda} = E[K]\int dQ^\lambda dQ'^{1-\lambda}\,[\gamma\,w^{-1}(w'/w)^{\lambda-1}]^{1+\eta}$ and
+$\gamma/w \le 1$; and $\int(dA - e^\epsilon dA')_+ \le \int f'(q)(dQ - e^{\epsilon - L}dQ')_+$ with $f' \le E[K]$.
+
+If Q is $\epsilon$-DP, (2) is $R = \frac{e^\epsilon + \gamma}{1 + \gamma e^\epsilon}$, and A is $(\epsilon + L)$-DP, less than the published
+$(2+\eta)\epsilon$. If Q is $(\hat\lambda, \hat\epsilon)$-RDP, Hölder's inequality for w, the probability of a randomised test, gives
+$w'/w \le e^{(1-1/\hat\lambda)\hat\epsilon}\gamma^{-1/\hat\lambda}$, and (3) is Theorem 2 of Papernot and Steinke,
+
+$$\epsilon_A(\lambda) \le \epsilon_Q(\lambda) + (1+\eta)\left(1 - \tfrac1{\hat\lambda}\right)\hat\epsilon
+  + \frac{(1+\eta)\log(1/\gamma)}{\hat\lambda} + \frac{\log E[K]}{\lambda-1}.$$
+
+The smaller L counts.
+
+Poisson: $f'(q) = \mu e^{\mu(q-1)}$, so, with $\hat\delta = \delta_Q(\log\frac{\lambda}{\lambda-1}) =
+\max\,[(1-q') - \frac{\lambda}{\lambda-1}(1-q)]$ and $L = \mu\,\delta_Q(0) \ge \mu|q - q'|$,
+
+$$\epsilon_A(\lambda) \le \frac{1}{\lambda-1}\log\left(e^{-\mu} + \mu e^{(\lambda-1)(\epsilon_Q(\lambda) + \mu\hat\delta)}\right),\qquad
+  \delta_A(\epsilon) \le \mu\,\delta_Q(\epsilon - L).$$
+
+Theorem 6 of the same paper has no $e^{-\mu}$; for $\mu < 1$ it can fall below 0 without it.
+
+An $(\epsilon, \delta)$-DP base is one that is $\epsilon$-DP except for an event of probability $\delta$ a try, the same on both data sets
+(Kairouz, Oh, Viswanath). That it never happens has probability $E[(1-\delta)^K]$, and then K has the thinned law, of the same family. So
+the selection has the bound of an $\epsilon$-DP base with the thinned law, except with probability
+$\delta_A = 1 - E[(1-\delta)^K] \le \delta E[K]$, which for the geometric law is about $\delta/\gamma$.
+
+Reference: Papernot & Steinke 2022, arXiv:2110.03620, Lemma 7 and Theorems 2 and 6; Liu & Talwar 2019, arXiv:1811.07971; Koskela, Redberg,
+Wang 2024, arXiv:2402.06701 (profiles); Kairouz, Oh, Viswanath 2015, arXiv:1311.0776, Theorem 3.3 and its proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+
+from lethe.calculus.any_guarantee.composition import together
+from lethe.calculus.composition import renyi_curve
+from lethe.calculus.crossing import crossing
+from lethe.calculus.domains import FloatArray, as_number, outside, require_delta
+from lethe.calculus.guarantees import ApproxDP, Guarantee, RDPCurve, Tightest, WithSlack
+from lethe.calculus.noise_generators import noise_generator
+from lethe.calculus.rounding import round_down, round_up
+from lethe.certificates.derivation import derivation
+from lethe.certificates.findings import holds
+from lethe.certificates.parts import Citation
+from lethe.certificates.statement import Statement
+from lethe.documents.synonyms import in_other_words
+from lethe.errors import InputError
+from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
+from lethe.run.run import Neighbours
+
+Candidate = TypeVar("Candidate")
+Result = TypeVar("Result")
+
+_CITATIONS = (
+    Citation(key="papernot-2022", text="Papernot & Steinke 2022, Hyperparameter tuning with Rényi differential privacy, arXiv:2110.03620"),
+    Citation(key="liu-2019", text="Liu & Talwar 2019, Private selection from private candidates, arXiv:1811.07971"),
+    Citation(key="koskela-2024", text="Koskela, Redberg, Wang 2024, Privacy profiles for private selection, arXiv:2402.06701"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateChoice(Generic[Candidate, Result]):
+    """The release of a private selection, which does not tell how often it tried.
+
+    Args:
+        candidate: the one whose run scored best; None if the number of tries came out 0, which only Poisson repetitions can.
+        result: of that run.
+        score: of that run.
+        statement: what candidate, result and score cost together.
+    """
+
+    candidate: Candidate | None
+    result: Result | None
+    score: float | None
+    statement: Statement
+
+
+def log_gain(base: Guarantee, repetitions: Repetitions) -> float:
+    r"""$L$, rounded up: by how much the choice can raise a privacy loss, the largest $\log f'(q) - \log f'(q')$."""
+    if isinstance(repetitions, PoissonRepetitions):
+        return round_up(repetitions.rate * _profile(base, 0.0), 1e-15)
+    assert isinstance(repetitions, TruncatedNegativeBinomial)
+    gamma = repetitions.gamma
+
+    def gap(level: float) -> float:
+        return (1.0 - gamma) * (1.0 + 1e-13) * _profile(base, level) - gamma * math.expm1(level)
+
+    bound = min(-math.log(gamma), base.epsilon(0.0))  # delta <= 1, and 0 from epsilon(0) on
+    curve = renyi_curve({base: 1})
+    if curve is not None:
+        orders, values = np.array(curve.orders), np.array(curve.values)
+        bound = min(bound, float(((1.0 - 1.0 / orders) * values - math.log(gamma) / orders).min()))
+    solved = bound if gap(0.0) <= 0.0 or gap(bound) > 0.0 else crossing(gap, 0.0, bound, resolution=1e-13 * max(bound, 1e-3))
+    return round_up((1.0 + repetitions.eta) * solved, 1e-12)
+
+
+def _profile(base: Guarantee, level: float) -> float:
+    r"""$\delta_Q$; where Q is pure, that of randomised response, $\frac{e^\epsilon - e^{\epsilon'}}{1 + e^\epsilon}$, if it is smaller."""
+    delta, pure = base.delta(level), base.epsilon(0.0)
+    if pure == math.inf:
+        return delta
+    return min(delta, round_up(max(-math.expm1(level - pure), 0.0) / (1.0 + math.exp(-pure)), 1e-15))
+
+
+def selection_curve(base: Guarantee, repetitions: Repetitions) -> RDPCurve | None:
+    r"""The Rényi curve of the selection; None if the base has none."""
+    curve = renyi_curve({base: 1})
+    if curve is None:
+        return None
+    order = np.argsort(curve.orders)
+    orders, values = np.array(curve.orders)[order], np.array(curve.values)[order]
+    excess = orders - 1.0
+    if isinstance(repetitions, PoissonRepetitions):
+        failing = np.array([_profile(base, round_down(math.log1p(1.0 / float(gap)), 1e-15)) for gap in excess])
+        exponents = math.log(repetitions.rate) + excess * (values + repetitions.rate * failing)
+        selected = np.logaddexp(-repetitions.rate, exponents) / excess
+    else:
+        selected = values + log_gain(base, repetitions) + math.log(repetitions.mean) / excess
+    selected = np.maximum(selected * (1.0 + 1e-12), 0.0) + 1e-14 / excess
+    # A divergence grows with its order, so each bound holds at all orders below.
+    lowest: FloatArray = np.minimum.accumulate(selected[::-1])[::-1]
+    return RDPCurve(tuple(orders.tolist()), tuple(lowest.tolist()))
+
+
+def selection_guarantee(base: Guarantee, repetitions: Repetitions, *, delta: float | None = None) -> Guarantee:
+    r"""The guarantee of a private selection: its Rényi curve, the point at $\delta = 0$ if finite, and the point at `delta` if given.
+
+    Args:
+        base: of one try, scoring included where the score sees private data; for every candidate.
+        repetitions: the law of the number of tries.
+        delta: where $\epsilon$ matters; None: the curve alone. An $(\epsilon, \delta)$ base has its own.
+    Raises:
+        InputError: no guarantee, no such law, or nothing can be said: no Rényi curve, and no `delta` or too small a one.
+    """
+    if not isinstance(base, Guarantee):
+        raise outside("base", base, "a guarantee of lethe.calculus")
+    if not isinstance(repetitions, TruncatedNegativeBinomial | PoissonRepetitions):
+        raise outside("repetitions", repetitions, "a TruncatedNegativeBinomial or PoissonRepetitions")
+    if isinstance(base, ApproxDP) and base.delta_bound > 0.0:
+        if base.delta_bound == 1.0:
+            return ApproxDP(0.0, 1.0)
+        slack, thinned = repetitions.hit_probability(base.delta_bound), repetitions.thinned(base.delta_bound)
+        inner = selection_guarantee(ApproxDP(base.epsilon_bound, 0.0), thinned)
+        return Tightest((ApproxDP(inner.epsilon(0.0), slack), WithSlack(inner, slack)))
+    parts: list[Guarantee] = []
+    if (curve := selection_curve(base, repetitions)) is not None:
+        parts.append(curve)
+    for point in (0.0,) if delta is None else (0.0, require_delta(delta)):
+        epsilon = round_up(base.epsilon(round_down(point / max(repetitions.mean, point), 1e-14)) + log_gain(base, repetitions), 1e-15)
+        if epsilon < math.inf:
+            parts.append(ApproxDP(epsilon, point))
+    if not parts:
+        where = "no delta is given" if delta is None else f"nothing is proved of {repetitions.mean:g} tries at delta = {delta:g}"
+        raise InputError(
+            f"base: {base.describe()} has no Rényi curve, and {where}.",
+            source="the arguments base and delta",
+            remedy="give a delta above that of the base times the mean number of tries",
+        )
+    return parts[0] if len(parts) == 1 else Tightest(tuple(parts))
+
+
+@in_other_words
+def choose(
+    candidates: Sequence[Candidate],
+    train: Callable[[Candidate], Result],
+    score: Callable[[Result], float],
+    *,
+    repetitions: Repetitions,
+    train_guarantee: Guarantee,
+    score_guarantee: Guarantee | Literal["public"],
+    neighbours: Neighbours = "replace_one",
+    delta: float | None = None,
+    generator: np.random.Generator | None = None,
+) -> PrivateChoice[Candidate, Result]:
+    """Draw K; K times draw a candidate uniformly, train it and score it; keep the best.
+
+    The guarantee covers the candidate, the result and the score that are returned. It does not cover
+    the number of tries, the time they took, other results, or an exception raised on the way: keep them secret. A score that is not a
+    number counts as minus infinity; among equal scores the first stays, which is a random one.
+
+    Args:
+        candidates: at least one; a public list.
+        train: candidate -> result, with fresh noise at every call, and nothing kept from call to call.
+        score: result -> number, the larger the better, with fresh noise at every call if it has any.
+        repetitions: the law of K.
+        train_guarantee: of one call of `train`, for every candidate.
+        score_guarantee: of one call of `score` where it looks at private data; "public" where it sees the result and public data only.
+        neighbours: the relation that both guarantees are for.
+        delta: where epsilon matters; None: the Rényi curve alone.
+        generator: draws K and the candidates; for tests, and the statement is then `seeded`; None: fresh entropy.
+    Raises:
+        InputError: an argument is outside its range, or a score is neither a number nor nan.
+    Reference: Papernot & Steinke 2022, arXiv:2110.03620; Liu & Talwar 2019, arXiv:1811.07971.
+    """
+    if len(candidates) == 0:
+        raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
+    for name, part in (("train_guarantee", train_guarantee), ("score_guarantee", score_guarantee)):
+        if not isinstance(part, Guarantee) and not (name == "score_guarantee" and part == "public"):
+            raise outside(name, part, "a guarantee of lethe.calculus" + (', or "public"' if name == "score_guarantee" else ""))
+    base, scored = train_guarantee, "sees what training released and public data only"
+    if isinstance(score_guarantee, Guarantee):
+        base = together([(train_guarantee, 1), (score_guarantee, 1)])
+        scored = f"sees private data, and is part of every try: {score_guarantee.describe()}"
+    guarantee = selection_guarantee(base, repetitions, delta=delta)
+    average = f"random and secret, {repetitions.mean:.6g} on average, drawn apart from the data"
+    statement = Statement(
+        name=f"the best of a random number of tries among {len(candidates)} candidates",
+        guarantee=guarantee,
+        neighbours=neighbours,
+        findings=(
+            holds("one try", f"{base.describe()}, for every candidate", evidence="declared"),
+            holds("score", scored, evidence="declared"),
+            holds("number of tries", average, evidence="enforced"),
+        ),
+        citations=_CITATIONS,
+        seeded=generator is not None,
+        derivation=derivation("private selection", one_try=base.to_dict(), repetitions=repetitions.to_dict(), delta=delta),
+    )
+    source = noise_generator(generator)
+    best: tuple[Candidate, Result, float] | None = None
+    for _ in range(repetitions.draw(source)):
+        candidate = candidates[int(source.integers(len(candidates)))]
+        result = train(candidate)
+        reached = _comparable(score(result))
+        if best is None or reached > best[2]:
+            best = candidate, result, reached
+    if best is None:
+        return PrivateChoice(candidate=None, result=None, score=None, statement=statement)
+    return PrivateChoice(candidate=best[0], result=best[1], score=best[2], statement=statement)
+
+
+def _comparable(score: object) -> float:
+    if isinstance(score, float | np.floating) and math.isnan(score):
+        return -math.inf
+    return as_number("score", score, "a number")

@@ -1,1 +1,0 @@
-"""Private selection: the best of a secret random number of tries."""

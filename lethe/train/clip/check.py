@@ -1,0 +1,317 @@
+"""The one check: a few records alone against their part of a batch, alone again after the others, and nothing written meanwhile.
+
+It looks for accidents: a mean over the batch, a reshape for a transpose, padding that leaks, a cache of the first batch. What is built to
+deceive it is not looked for; `isolation="enforced"` is for that.
+
+Random layers give every record the draws of one, so that a batch and a record alone can be compared in training. What a function draws
+without being asked through Python, such as the dropout of recurrent layers, is set to 0; draws from a generator of one's own are not seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from lethe.errors import HypothesisError, InputError
+from lethe.train.clip.isolated import Losses, gradient_of, records_of, rows_of
+from lethe.train.clip.kept_state import Attributes, digests
+from lethe.train.clip.parts.part import ParameterGradients
+from lethe.train.core.comparison import ALLOWED, ALLOWED_IN_SHAPE, BATCH_STATISTICS, FAILURES, coarser, sample
+
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    torch.dropout,
+}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
+_SHAPED = {torch.rand, torch.randn}
+_IN_PLACE = {Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_, Tensor.exponential_}
+_OF_TENSORS = _DROPOUTS | _LIKE | _IN_PLACE | {torch.bernoulli}
+
+
+class SameDraws(TorchFunctionMode):
+    """The n-th random call draws for one record, from a seed of its own, and every record of the batch is given that draw, whose rows
+    lie side by side or in blocks of all records. `calls` says how often numbers were drawn.
+    """
+
+    def __init__(self, records: int, *, side_by_side: bool = False) -> None:
+        super().__init__()
+        self.records, self.side_by_side, self.calls = records, side_by_side, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """See TorchFunctionMode."""
+        kwargs = dict(kwargs or {})
+        if func is functional.scaled_dot_product_attention:  # it has no mask to share
+            given = dict(zip(_ATTENTION, args, strict=False)) | kwargs
+            self.calls += bool(given.get("dropout_p"))
+            return func(**given | {"dropout_p": 0.0})
+        if func is functional.multi_head_attention_forward:
+            self.calls += bool(args[10])
+            return func(*args[:10], 0.0, *args[11:], **kwargs)
+        first: Any = args[0] if args else None
+        if func is Tensor.backward and len(args) == 1 and all(value in (None, False) for value in kwargs.values()):
+            # PyTorch leaves the mode for the whole backward pass, in which checkpoints are computed anew, with draws of their own.
+            with self:
+                engine: Any = torch.autograd.Variable._execution_engine
+                return engine.run_backward((first,), (torch.ones_like(first),), False, False, (), True, True)
+        if func in _SHAPED:
+            shape = tuple(first) if isinstance(first, tuple | list) else args
+            if shape and shape[0] and shape[0] % self.records == 0:
+                return self._same(lambda: func(shape[0] // self.records, *shape[1:], **kwargs), shape[0])
+        if func in _OF_TENSORS and isinstance(first, Tensor) and first.dim() and len(first) and len(first) % self.records == 0:
+            one, rows = first.detach()[: len(first) // self.records], len(first)
+            if func in _DROPOUTS:
+                kwargs.pop("inplace", None)
+                return first * self._same(lambda: func(torch.ones_like(one), *args[1:], **kwargs), rows)
+            if func in _IN_PLACE:
+                return first.copy_(self._same(lambda: func(one.clone(), *args[1:], **kwargs), rows))
+            if func in _LIKE:
+                return self._same(lambda: func(one, *args[1:], **kwargs), rows).clone()
+            return (self._same(lambda: torch.rand_like(one), rows) < first).to(first.dtype)
+        return func(*args, **kwargs)
+
+    def _same(self, draw: Callable[[], Tensor], rows: int) -> Tensor:
+        """So many rows: those of one record, drawn by a seed of its own, for all."""
+        self.calls += 1
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices=devices):
+            # Of a GPU that is not used, PyTorch would note at every call where the seed was asked for.
+            (torch.manual_seed if devices else torch.default_generator.manual_seed)(self.calls)
+            drawn = draw()
+        if len(drawn) == 1:
+            return drawn.expand(rows, *drawn.shape[1:])
+        return drawn.repeat(self.records, *[1] * (drawn.dim() - 1)) if self.side_by_side else drawn.repeat_interleave(self.records, 0)
+
+
+class Chance:
+    """The random generators of torch, numpy and Python, as they are now."""
+
+    def __init__(self) -> None:
+        self._devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        self._torch = self._now()
+        self._others = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models draw from
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+
+    def rewind(self) -> None:
+        """Set them back."""
+        torch.set_rng_state(self._torch[0])
+        for device, state in zip(self._devices, self._torch[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        random.setstate(self._others[0])
+        np.random.set_state(self._others[1])  # noqa: NPY002 - what models draw from
+
+    def drew(self) -> bool:
+        """Whether numbers were drawn since."""
+        same = all(torch.equal(now, before) for now, before in zip(self._now(), self._torch, strict=True))
+        now, before = np.random.get_state(), self._others[1]  # noqa: NPY002 - what models draw from
+        return not same or random.getstate() != self._others[0] or now[2] != before[2] or not np.array_equal(now[1], before[1])  # pyright: ignore
+
+
+@contextmanager
+def without_hidden_draws(modules: Iterable[nn.Module]) -> Generator[bool]:
+    """Within: recurrent layers drop nothing; whether they would have."""
+    dropping = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase) and module.dropout and module.training]
+    try:
+        for module, _ in dropping:
+            module.dropout = 0.0
+        yield bool(dropping)
+    finally:
+        for module, dropout in dropping:
+            module.dropout = dropout
+
+
+_FEW = 3  # records that are compared
+
+Gradient = dict[nn.Parameter, Tensor]
+
+
+class Look:
+    """One batch that is looked at: a few of its usable records, of those collated alone, as batches of one, where the batch is padded.
+
+    Raises an InputError for losses made of parameters of other modules, and what a record alone raises.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        losses: Losses,
+        names: Mapping[nn.Parameter, str],
+        batch: Any,
+        usable: Sequence[int],
+        collated: Mapping[int, Any],
+        attributes: Attributes,
+    ) -> None:
+        self._model, self._losses, self._names, self._attributes = model, losses, names, attributes
+        self._written = digests(model)
+        few = sample([*collated] or usable, _FEW)
+        self._records = {record: collated.get(record, rows_of(batch, [record])) for record in few}
+        self._chance = Chance()
+        self.random = False
+        self._before = {record: self._alone(rows, own=record == few[0]) for record, rows in self._records.items()}
+        self._batch, self._usable = batch, usable
+        self._padded = [record for record in few if record in collated]
+
+    def _alone(self, rows: Any, *, own: bool = False) -> tuple[Gradient, Tensor]:
+        copied = rows_of(rows, [0])  # the function may write into what it is given
+        return self.same_draws(1, lambda: gradient_of(self._losses, list(self._names), copied, own=own))
+
+    def same_draws(self, records: int, computed: Callable[[], Any], *, side_by_side: bool = False) -> Any:
+        """What is computed where each record is given the draws of one.
+
+        Args:
+            records, computed, side_by_side: of the batch; computes it; and how several rows of a record lie, see SameDraws.
+        """
+        self._chance.rewind()
+        draws = SameDraws(records, side_by_side=side_by_side)
+        try:
+            with draws, without_hidden_draws(self._model.modules()) as hidden:
+                self.random = self.random or hidden
+                return computed()
+        finally:
+            self.random = self.random or draws.calls > 0 or self._chance.drew()
+            self._chance.rewind()
+
+    @torch.no_grad()
+    def difference(
+        self, parts: Mapping[nn.Parameter, ParameterGradients], losses: Tensor, rows: Sequence[int], precision: torch.dtype
+    ) -> str | None:
+        """Where some rows of the batch have other losses or gradients than their records alone, in words; None: nowhere.
+
+        Args:
+            parts, losses: the gradients and the losses, shape (len(rows),), of these rows.
+            rows, precision: their places in the batch, and the coarsest type of number that layers computed in.
+        """
+        if said := self._other_loss(losses, rows, precision):
+            return said
+        for record in self._records:
+            if record in rows:
+                row = rows.index(record)
+                if off := self._off(record, lambda own, row=row: parts[own].one(row) if own in parts else torch.zeros_like(own), precision):
+                    return "the gradient of record {} in {} is off by {:.3g} from its own alone, of norm {:.3g}".format(record, *off)
+        return None
+
+    def _off(self, record: int, other: Callable[[nn.Parameter], Tensor], precision: torch.dtype | None) -> tuple[str, float, float] | None:
+        """The first parameter in which a record has another gradient than alone, by how much, and the norm of that; None: there is none.
+
+        What cannot be measured alone is not compared. Of batches of one shape no `precision` is given: they are rounded alike.
+        """
+        gradient, _ = self._before[record]
+        whole = _norm(gradient.values())
+        for parameter, alone in gradient.items() if whole < float("inf") else ():
+            error, size = _norm([other(parameter).reshape(alone.shape) - alone]), _norm([alone])
+            alike = 10 * ALLOWED_IN_SHAPE[parameter.dtype]
+            if not error <= (alike if precision is None else ALLOWED[coarser(parameter.dtype, precision)]) * (size + 0.01 * whole):
+                return self._names[parameter], error, size
+        return None
+
+    def _other_loss(self, losses: Tensor, rows: Sequence[int], precision: torch.dtype) -> str | None:
+        compared = [record for record in self._records if record in rows]
+        if not compared:
+            return None
+        alone = torch.cat([self._before[record][1] for record in compared])
+        return _differing(compared, losses[[rows.index(record) for record in compared]], alone, losses, precision, "alone")
+
+    def apart(self, losses: Tensor, precision: torch.dtype, *, side_by_side: bool = False) -> str | None:
+        """Where the losses of a batch are others than those of its random halves, in words; None: nowhere, or it has no halves.
+
+        Args:
+            losses, precision: of the batch, shape (B,), and the coarsest type of number that layers computed in.
+            side_by_side: as of `same_draws`.
+        """
+        order = sample(self._usable, len(self._usable))
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            if half and len(half) < len(losses):
+                rows = rows_of(self._batch, half)
+                alone = self.same_draws(len(half), partial(self._losses, rows), side_by_side=side_by_side).detach()
+                if said := _differing(half, losses[half], alone, losses, precision, "in half of it"):
+                    return said
+        return None
+
+    def refuse_mixed(self, precision: torch.dtype) -> None:
+        """Refuse a model in which a record's loss depends on the others."""
+        records = records_of(self._batch)
+
+        def computed() -> Tensor:
+            with torch.no_grad():
+                return self._losses(self._batch).detach()
+
+        told = ""
+        for layout in (False, True):
+            try:
+                together = self.same_draws(records, computed, side_by_side=layout)
+                told = self._other_loss(together, range(records), precision) or self.apart(together, precision, side_by_side=layout)
+            except FAILURES:  # it takes no batch, or none without gradients
+                return
+            if not told:
+                return
+        raise InputError(
+            f"{told}: it depends on the other records.",
+            source="the check of a batch against its records alone",
+            remedy=f"{BATCH_STATISTICS} Mask padding in averages and attention; leave out what is computed of a whole batch.",
+        )
+
+    def refuse_padded(self, precision: torch.dtype) -> None:
+        """Refuse a model in which a record's gradient depends on how far the others have it padded; of random ones nobody can say."""
+        for record in () if self.random else self._padded:
+            there, _ = self._alone(rows_of(self._batch, [record]))
+            if off := self._off(record, there.__getitem__, precision):
+                name, error, size = off
+                raise InputError(
+                    f"the gradient of record {record} in {name} depends on how far its batch is padded: off by {error:.3g} of {size:.3g}.",
+                    source="the check of a batch against its records alone, each at its own length",
+                    remedy="mask padding in averages, attention and losses, or pad all records to one length.",
+                )
+
+    def after(self) -> None:
+        """Refuse, by a HypothesisError, a model that the batch wrote to, or that keeps what it saw."""
+        now = digests(self._model)
+        if written := [name for name, digest in self._written.items() if now.get(name) != digest]:
+            raise HypothesisError(
+                f"the forward pass, or the loss, writes {written[0]} ({len(written)} in all): what it wrote of the records has no noise.",
+                source="the check of a batch: parameters and buffers before and after it",
+                remedy="put the layer in eval mode, freeze the buffer, or update it in a hook of the optimiser's step.",
+            )
+        self._refuse_other(next(iter(self._before)), "after other records were computed")
+        if left := self._attributes.changed():
+            with self._attributes.fresh():  # not of the first record that the model was given
+                self._refuse_other(list(self._before)[-1], f"where the model has seen no record yet: it keeps {left[0]}")
+
+    def _refuse_other(self, record: int, when: str) -> None:
+        if off := self._off(record, self._alone(self._records[record])[0].__getitem__, None):
+            raise HypothesisError(
+                f"record {record}: its gradient in {off[0]} {when} is off by {off[1]:.3g} of {off[2]:.3g}: something keeps what "
+                "it saw, or is random.",
+                source="the check of a batch: a record alone before and after the others",
+                remedy="take out hidden states, memory banks and running means; draw random numbers from torch's global generator.",
+            )
+
+
+def _differing(records: Sequence[int], there: Tensor, alone: Tensor, losses: Tensor, precision: torch.dtype, where: str) -> str | None:
+    """Where losses of records are others in their batch than alone, in words; a number that is none alone is a mixture as well."""
+    finite = losses[losses.isfinite()]
+    allowed = ALLOWED[coarser(losses.dtype, precision)] * (float(finite.abs().max()) if len(finite) else 0.0)
+    differs = ((there - alone).abs() > allowed) | (there.isfinite() & ~alone.isfinite())
+    if not bool(differs.any()):
+        return None
+    first = int(differs.nonzero()[0, 0])
+    return f"the loss of record {records[first]} is {float(there[first]):.6g} in its batch and {float(alone[first]):.6g} {where}"
+
+
+def _norm(tensors: Any) -> float:
+    return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm())

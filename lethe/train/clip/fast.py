@@ -1,0 +1,279 @@
+"""The fast way: one forward and one backward pass for all records, and the rules of layers.
+
+While a batch is computed the trained parameters do not require grad: no gradient of a whole batch is ever taken. What a layer gives does,
+and a hook on it is handed the gradient in it; what the layer was given is saved as autograd saves, so that activation checkpointing and
+offloading find it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from lethe.train.clip.parts.outer_products import Memory, together
+from lethe.train.clip.parts.part import Grouping, ParameterGradients
+from lethe.train.clip.rules.registry import Layer
+from lethe.train.clip.rules.rule import Call, Parts
+from lethe.train.clip.rules.simple_layers import tensors_of
+from lethe.train.clip.sums import Arriving
+from lethe.train.core.comparison import coarser
+
+Gradients = dict[nn.Parameter, ParameterGradients]
+
+LAYOUTS = ("blocks", "interleaved", "second", "shared")
+"""What is tried where a layer is given other than one row a record: its k rows of each record lie in k blocks of all records, or side by
+side; records are along the second dimension; or indices that are alone in a row are the same for all records, such as positions."""
+
+
+class _Hold(torch.autograd.Function):
+    """Saves tensors as autograd does."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        return anchor.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return (None,) * (1 + len(ctx.saved_tensors))
+
+
+class _Anchored(torch.autograd.Function):
+    """The same tensor, of which a gradient is asked."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, anchor: Tensor) -> Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None
+
+
+class Recording:
+    """The calls of one batch of B records in one of LAYOUTS, and the parts that its backward pass makes of them.
+
+    Each group of parameters is handed to `arriving` as soon as its gradients are complete; None: all are kept until the end. `ambiguous`
+    says whether another layout would have made a difference, `precision` the coarsest type of number that a layer gave.
+    """
+
+    def __init__(self, records: int, layout: str, memory: Memory, device: torch.device, arriving: Arriving | None = None) -> None:
+        self.records, self.layout, self.memory = records, layout, memory
+        self.parts: dict[nn.Parameter, list[ParameterGradients]] = defaultdict(list)
+        self.ambiguous = False
+        self.precision = torch.float64
+        self.anchor = torch.zeros((), device=device, requires_grad=True)
+        self._plain = layout in LAYOUTS[:2]
+        self._late: list[Callable[[], None]] = []
+        self._computing = False  # a rule, which may call the layer again
+        self._arriving = arriving
+        self._calls: dict[nn.Parameter, int] = defaultdict(int)  # in the forward pass
+        self._awaited: dict[int, int] = defaultdict(int)  # calls of each group whose gradient has not come yet
+        self._backward = False
+
+    @contextmanager
+    def running(self, layers: Sequence[Layer], trained: Sequence[nn.Parameter]) -> Generator[None]:
+        """Within: calls of layers are recorded, forward and backward, and the trained parameters do not require grad."""
+        handles: list[Any] = []
+        replaced: list[nn.Module] = []
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # it calls no layer
+        try:
+            for layer in layers:
+                if layer.rule.forward is None:
+                    handles.append(layer.module.register_forward_hook(partial(self._called, layer), with_kwargs=True))
+                else:
+                    replaced.append(layer.module)
+                    watch = partial(self._watched, layer, turnable=False)
+                    layer.module.forward = partial(layer.rule.forward, layer.module, watch)
+            for parameter in trained:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
+            for module in replaced:
+                del module.forward
+            for handle in handles:
+                handle.remove()
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+
+    def _watched(
+        self, layer: Layer, output: Tensor, inputs: Sequence[Tensor], rule: Callable[..., Parts], *, turnable: bool = True
+    ) -> Tensor:
+        """The output, whose gradient will be handed to `rule(gradient, inputs, memory)`, see `rule.Watch`.
+
+        Records may be along its second dimension where it is `turnable`: not in a step of a forward pass of our own.
+        """
+        if self._computing or not torch.is_grad_enabled():  # a frozen teacher, or the first pass of a checkpoint
+            return output
+        if output.dtype in (torch.bfloat16, torch.float16):
+            self.precision = coarser(self.precision, output.dtype)
+        if output.is_nested:
+            raise NotImplementedError("nested tensors, whose rows are no records")
+        turned, grouping = False, None
+        if not turnable:
+            grouping = self._several_each(output.shape[0])
+        elif output.shape[0] != self.records or not self._plain or output.dim() > 2 or (inputs and inputs[0].dim() == 1):
+            output, inputs, turned, grouping = self._laid_out(output, inputs)
+        output = output if output.requires_grad else _Anchored.apply(output, self.anchor)
+        held = [_Hold.apply(self.anchor, *inputs).grad_fn]
+        self._await(layer)
+
+        def arrived(gradient: Tensor) -> None:
+            if not held:
+                raise RuntimeError(f"gradients are taken twice of what {type(layer.module).__name__} gave")
+            # Let go of what was saved, as autograd does: this hook lives as long as the losses do.
+            saved = held.pop().saved_tensors
+            if turned:
+                gradient = gradient.transpose(0, 1)
+                saved = tuple(one.transpose(0, 1) if one.dim() > 1 and one.shape[1] == self.records else one for one in saved)
+            self._add(layer, rule(gradient, saved, self.memory), grouping)
+            if self._arriving is not None:
+                self._hand_over(layer, self._arriving)
+
+        output.register_hook(arrived)
+        return output
+
+    def _called(self, layer: Layer, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """A forward hook."""
+        if self._computing or not torch.is_grad_enabled():
+            return output
+        parts_of, names = layer.rule.parts, layer.parameters
+        assert parts_of is not None
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            return self._watched(
+                layer, output, args, lambda gradient, saved, memory: parts_of(Call(module, saved, {}, (gradient,), names, memory))
+            )
+        leaves, spec = tree_flatten((args, kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+        def call(gradients: tuple[Tensor | None, ...], saved: Sequence[Tensor], memory: Memory) -> Parts:
+            filled = list(others)
+            for place, tensor in zip(places, saved, strict=True):
+                filled[place] = tensor
+            args, kwargs = tree_unflatten(filled, spec)
+            return parts_of(Call(module, args, kwargs, gradients, names, memory))
+
+        inputs = [leaves[place] for place in places]
+        if isinstance(output, Tensor):
+            return self._watched(layer, output, inputs, lambda gradient, saved, memory: call((gradient,), saved, memory))
+        return self._several(layer, output, inputs, call)
+
+    def _several(self, layer: Layer, output: Any, inputs: Sequence[Tensor], call: Callable[..., Parts]) -> Any:
+        """Of a layer with several outputs the gradients are collected first."""
+        leaves, spec = tree_flatten(output)
+        outputs = tensors_of(output)
+        if any(len(tensor) != self.records for tensor in outputs):
+            raise ValueError("several outputs whose first dimension is not the records'")
+        # As views: one output may be computed of another, and what is wanted is the gradient that comes from outside.
+        self._await(layer)  # until the end
+        wanted = [tensor if tensor.requires_grad else _Anchored.apply(tensor, self.anchor) for tensor in outputs]
+        anchored = {id(tensor): given.view_as(tensor) for tensor, given in zip(outputs, wanted, strict=True)}
+        held = _Hold.apply(self.anchor, *inputs).grad_fn
+        gradients: list[Tensor | None] = [None] * len(outputs)
+        saved: list[Tensor] = []
+
+        def arrived(place: int, gradient: Tensor) -> None:
+            if not saved:
+                saved.extend(tensor.detach() for tensor in held.saved_tensors)
+                self._late.append(lambda: self._add(layer, call(tuple(gradients), saved, self.memory), None))
+            gradients[place] = gradient
+
+        for place, tensor in enumerate(outputs):
+            anchored[id(tensor)].register_hook(partial(arrived, place))
+        return tree_unflatten([anchored.get(id(leaf), leaf) for leaf in leaves], spec)
+
+    def gradients(self, total: Tensor) -> Gradients:
+        """The backward pass, and the parts of each parameter, all calls together, but for those that were handed over."""
+        self._backward = True  # what is called from now on is computed again, by activation checkpointing
+        if total.requires_grad:
+            total.backward()
+        with torch.no_grad():
+            for late in self._late:
+                late()
+            self._late = []
+            if self._arriving is None:
+                return self._taken(list(self.parts))
+            for place in {self._arriving.places[parameter] for parameter in self.parts}:
+                self._arrive(place, self._arriving)
+            return {}
+
+    def _taken(self, parameters: Sequence[nn.Parameter]) -> Gradients:
+        """The parts of some parameters, which are kept no longer."""
+        taken: Gradients = {}
+        for parameter in parameters:
+            parts = self.parts.pop(parameter)
+            taken[parameter] = parts[0] if len(parts) == 1 else together(parts, parameter.numel(), self.memory)
+        return taken
+
+    def _await(self, layer: Layer) -> None:
+        if self._backward:
+            return
+        for parameter in layer.parameters.values():
+            self._calls[parameter] += 1
+        if self._arriving is not None:
+            for place in {self._arriving.places[parameter] for parameter in layer.parameters.values()}:
+                self._awaited[place] += 1
+
+    def _hand_over(self, layer: Layer, arriving: Arriving) -> None:
+        """One call's gradient came: add the groups that are complete."""
+        for place in {arriving.places[parameter] for parameter in layer.parameters.values()}:
+            self._awaited[place] -= 1
+            if self._awaited[place] <= 0:
+                self._arrive(place, arriving)
+        if not self.parts:
+            self.memory.left = self.memory.limit
+
+    def _arrive(self, place: int, arriving: Arriving) -> None:
+        arriving.add(place, self._taken([parameter for parameter in self.parts if arriving.places[parameter] == place]))
+
+    def _add(self, layer: Layer, parts: Parts, grouping: Grouping | None) -> None:
+        self._computing = True
+        try:
+            for name, part in parts:
+                parameter = layer.parameters.get(name)
+                if parameter is not None:
+                    of_records = part if grouping is None else part.grouped(grouping)
+                    self.parts[parameter].append(of_records.settled() if self._calls[parameter] == 1 else of_records)
+        finally:
+            self._computing = False
+
+    def _laid_out(self, output: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor], bool, Grouping | None]:
+        """The output and the inputs with one row a record; or whether records are along the second dimension, or how k rows of each lie."""
+        rows, records = len(output), self.records
+        if output.dim() > 2 and output.shape[1] == records:
+            self.ambiguous = True
+            if self.layout == "second" or (rows != 1 and rows % records != 0):
+                return output, inputs, True, None
+        alone = bool(inputs) and inputs[0].dim() == 1
+        self.ambiguous |= rows != records or alone
+        if (self.layout == "shared" and alone) or (rows not in (1, records) and rows % records != 0):
+            # The same for all records, without a dimension of theirs: they are given one.
+            return output.expand(records, *output.shape), [tensor.expand(records, *tensor.shape) for tensor in inputs], False, None
+        if rows == records:
+            return output, inputs, False, None
+        if rows == 1:
+            wide = [tensor.expand(records, *tensor.shape[1:]) if len(tensor) == 1 else tensor for tensor in inputs]
+            return output.expand(records, *output.shape[1:]), wide, False, None
+        return output, inputs, False, self._several_each(rows)
+
+    def _several_each(self, rows: int) -> Grouping | None:
+        """How the k rows of each record lie: side by side, or in k blocks of all records."""
+        if rows == self.records:
+            return None
+        self.ambiguous = True
+        if rows % self.records:
+            raise ValueError(f"{rows} rows, which are not as many of each of {self.records} records")
+        if self.layout == LAYOUTS[1]:
+            return lambda rows: rows.unflatten(0, (self.records, -1))
+        return lambda rows: rows.unflatten(0, (-1, self.records)).transpose(0, 1)

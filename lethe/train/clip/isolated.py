@@ -1,0 +1,138 @@
+"""Records of a batch, and two ways in which they cannot meet: each a batch of one, all together under vmap, or one after another."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lethe.errors import InputError
+from lethe.train.clip.parts.part import MaterialisedGradients, ParameterGradients
+
+
+def records_of(batch: Any) -> int:
+    """B, the records of a batch.
+
+    Raises:
+        InputError: it holds no tensor, or tensors of several lengths.
+    """
+    sizes: set[int] = set()
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor):
+            sizes.add(leaf.shape[0] if leaf.dim() else -1)
+    if len(sizes) != 1 or -1 in sizes:
+        got = f"tensors of {', '.join(map(str, sorted(sizes)))} entries" if sizes else type(batch).__name__
+        raise InputError(
+            f"batch: got {got}; it needs tensors that all have the records along their first dimension.",
+            remedy="collate records into tensors of one length; what is the same for all records belongs to the model or the loss.",
+        )
+    return sizes.pop()
+
+
+def rows_of(batch: Any, rows: Any) -> Any:
+    """Some records of a batch: a slice, or a tensor or list of places."""
+    return tree_map(lambda leaf: leaf[rows] if isinstance(leaf, Tensor) else leaf, batch)
+
+
+Losses = Callable[[Any], Tensor]
+
+
+def by_vmap(
+    model: nn.Module, losses: Losses, trained: Sequence[nn.Parameter], batch: Any
+) -> tuple[dict[nn.Parameter, ParameterGradients], Tensor]:
+    """The gradients of all records, each computed alone, and their losses.
+
+    Args: as `gradient_of`, of a model and a batch of all its records.
+    Raises:
+        Exception: the model does something that vmap cannot.
+    """
+    modules = list(model.modules())
+
+    def loss(own: list[Tensor], record: Any) -> Tensor:
+        with swapped(modules, dict(zip(trained, own, strict=True))):
+            return losses(tree_map(lambda leaf: leaf[None] if isinstance(leaf, Tensor) else leaf, record)).sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of operations that vmap takes one record at a time
+        own = [parameter.detach() for parameter in trained]
+        rows, values = vmap(grad_and_value(loss), (None, 0), randomness="different")(own, batch)
+    return {parameter: MaterialisedGradients(tensor) for parameter, tensor in zip(trained, rows, strict=True)}, values
+
+
+@contextmanager
+def swapped(modules: Iterable[nn.Module], tensors: Mapping[nn.Parameter, Tensor]) -> Generator[None]:
+    """Within: wherever one of these modules holds one of these parameters, it holds the tensor.
+
+    `torch.func.functional_call` does not put parameters back that are reached by several names of one module, such as a bank of vectors
+    that all adapters share.
+    """
+    places = [
+        (module._parameters, name, parameter)
+        for module in modules
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter in tensors
+    ]
+    try:
+        for held, name, parameter in places:
+            held[name] = tensors[parameter]  # pyright: ignore[reportArgumentType]
+        yield
+    finally:
+        for held, name, parameter in places:
+            held[name] = parameter
+
+
+def gradient_of(
+    losses: Losses, trained: Sequence[nn.Parameter], record: Any, *, own: bool = False
+) -> tuple[dict[nn.Parameter, Tensor], Tensor]:
+    """The gradient of the sum of the losses of a batch, such as of one record, and the losses.
+
+    By `backward`: what a layer computes in a backward pass of its own, as reversible ones do, escapes `torch.autograd.grad`.
+
+    Args:
+        losses, trained, record: of a batch; the parameters; a batch.
+        own: whether losses that are made of parameters of other modules are refused, by an InputError.
+    """
+    before = [parameter.grad for parameter in trained]
+    for parameter in trained:
+        parameter.grad = None
+    try:
+        values = losses(record)
+        if own:
+            _refuse_other_parameters(values, trained)
+        values.sum().backward()
+        found = {parameter: _dense(parameter) for parameter in trained}
+        return found, values.detach()
+    finally:
+        for parameter, gradient in zip(trained, before, strict=True):
+            parameter.grad = gradient
+
+
+def _refuse_other_parameters(values: Tensor, trained: Sequence[nn.Parameter]) -> None:
+    """Refuse losses that are made of parameters of other modules: a backward pass would leave them gradients that nobody clipped."""
+    waiting, seen, known = [values.grad_fn], set[Any](), set(trained)
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and leaf not in known:
+            raise InputError(
+                f"losses: they use a parameter of shape {tuple(leaf.shape)} that requires grad and is not the model's, with no "
+                "clipping and no noise.",
+                source="a second trainable module beside the model, such as a head, or the parameters of a loss",
+                remedy="make it a part of the model, or freeze it: requires_grad_(False).",
+            )
+        waiting.extend(function for function, _ in node.next_functions)
+
+
+def _dense(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        return torch.zeros_like(parameter, requires_grad=False)
+    return parameter.grad.to_dense() if parameter.grad.layout is torch.sparse_coo else parameter.grad

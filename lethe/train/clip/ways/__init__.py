@@ -1,1 +1,0 @@
-"""Three ways to the gradients of single records."""

@@ -1,0 +1,268 @@
+"""Private selection against exact laws: finitely many outputs, the law of the best one summed over the number of tries, both directions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from exact_selection import best_of, hockey_stick, renyi
+from how_many import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve, Tightest, WithSlack
+from lethe.calculus.sampled.gaussian import SampledGaussian
+from lethe.errors import InputError
+from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.selection import log_gain, selection_curve, selection_guarantee
+
+GEOMETRIC = TruncatedNegativeBinomial(eta=1.0, gamma=0.1)
+LAWS = (
+    GEOMETRIC,
+    TruncatedNegativeBinomial(eta=0.0, gamma=0.02),
+    TruncatedNegativeBinomial(eta=-0.5, gamma=0.02),
+    TruncatedNegativeBinomial(eta=2.5, gamma=0.3),
+    PoissonRepetitions(rate=5.0),
+    PoissonRepetitions(rate=0.2),
+)
+
+
+def random_pure_pair(generator, epsilon, outputs):
+    """Two laws whose ratio stays within e^epsilon either way."""
+    q = generator.dirichlet(np.full(outputs, 0.3)) + 1e-9
+    p = q * np.exp(epsilon * generator.integers(0, 2, outputs))
+    p, q = p / p.sum(), q / q.sum()
+    return p, q
+
+
+def gaussian_pair(mu, *, reverse):
+    """N(0, 1) and N(mu, 1), told apart by cells: mu-GDP, ordered by the value or against it."""
+    edges = np.concatenate([[-np.inf], np.linspace(-6.0, 6.0 + mu, 400), [np.inf]])
+    p, q = (np.where(at[1:] > 0.0, -np.diff(norm.sf(at)), np.diff(norm.cdf(at))) for at in (edges, edges - mu))
+    return (p[::-1], q[::-1]) if reverse else (p, q)
+
+
+def check(one, other, base, repetitions, deltas=()):
+    """Whatever is stated of the selection holds for the exact laws, in both directions."""
+    a, b = best_of(one, repetitions), best_of(other, repetitions)
+    curve = selection_curve(base, repetitions)
+    points = [(selection_guarantee(base, repetitions, delta=delta).epsilon(delta), delta) for delta in deltas]
+    for p, q in ((a, b), (b, a)):
+        for order, value in zip(curve.orders, curve.values, strict=True):
+            if order < 60.0:
+                assert renyi(p, q, order) <= value + 1e-9
+        for epsilon, delta in points:
+            assert hockey_stick(p, q, epsilon) <= delta + 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("repetitions", LAWS, ids=repr)
+@pytest.mark.parametrize("mu", [0.1, 1.0])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_gaussian_base(repetitions, mu, reverse):
+    check(*gaussian_pair(mu, reverse=reverse), GDP(mu), repetitions, deltas=(1e-2, 1e-4, 1e-6))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("repetitions", LAWS, ids=repr)
+def test_a_concentrated_base(repetitions):
+    one, other = gaussian_pair(0.5, reverse=False)
+    check(one, other, ZCDP(0.125), repetitions, deltas=(1e-3, 1e-6))
+    orders = tuple(1.0 + np.geomspace(0.1, 100.0, 40))
+    check(one, other, RDPCurve(orders, tuple(0.125 * order for order in orders)), repetitions, deltas=(1e-3,))
+
+
+@pytest.mark.parametrize("repetitions", LAWS, ids=repr)
+@settings(max_examples=examples(40))
+@given(seed=st.integers(0, 10**6), epsilon=st.floats(0.01, 3.0), outputs=st.integers(2, 5))
+def test_a_pure_base(repetitions, seed, epsilon, outputs):
+    one, other = random_pure_pair(np.random.default_rng(seed), epsilon, outputs)
+    if max(np.abs(np.log(one / other))) > epsilon:
+        epsilon = float(max(np.abs(np.log(one / other)))) * (1.0 + 1e-12)
+    stated = selection_guarantee(ApproxDP(epsilon, 0.0), repetitions).epsilon(0.0)
+    a, b = best_of(one, repetitions), best_of(other, repetitions)
+    assert np.abs(np.log(a[a > 0.0] / b[a > 0.0])).max() <= stated + 1e-9
+    assert ((a > 0.0) == (b > 0.0)).all()
+    curve = selection_curve(ApproxDP(epsilon, 0.0), repetitions)
+    for order, value in list(zip(curve.orders, curve.values, strict=True))[::25]:
+        if order < 60.0:
+            assert max(renyi(a, b, order), renyi(b, a, order)) <= value + 1e-9
+
+
+def three_outputs(epsilon):
+    """Bad, good, best: the best is rare, and what is not bad is as unlike as e^epsilon allows."""
+    for rare, share in itertools.product([1e-9, 1e-3], np.array([1e-6, 1e-3, 1.0]) * (1.0 - 1e-6) / (1.0 + math.exp(epsilon))):
+        p = np.array([0.0, share * math.exp(epsilon), rare])
+        q = np.array([0.0, share, rare * math.exp(epsilon)])
+        p[0], q[0] = 1.0 - p.sum(), 1.0 - q.sum()
+        if min(p[0], q[0]) > 0.0 and abs(math.log(p[0] / q[0])) <= epsilon:
+            yield p, q
+
+
+@pytest.mark.parametrize("repetitions", [LAWS[0], LAWS[1], LAWS[3], TruncatedNegativeBinomial(eta=1.0, gamma=1e-2)], ids=repr)
+def test_the_pure_point_is_nearly_reached(repetitions):
+    """One try costs epsilon, the choice (1 + eta) log R: a base of three outputs reaches that to 0.1 %."""
+    stated = selection_guarantee(ApproxDP(0.5, 0.0), repetitions).epsilon(0.0)
+    reached = 0.0
+    counts = [count for count in range(3000) if repetitions.probability(count) > 0.0]
+    law = np.array([repetitions.probability(count) for count in counts])
+    for one, other in three_outputs(0.5):
+        slopes = [float((law * counts * pair[0] ** (np.array(counts) - 1.0)).sum()) for pair in (one, other)]
+        reached = max(reached, abs(math.log(slopes[1] / slopes[0])))
+    assert 0.999 * (stated - 0.5) <= reached <= (stated - 0.5) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("eta", [-0.5, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3])
+def test_never_looser_than_papernot_and_steinke(eta, gamma):
+    repetitions = TruncatedNegativeBinomial(eta=eta, gamma=gamma)
+    for base, renyi_of in ((GDP(0.3), lambda order: 0.045 * order), (ZCDP(0.5), lambda order: 0.5 * order)):
+        curve = selection_curve(base, repetitions)
+        theirs = min(
+            (1.0 + eta) * ((1.0 - 1.0 / hat) * renyi_of(hat) + math.log(1.0 / gamma) / hat) for hat in 1.0 + np.geomspace(0.01, 1e5, 300)
+        )
+        for order, value in zip(curve.orders, curve.values, strict=True):
+            theorem = renyi_of(order) + theirs + math.log(repetitions.mean) / (order - 1.0)
+            assert value <= theorem * (1.0 + 1e-9)
+    assert selection_guarantee(ApproxDP(0.3, 0.0), repetitions).epsilon(0.0) <= (2.0 + eta) * 0.3 * (1.0 + 1e-9)
+
+
+def test_the_published_formula_is_reached_by_a_rare_pure_base():
+    repetitions = TruncatedNegativeBinomial(eta=1.0, gamma=1e-3)
+    stated = selection_guarantee(ApproxDP(0.3, 0.0), repetitions).epsilon(0.0)
+    assert stated == pytest.approx(0.3 + 2.0 * math.log((math.exp(0.3) + 1e-3) / (1.0 + 1e-3 * math.exp(0.3))), rel=1e-9)
+    assert 0.998 * 0.9 < stated < 0.9
+
+
+def test_poisson_is_never_looser_than_published_by_more_than_no_try():
+    repetitions = PoissonRepetitions(rate=5.0)
+    curve = selection_curve(GDP(0.3), repetitions)
+    for order, value in zip(curve.orders, curve.values, strict=True):
+        hat = GDP(0.3).delta(math.log1p(1.0 / (order - 1.0)))
+        theorem = 0.045 * order + 5.0 * hat + math.log(5.0) / (order - 1.0)
+        assert value <= theorem + math.log1p(math.exp(-5.0) / 5.0) / (order - 1.0) + 1e-9
+
+
+@pytest.mark.parametrize("rate", [0.2, 5.0, 40.0])
+def test_the_curve_of_poisson_tries_is_the_stated_formula(rate: float) -> None:
+    r"""$\frac1{\alpha - 1}\log(e^{-r} + r\,e^{(\alpha - 1)(\alpha\mu^2/2 + r\delta)})$ of a Gaussian try."""
+    mu = 0.5
+    curve = selection_curve(GDP(mu), PoissonRepetitions(rate=rate))
+    assert curve is not None
+    orders = np.array(curve.orders)
+    excess = orders - 1.0
+    level = np.log1p(1.0 / excess)
+    delta = norm.cdf(mu / 2.0 - level / mu) - np.exp(level) * norm.cdf(-mu / 2.0 - level / mu)
+    formula = np.logaddexp(-rate, np.log(rate) + excess * (0.5 * orders * mu**2 + rate * delta)) / excess
+    lowest = np.minimum.accumulate(formula[::-1])[::-1]  # a divergence grows with its order
+    assert np.array(curve.values) == pytest.approx(lowest, rel=1e-9)
+
+
+def test_few_poisson_tries_never_give_a_negative_divergence():
+    """The published formula is below 0 here: log(0.2) / (order - 1)."""
+    assert min(selection_curve(GDP(1e-6), PoissonRepetitions(rate=0.2)).values) >= 0.0
+
+
+# --- an (epsilon, delta) base ---
+
+
+def failing_pair(epsilon, delta):
+    """The leaky randomised response: with probability delta the best output tells which data set it was."""
+    share = math.exp(epsilon) / (1.0 + math.exp(epsilon))
+    one = np.array([(1 - delta) * share, (1 - delta) * (1 - share), delta, 0.0])
+    other = np.array([(1 - delta) * (1 - share), (1 - delta) * share, 0.0, delta])
+    return one, other
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("repetitions", LAWS, ids=repr)
+@pytest.mark.parametrize("delta", [1e-4, 1e-2, 0.3])
+def test_a_failing_base(repetitions, delta):
+    one, other = failing_pair(0.4, delta)
+    stated = selection_guarantee(ApproxDP(0.4, delta), repetitions)
+    slack = repetitions.hit_probability(delta)
+    assert stated.epsilon(slack) == selection_guarantee(ApproxDP(0.4, 0.0), repetitions.thinned(delta)).epsilon(0.0)
+    a, b = best_of(one, repetitions), best_of(other, repetitions)
+    for epsilon in (*np.linspace(0.0, 2.0, 9), stated.epsilon(slack)):
+        assert max(hockey_stick(a, b, epsilon), hockey_stick(b, a, epsilon)) <= stated.delta(epsilon) + 1e-12
+    assert hockey_stick(a, b, 10.0) == pytest.approx(slack, rel=1e-6)  # delta is exact: it grows with the number of tries
+    assert slack > 0.9 * delta * min(repetitions.mean, 1.0)
+    assert slack <= delta * repetitions.mean * (1.0 + 1e-12)
+
+
+def test_delta_without_the_number_of_tries_would_be_refuted():
+    one, other = failing_pair(0.4, 1e-3)
+    a, b = best_of(one, GEOMETRIC), best_of(other, GEOMETRIC)
+    assert hockey_stick(a, b, 5.0) > 9.0 * 1e-3
+    assert selection_guarantee(ApproxDP(0.4, 1e-3), GEOMETRIC).epsilon(5e-3) == math.inf
+
+
+@pytest.mark.parametrize("repetitions", LAWS, ids=repr)
+def test_a_profile_with_a_failure(repetitions):
+    """The same pair, known by its profile alone: a delta is paid for at every try."""
+    one, other = failing_pair(0.4, 1e-3)
+    a, b = best_of(one, repetitions), best_of(other, repetitions)
+    base = WithSlack(ApproxDP(0.4, 0.0), 1e-3)
+    for delta in (1.001e-3 * max(repetitions.mean, 1.0), 0.1):
+        epsilon = selection_guarantee(base, repetitions, delta=delta).epsilon(delta)
+        assert max(hockey_stick(a, b, epsilon), hockey_stick(b, a, epsilon)) <= delta + 1e-12
+    if repetitions.mean > 1.0:
+        assert hockey_stick(a, b, 50.0) > 1.1e-3
+        with pytest.raises(InputError):
+            selection_guarantee(base, repetitions, delta=1.1e-3)
+
+
+@pytest.mark.slow
+def test_a_rare_telling_output_reaches_the_mean_in_the_curve():
+    """A rare output with a large ratio: the choice makes it E[K] times as frequent, which log E[K] / (order - 1) states."""
+    other = np.array([1.0 - 1e-8, 1e-8])
+    one = np.array([1.0 - 1e-8 * math.exp(6.0), 1e-8 * math.exp(6.0)])
+    orders = tuple(order for order in 1.0 + np.geomspace(0.01, 1e5, 300) if order < 60.0)
+    curve = RDPCurve(orders, tuple(max(renyi(one, other, order), renyi(other, one, order)) * (1.0 + 1e-12) for order in orders))
+    base = Tightest((curve, ApproxDP(0.0, 1e-8 * math.exp(6.0))))
+    check(one, other, base, GEOMETRIC)
+    a, b = best_of(one, GEOMETRIC), best_of(other, GEOMETRIC)
+    stated = selection_curve(base, GEOMETRIC)
+    known = [(order, value) for order, value in zip(stated.orders, stated.values, strict=True) if 5.0 < order < 50.0]
+    assert min(value / renyi(a, b, order) for order, value in known) < 1.0001
+
+
+def test_a_certain_failure_and_an_impossible_guarantee():
+    assert selection_guarantee(ApproxDP(0.4, 1.0), GEOMETRIC).delta(3.0) == 1.0
+    with pytest.raises(InputError):
+        selection_guarantee(NotPrivate(), GEOMETRIC)
+
+
+# --- the parts ---
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 0.1, 0.7])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_the_gain_is_the_largest_over_all_tests(gamma, mu):
+    points = np.linspace(-9.0, 9.0, 200_001)
+    one, other = gamma + (1.0 - gamma) * norm.sf(points), gamma + (1.0 - gamma) * norm.sf(points - mu)
+    largest = 2.0 * float(np.log(other / one).max())
+    repetitions = TruncatedNegativeBinomial(eta=1.0, gamma=gamma)
+    assert largest <= log_gain(GDP(mu), repetitions) <= largest * (1.0 + 1e-6)
+    assert log_gain(GDP(mu), PoissonRepetitions(rate=4.0)) == pytest.approx(4.0 * (2.0 * norm.cdf(mu / 2.0) - 1.0), rel=1e-9)
+
+
+def test_a_base_without_a_curve_needs_a_delta():
+    base = WithSlack(GDP(0.3), 1e-9)
+    with pytest.raises(InputError):
+        selection_guarantee(base, GEOMETRIC)
+    found = selection_guarantee(base, GEOMETRIC, delta=1e-5)
+    exact = selection_guarantee(GDP(0.3), GEOMETRIC, delta=1e-5)
+    assert exact.epsilon(1e-5) <= found.epsilon(1e-5) < math.inf
+
+
+@pytest.mark.slow
+def test_a_sampled_run_can_be_the_base():
+    base = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation="add_or_remove", design="poisson")
+    assert log_gain(base, GEOMETRIC) > 0.0
+    assert selection_guarantee(base, GEOMETRIC, delta=1e-5).epsilon(1e-5) < math.inf

@@ -1,0 +1,148 @@
+"""Preprocessing and released quantiles of tables in blocks: the numbers of memory, and counts where records are too many to gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from partitioned_records import SETTINGS, in_blocks, records
+from sklearn.pipeline import Pipeline
+
+from lethe.calculus.guarantees import GDP
+from lethe.errors import InputError
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
+from lethe.estimators.inputs.ranges import private_ranges
+from lethe.estimators.inputs.records import row_norms
+from lethe.estimators.options import EstimatorOptions
+from lethe.estimators.partitioned import gathered
+from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
+from lethe.mechanisms.quantiles.located import ColumnsInMemory
+from lethe.partitions import array_table
+from lethe.partitions.table import ExaminedTable, PartitionedTable
+
+FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),
+    "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), ("feature_norm_",)),
+    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), ("low_", "high_", "mean_", "scale_")),
+    "components": (
+        lambda: PrivatePCA(n_components=2, **SETTINGS),
+        ("components_", "mean_", "feature_norm_", "explained_variance_", "explained_variance_ratio_"),
+    ),
+    "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), ("components_", "mean_")),
+    "whitening": (lambda: PrivateWhitening(**SETTINGS), ("mean_", "covariance_", "whitening_", "feature_norm_")),
+    "whitening of a channel": (lambda: PrivateWhitening(1, feature_norm=2.0, **SETTINGS), ("mean_", "covariance_", "whitening_")),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_preprocessing_in_blocks_is_that_in_memory(name: str) -> None:
+    make, released = FITS[name]
+    features, _, _ = records()
+    expected = make().fit(features)
+    rows = expected.transform(features)
+    for blocks in (1, 7):
+        found = make().fit(in_blocks(blocks, "label"))
+        for one in released:
+            np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
+        assert found.statement_.guarantee == expected.statement_.guarantee
+        assert found.statement_.findings == expected.statement_.findings
+        assert found.epsilon_ == expected.epsilon_
+        table = found.transform(in_blocks(blocks, "label"))
+        assert isinstance(table, PartitionedTable)
+        assert len(table.columns) == rows.shape[1]
+        parts = table.examined(_features)[1]
+        np.testing.assert_allclose(np.concatenate(parts), rows, rtol=0.0, atol=1e-6 if rows.dtype == np.float32 else 1e-9)
+
+
+def _features(block: Any) -> Any:
+    return block.features
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FITS)
+def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> None:
+    make, released = FITS[name]
+    expected, found = make().fit(records()[0]), make().fit(in_blocks(1600, "label"))
+    for one in released:
+        np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
+
+
+@pytest.mark.slow
+def test_a_pipeline_of_three_in_blocks_is_the_one_in_memory() -> None:
+    def pipeline() -> Any:
+        model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=1.0, **SETTINGS)
+        steps = [PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), PrivatePCA(3, feature_norm=1.0, **SETTINGS), model]
+        return Pipeline([(type(step).__name__, step) for step in steps])
+
+    features, labels, _ = records()
+    expected, found = pipeline().fit(features, labels), pipeline().fit(in_blocks(7, "label"), None)
+    np.testing.assert_allclose(found[-1].coef_, expected[-1].coef_, rtol=0.0, atol=1e-9)
+    assert privacy_of(found).guarantee == privacy_of(expected).guarantee
+
+
+def examined(blocks: int, features: Any = None) -> ExaminedTable:
+    table = in_blocks(blocks, "label") if features is None else array_table(features, blocks=blocks, workers=1, progress=False)
+    return table.examined(_features)[0]
+
+
+def test_ranges_of_a_table_in_blocks_are_three_passes() -> None:
+    features, _, _ = records()
+    settings: dict[str, Any] = {"tail": 0.05, "share": GDP(1.0), "name": "ranges", "give": "bounds", "neighbours": "replace_one"}
+    expected = private_ranges(features, generator=np.random.default_rng(3), **settings)
+    table = examined(7)
+    found = private_ranges(BlockColumns(table), generator=np.random.default_rng(3), **settings)
+    np.testing.assert_array_equal([found.low, found.high], [expected.low, expected.high])
+    assert found.statement == expected.statement
+    assert table.passes == 1 + 3
+
+
+def test_norms_too_many_to_gather_are_counted_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels, _ = records()
+    settings: dict[str, Any] = {
+        "options": EstimatorOptions(mechanism="objective_perturbation"),
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "random_state": 5,
+        "seed_noise": True,
+    }
+    table = array_table(features, labels, blocks=3, workers=1)
+    expected = LogisticRegression(**settings).fit(table, None)
+    monkeypatch.setattr(gathered, "MOST_GATHERED", 1000)
+    found = LogisticRegression(**settings).fit(table, None)
+    assert found.feature_norm_ == expected.feature_norm_
+    assert found.statement_.guarantee == expected.statement_.guarantee
+    counted = BlockSizes(examined(7), Norms())
+    edges = np.array([[0.0, 0.5, 1.0, 2.0]])
+    np.testing.assert_array_equal(counted.counts(edges), ColumnsInMemory(row_norms(features)).counts(edges))
+    assert counted.shape == (len(features), 1)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
+def test_infinity_in_a_table_is_refused_and_not_clipped_away(wrong: float) -> None:
+    features, _, _ = records()
+    clipper = PrivateQuantileClipper(**SETTINGS).fit(features)
+    features[1000, 2] = wrong
+    with pytest.raises(InputError, match=f"column 2: row 0 holds {wrong}; it needs a finite number"):
+        clipper.transform(array_table(features, blocks=3, workers=1)).examined(_features)
+
+
+def test_a_clipper_whose_last_pass_fails_releases_nothing() -> None:
+    """Bounds of the columns that stayed behind would be in no statement."""
+
+    def fail(number: int, done: int, blocks: int) -> None:
+        if number == 3:  # after the look and the columns
+            raise ConnectionError
+
+    clipper = PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS)
+    features, _, _ = records()
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(features, blocks=3, workers=1, progress=fail))
+    assert not {"low_", "high_", "feature_norm_", "statement_"} & set(vars(clipper))
+    clipper.fit(features)
+    before = {name: getattr(clipper, name) for name in ("low_", "high_", "feature_norm_", "statement_")}
+    with pytest.raises(ConnectionError):
+        clipper.fit(array_table(2.0 * features, blocks=3, workers=1, progress=fail))
+    assert all(getattr(clipper, name) is one for name, one in before.items())
