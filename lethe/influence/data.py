@@ -1,4 +1,4 @@
-"""The only data that the estimators take: made by a generator, or public, with the reason why written beside it.
+"""What the estimators take, made by a generator or public with the reason why written beside it, and the estimate that they give.
 
 Noise that is placed by looking at private data is a release of those data, and no certificate covers it. So there is no estimator for
 private data, and a plain array is refused: an array does not say where it comes from.
@@ -6,8 +6,9 @@ private data, and a plain array is refused: an array does not say where it comes
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +21,15 @@ from lethe.run.known_fields import require_run
 from lethe.run.losses import LeastSquares
 from lethe.run.losses.linear import require_linear_loss
 from lethe.run.run import Run
+from lethe.run.schedules.base import Array
+from lethe.run.schedules.influence import Basis, Influence
 from lethe.train.linear.models import numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedRecords:
-    """Auxiliary data fitted to a run.
+class FittedRecords(NamedTuple):
+    """Auxiliary data fitted to a run: n features and targets, and how many classes, as `Linear` takes it."""
 
-    Args:
-        features: shape (n, d) with n = run.records.
-        targets: shape (n,).
-        classes: how many, as `Linear` takes it: None for least squares.
-    """
-
-    features: npt.NDArray[np.float64]
+    features: Array
     targets: npt.NDArray[Any]
     classes: int | None
 
@@ -72,11 +68,7 @@ class SyntheticData(Specification):
         return f"Gaussian features ({self.columns} columns, decay {self.decay:g}), random linear teacher, seed {self.seed}"
 
     def records(self, run: Run) -> FittedRecords:
-        """As many records as the run has, for its loss; the same fields and run give the same records.
-
-        Raises:
-            InputError: a loss that is no linear model's, or classes that do not go with it.
-        """
+        """As many records as the run has, for its loss; the same fields and run give the same records."""
         loss = require_linear_loss(run.loss).for_classes(self.classes)
         random = np.random.default_rng(self.seed)
         deviations = np.arange(1, self.columns + 1, dtype=np.float64) ** -self.decay
@@ -85,15 +77,13 @@ class SyntheticData(Specification):
         norms = np.linalg.norm(features, axis=1, keepdims=True)
         features *= np.minimum(1.0, loss.feature_norm / np.maximum(norms, np.finfo(np.float64).tiny))
         scores = features @ random.normal(size=(self.columns, loss.outputs)) / loss.feature_norm
-        return FittedRecords(features=features, targets=self._targets(loss, scores, random), classes=loss.target_classes)
-
-    def _targets(self, loss: Any, scores: npt.NDArray[np.float64], random: np.random.Generator) -> npt.NDArray[Any]:
         if isinstance(loss, LeastSquares):
-            return loss.residual_bound / 6 * (scores[:, 0] + random.normal(size=len(scores)) / self.signal)
-        if scores.shape[1] == 1:
-            scores = np.hstack([np.zeros_like(scores), scores])  # sigmoid(s) is the second of softmax(0, s)
-        # The largest of the scores with Gumbel noise is a draw from their softmax.
-        return np.argmax(self.signal * scores + random.gumbel(size=scores.shape), axis=1)
+            targets = loss.residual_bound / 6 * (scores[:, 0] + random.normal(size=len(scores)) / self.signal)
+        else:
+            # sigmoid(s) is the second of softmax(0, s); the largest of the scores with Gumbel noise is a draw from their softmax.
+            scores = np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
+            targets = np.argmax(self.signal * scores + random.gumbel(size=scores.shape), axis=1)
+        return FittedRecords(features=features, targets=targets, classes=loss.target_classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,13 +97,11 @@ class PublicData:
             certificate protects are not public, a held-out part of them included.
         classes: the public number of classes, for softmax regression.
         seed: of the choice of records when m differs from the run's n.
-    Raises:
-        InputError: data of another shape, NaN or infinity, or no statement.
     """
 
     basis: ClassVar[Literal["public"]] = "public"
-    features: npt.NDArray[np.float64]
-    targets: npt.NDArray[np.float64]
+    features: Array
+    targets: Array
     statement: str = field(kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
     seed: int = field(default=0, kw_only=True)
@@ -126,10 +114,9 @@ class PublicData:
             raise InputError(
                 f"features, targets: got shapes {features.shape} and {targets.shape}; they need (m, d) and (m,), with m and d at least 1."
             )
-        for array in (features, targets):
+        for name, array in (("features", features), ("targets", targets)):
             array.flags.writeable = False
-        object.__setattr__(self, "features", features)
-        object.__setattr__(self, "targets", targets)
+            object.__setattr__(self, name, array)
 
     @property
     def origin(self) -> str:
@@ -161,16 +148,8 @@ def require_statement(statement: object) -> None:
         )
 
 
-def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
-    """Refuse data that are not declared public.
-
-    Args:
-        run: must be a Run.
-        data: what an estimator is to look at.
-        kinds: the classes that are accepted.
-    Raises:
-        InputError: anything else, arrays above all.
-    """
+def require_public(run: object, data: object, *kinds: type) -> None:
+    """Refuse what is no run, and data that are not of these kinds, arrays above all."""
     require_run(run, source="the argument run")
     if not isinstance(data, kinds):
         names = ", ".join(kind.__name__ for kind in kinds)
@@ -179,3 +158,86 @@ def require_public(run: object, data: object, kinds: tuple[type, ...]) -> None:
             source="the argument data",
             remedy='estimate on SyntheticData(...), or on PublicData(features, targets, statement="why they are public").',
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    r"""The influence of noise, measured: $q_t = \partial\,\mathbb{E} f(x_T) / \partial\tau_t^2$ at some of the steps $t = 1..T$.
+
+    Args:
+        steps: T.
+        probes: the steps that were measured, counted from 1, increasing.
+        weights: $q_t$ there, in loss per unit of noise variance (per coordinate, parameter units).
+        errors: their standard errors; 0 where the value is exact.
+        basis: what it was computed on: "quadratic", "synthetic" or "public".
+        detail: how, in words.
+    """
+
+    steps: int
+    probes: npt.NDArray[np.intp]
+    weights: Array
+    errors: Array
+    basis: Basis
+    detail: str
+
+    @classmethod
+    def of_samples(cls, samples: list[Array], *, steps: int, probes: npt.NDArray[np.intp], basis: Basis, detail: str) -> Estimate:
+        """The mean of repeats, with its standard errors.
+
+        Args:
+            samples: of each repeat, shape (probes,).
+            steps, probes, basis, detail: of the estimate.
+        """
+        errors = np.std(samples, axis=0, ddof=1) / math.sqrt(len(samples))
+        return cls(steps=steps, probes=probes, weights=np.mean(samples, axis=0), errors=errors, basis=basis, detail=detail)
+
+    @property
+    def influence(self) -> Influence:
+        r"""A weight for every step: as measured, and between two measured steps by a straight line in $\log q_t$.
+
+        Raises:
+            InputError: a measured weight is not above 0, or the first or the last step was not measured.
+        """
+        if not (self.probes[0] == 1 and self.probes[-1] == self.steps):
+            raise InputError(
+                f"probes: got steps {self.probes[0]} to {self.probes[-1]} of {self.steps}; nothing is known outside of them.",
+                remedy=f"measure steps 1 and {self.steps} too, or use fit_exponential.",
+            )
+        if not (self.weights > 0).all():
+            worst = int(np.argmin(self.weights))
+            raise InputError(
+                f"weights: step {self.probes[worst]} has {self.weights[worst]:.3g}, standard error {self.errors[worst]:.2g}; "
+                "an influence is above 0 everywhere.",
+                remedy="take more repeats, or fit_exponential, which leaves such steps out and says so.",
+            )
+        logs = np.interp(np.arange(1, self.steps + 1), self.probes, np.log(self.weights))
+        weights: Any = tuple(np.exp(logs - logs.max()).tolist())
+        return Influence(weights=weights, basis=self.basis, detail=self.detail)
+
+
+def fit_exponential(estimate: Estimate) -> Influence:
+    r"""$q_t \approx r^{T-t}$: least squares of $\log q_t = a + bt$ over the measured steps with $q_t > 0$, and $r = e^{-b}$.
+
+    Steps whose measured weight is not above 0 are left out. That tilts the fit towards large weights, so `detail` names the share left
+    out beside $R^2$ of the fit: if it is not small, take more repeats instead.
+
+    Reference: Hong, Wang & Zhou 2022 (FAccT): a measured influence is roughly exponential in the step.
+    """
+    if not isinstance(estimate, Estimate):
+        raise InputError(f"estimate: got {type(estimate).__name__}; it needs what an estimator of lethe.influence returns.")
+    above = estimate.weights > 0
+    if above.sum() < 2:
+        raise InputError(
+            f"weights: {int(above.sum())} of {len(above)} are above 0; a line needs two.",
+            remedy="take more repeats, or measure more steps.",
+        )
+    steps, logs = estimate.probes[above].astype(np.float64), np.log(estimate.weights[above])
+    centred = steps - steps.mean()
+    slope = float(centred @ logs / (centred @ centred))
+    spread = float(((logs - logs.mean()) ** 2).sum())
+    unexplained = float(((logs - logs.mean() - slope * centred) ** 2).sum())
+    # A constant influence is a straight line, whatever rounding says of its spread.
+    r_squared = 1.0 if spread <= 1e-20 * len(logs) else 1.0 - unexplained / spread
+    left_out = 1.0 - float(above.mean())
+    detail = f"{estimate.detail}; exponential fit, R^2 = {r_squared:.4f}, {left_out:.0%} of {len(above)} entries left out"
+    return Influence(rate=math.exp(-slope), basis=estimate.basis, detail=detail)

@@ -1,6 +1,5 @@
 """The bound of a run: against exact risks, its hypotheses one by one, its refusals, its text."""
 
-import json
 import math
 import re
 from typing import Any
@@ -186,7 +185,6 @@ def test_very_long_runs_and_very_loud_ones_stay_bounds() -> None:
     loud = excess_risk_bound(_run(noise_multiplier=1e140), **PUBLIC)
     assert loud.value > 1e250
     assert not loud.worthwhile
-    assert json.loads(json.dumps(loud.to_dict()))["value"] > 1e250
 
 
 def test_the_text_says_what_holds_and_from_what() -> None:
@@ -196,11 +194,6 @@ def test_the_text_says_what_holds_and_from_what() -> None:
     assert "not below the initial gap" not in text
     assert "declared   initial gap" in text
     assert "not below the initial gap" in excess_risk_bound(_run(noise_multiplier=1e4), **PUBLIC).explain()
-    document = json.loads(json.dumps(bound.to_dict()))
-    assert document["value"] == bound.value
-    assert document["standing"] == "proved"
-    assert [entry["name"] for entry in document["hypotheses"]] == list(HYPOTHESES)
-    assert lethe.Run.from_document(document["run"]) == bound.run
     with pytest.raises(AttributeError):
         bound.value = 0.0  # pyright: ignore[reportAttributeAccessIssue]
     assert isinstance(bound, RiskBound)

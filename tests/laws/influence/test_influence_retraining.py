@@ -21,7 +21,7 @@ def test_least_squares_is_met_within_its_standard_errors() -> None:
     """3 standard errors; and exact weights moved by one step are told apart. With the planned noise elsewhere: see the next test."""
     looked_at = slice(None) if by_night() else slice(2, 4)  # two steps in the midst are furthest apart
     probes = None if by_night() else [3, 4]
-    estimate = retraining_influence(make_run(), make_data(), repeats=250, seed=1, others="none", probes=probes)
+    estimate = retraining_influence(make_run(), make_data(), repeats=250, seed=1, probes=probes)
     exact = quadratic_influence(make_run(), make_data()).weights[looked_at]
     assert deviations(estimate.weights, estimate.errors, exact).max() < 3
     assert deviations(estimate.weights[1:], estimate.errors[1:], exact[:-1]).max() > 3
@@ -34,12 +34,11 @@ def test_least_squares_is_met_within_its_standard_errors() -> None:
 
 @pytest.mark.slow
 def test_on_a_quadratic_mirrored_noise_cancels_all_but_what_is_looked_for() -> None:
-    """The estimate of a single seed then depends on that step's own normal numbers alone: neither other noise nor the rise matters."""
+    """The estimate of a single seed then depends on that step's own normal numbers alone: the other noise does not matter."""
     run, data = make_run(), make_data()
     planned = retraining_influence(run, data, repeats=3, seed=1)
-    alone = retraining_influence(run, data, repeats=3, seed=1, others="none")
-    larger = retraining_influence(run.with_noise_scaled(3.0), data, repeats=3, seed=1, rise=2.0)
-    assert alone.weights == pytest.approx(planned.weights, rel=1e-6)  # differences of losses of about 1, in the 13th digit
+    larger = retraining_influence(run.with_noise_scaled(3.0), data, repeats=3, seed=1)
+    # Differences of losses of about 1, in the 13th digit.
     assert larger.weights == pytest.approx(planned.weights, rel=1e-6)
 
 
@@ -121,15 +120,11 @@ class Quadratic:
 def test_any_training_can_be_given() -> None:
     run = make_run(steps=4, step_size=0.5)
     train = Quadratic()
-    told: list[tuple[int, int]] = []
-    estimate = retraining_influence(
-        run, PublicTrainer(train=train, statement="a formula"), repeats=60, seed=0, progress=lambda done, total: told.append((done, total))
-    )
+    estimate = retraining_influence(run, PublicTrainer(train=train, statement="a formula"), repeats=60, seed=0)
     left = 3.0 - np.arange(4)
     exact = 0.5 * (10 * 0.2 * 0.9 ** (2 * left) + 10 * 0.5 ** (2 * left))
     assert deviations(estimate.weights, estimate.errors, exact).max() < 3
-    assert told == [(done, 60 * 13) for done in range(1, 60 * 13 + 1)]  # 1 and 3 for each of 4 probes
-    assert train.calls == 60 * 13 + 2
+    assert train.calls == 60 * 13 + 2  # 1 and 3 for each of 4 probes; and twice the same
     assert "a formula" in estimate.detail
 
 
@@ -156,16 +151,11 @@ def test_what_is_refused() -> None:
         {"repeats": True},
         {"repeats": 2.0},
         {"seed": -1},
-        {"rise": 0.0},
-        {"rise": np.nan},
-        {"others": "all"},
         {"probes": 1},
         {"probes": [0, 2]},
         {"probes": [7]},
         {"probes": []},
         {"probes": "all"},
-        {"spacing": "odd"},
-        {"progress": 3},
     ):
         with pytest.raises(InputError, match=next(iter(wrong))):
             retraining_influence(run, data, **{**good, **wrong})
