@@ -12,27 +12,19 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-_USERS = ("postgres", "nobody")
 
-
-def _programs() -> tuple[str, str]:
+def _program(name: str) -> str:
     # Debian keeps the programs of each version in a folder of its own, which is on nobody's path.
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))])
-    found = shutil.which("initdb", path=path), shutil.which("postgres", path=path)
-    if None in found:
-        pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
-    return found  # pyright: ignore[reportReturnType]
+    return shutil.which(name, path=path) or pytest.skip(f"no PostgreSQL server is installed ({name})")
 
 
 def _as_somebody(folder: Path) -> list[str]:
     """What a command begins with, so that the server is not run by root, which it refuses."""
     if os.geteuid() != 0:
         return []
-    for user in _USERS:
-        if (
-            shutil.which("runuser")
-            and subprocess.run(["runuser", "-u", user, "--", "true"], capture_output=True, check=False).returncode == 0
-        ):
+    for user in ("postgres", "nobody") if shutil.which("runuser") else ():
+        if subprocess.run(["runuser", "-u", user, "--", "true"], capture_output=True, check=False).returncode == 0:
             shutil.chown(folder, user)
             return ["runuser", "-u", user, "--"]
     pytest.skip("a PostgreSQL server is not run by root, and there is no runuser to run it as somebody else")
@@ -42,10 +34,9 @@ class Server:
     """A PostgreSQL server that was started for tests."""
 
     def __init__(self, folder: Path) -> None:
-        initdb, self._postgres = _programs()
         self._folder, self._as, self._process, self._databases = folder, _as_somebody(folder), None, 0
-        made = [*self._as, initdb, "-D", str(folder / "data"), "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
-        done = subprocess.run(made, cwd="/", capture_output=True, text=True, check=False)
+        options = ["-D", str(folder / "data"), "-U", "tester", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"]
+        done = subprocess.run([*self._as, _program("initdb"), *options], cwd="/", capture_output=True, text=True, check=False)
         if done.returncode != 0:
             pytest.skip(f"initdb does not run here: {done.stderr[-200:]}")
         self.start()
@@ -53,7 +44,7 @@ class Server:
     def start(self) -> None:
         options = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-c", "listen_addresses=", "-c", "max_connections=80"]
         with open(self._folder / "log", "ab") as log:
-            self._process = subprocess.Popen([*self._as, self._postgres, *options], cwd="/", stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._as, _program("postgres"), *options], cwd="/", stdout=log, stderr=log)
         for _ in range(1200):  # a minute: after a crash, on a busy machine
             if self._answers():
                 return
@@ -95,7 +86,7 @@ def postgres() -> Iterator[Server]:
     try:
         server = Server(folder)
         yield server
-        server.stop()
+        server.stop(at_once=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Spending: on whose behalf, and from which data set, trainings and other releases are paid for."""
+"""Spending: on whose behalf, and from which data set, trainings, fits and releases by hand are paid for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from lethe.calculus.large_delta import usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError, LetheError
-from lethe.ledger.documents import presented, priced
+from lethe.ledger.accounts import State
+from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced
 from lethe.ledger.ledger import Ledger
-from lethe.ledger.paying.release import PaidRelease, needed_slack
-from lethe.ledger.prices import Price, has_exact_price
-from lethe.ledger.refusals import more_than_reserved
-from lethe.ledger.reservation import State, with_rounding
+from lethe.ledger.prices import has_exact_price
 from lethe.run.run import Run
 
 _MARGIN = 1e-5
@@ -60,23 +58,14 @@ class Spending:
             )
 
     def reserve_run(self, run: Run) -> int:
-        """Reserve what a run costs.
-
-        Raises:
-            BudgetExceededError: it does not fit.
-            InputError, HypothesisError, LedgerError: as `Ledger.reserve` and `lethe.certify`.
-        """
+        """Reserve what a run costs."""
         if self.reservation is not None:
             self._require_paid(self.reservation, run)
             return self.reservation
         return self.ledger.reserve(self.data_set, self._certificate(run), by=self.by, why=self.why, slack=self.slack).number
 
     def receipt_of(self, number: int) -> str:
-        """The number of a reservation and the digest of its entry.
-
-        Raises:
-            InputError, LedgerError: as `Ledger.status`.
-        """
+        """The number of a reservation and the digest of its entry."""
         return f"{number} {self.ledger.status(number).digest}"
 
     def resume_run(self, receipt: str, run: Run) -> int | None:
@@ -85,10 +74,6 @@ class Spending:
         Args:
             receipt: of `receipt_of`.
             run: that it has to pay for.
-        Raises:
-            BudgetExceededError: the run costs more than was reserved.
-            InputError: the reservation is of another ledger or data set, or another one than this spender's own.
-            LedgerError: the ledger cannot be read.
         """
         digits, _, digest = receipt.partition(" ")
         number = int(digits) if digits.isascii() and digits.isdigit() else 0
@@ -122,9 +107,6 @@ class Spending:
             resumed: whether the training was begun before under this reservation, which may then be started or settled.
         Returns:
             Whether it is still to be settled.
-        Raises:
-            BudgetExceededError: it costs more.
-            InputError, LedgerError: as `Ledger.start`.
         """
         state = self._require_paid(number, run)
         if state == "reserved" or not resumed:
@@ -138,19 +120,12 @@ class Spending:
             number: of the reservation.
             run: as recorded.
             record: what says what was released; None: nothing does.
-
-        Raises:
-            BudgetExceededError, InputError, LedgerError: as `Ledger.settle`.
         """
         artefact = record.released[0].sha256 if record is not None and record.released else ""
         self.ledger.settle(number, self._certificate(run), artefact=artefact, by=self.by, why=self.why)
 
     def void_run(self, number: int, reason: str) -> None:
-        """Give back a reservation under which no noise was drawn, unless it was made before.
-
-        Raises:
-            InputError, LedgerError: as `Ledger.void`.
-        """
+        """Give back a reservation under which no noise was drawn, unless it was made before."""
         if number != self.reservation:
             self.ledger.void(number, reason=reason, by=self.by)
 
@@ -160,9 +135,6 @@ class Spending:
         Args:
             planned: its statement, or its guarantee.
             most: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
-        Raises:
-            BudgetExceededError: it does not fit.
-            InputError, LedgerError: as `Ledger.reserve`; or this pays with a reservation that was made for a training.
         """
         if self.reservation is not None:
             raise InputError(
@@ -171,19 +143,20 @@ class Spending:
                 remedy="leave it out.",
             )
         terms = self.ledger.terms(self.data_set)
-        part = presented(planned, terms.neighbours, terms.unit, terms.name)
+        part = presented(planned, terms, key=self.ledger.key)
         slack = self.slack or needed_slack(part, terms, most)
         # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
         margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
         return self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
 
     def start_release(self, number: int) -> None:
-        """Say that its noise is about to be drawn.
-
-        Raises:
-            InputError, LedgerError: as `Ledger.start`.
-        """
-        self.ledger.start(number)
+        """Say that its noise is about to be drawn; what cannot be started is given back."""
+        try:
+            self.ledger.start(number)
+        except BaseException:
+            with suppress(LetheError):
+                self.ledger.void(number, reason="its start could not be written, and nothing was begun", by=self.by)
+            raise
 
     def settle_release(self, number: int, stated: Any, *, artefact: str = "") -> None:
         """Settle with what was released.
@@ -192,8 +165,6 @@ class Spending:
             number: of the reservation.
             stated: its statement, or its guarantee.
             artefact: SHA-256 of what was released; empty: not said.
-        Raises:
-            BudgetExceededError, InputError, LedgerError: as `Ledger.settle`.
         """
         self.ledger.settle(number, stated, artefact=artefact, by=self.by, why=self.why)
 
@@ -214,57 +185,70 @@ class Spending:
             InputError, LedgerError: as `Ledger.reserve`.
         """
         number = self.reserve_release(planned)
-        try:
-            self.start_release(number)
-        except BaseException:
-            with suppress(LetheError):
-                self.void_run(number, "its start could not be written, and nothing was begun")
-            raise
+        self.start_release(number)
         yield PaidRelease(self, number)
 
-    def address(self) -> dict[str, Any]:
-        """Where the ledger is and on whose behalf is spent, as plain data without a password."""
-        return {
-            "place": self.ledger.place,
-            "data_set": self.data_set,
-            "by": self.by,
-            "why": self.why,
-            "slack": self.slack,
-            "reservation": self.reservation,
-            "timeout": self.ledger.timeout,
-            "key": self.ledger.key,
-        }
-
-    @classmethod
-    def at(cls, address: dict[str, Any]) -> Spending:
-        """What `address` said, with the ledger opened again.
-
-        Raises:
-            InputError, LedgerError, MissingExtraError: as `Ledger.open`.
-        """
-        own = {name: address[name] for name in ("by", "why", "slack", "reservation")}
-        opened = Ledger.open(address["place"], timeout=address["timeout"], key=address["key"])
-        return cls(opened, address["data_set"], **own)
-
     def _certificate(self, run: Run) -> Certificate:
-        stated = self.ledger.terms(self.data_set).budget.delta
-        usual = usual_delta(run.records)
+        stated, usual = self.ledger.terms(self.data_set).budget.delta, usual_delta(run.records)
         return certify(run, delta=usual if stated is None else min(stated, usual))
 
     def _require_paid(self, number: int, run: Run) -> State:
         """The state of the reservation, which pays for the run."""
-        terms, status = self.ledger.terms(self.data_set), self.ledger.status(number)
-        if status.data_set != terms.name:
-            raise InputError(f"reservation {number} is of {status.data_set}, not of {terms.name}.", source="reservation")
-        if status.state == "voided":
+        terms, line = self.ledger.terms(self.data_set), self.ledger.status(number)
+        if line.data_set != terms.name:
+            raise InputError(f"reservation {number} is of {line.data_set}, not of {terms.name}.", source="reservation")
+        if line.state == "voided":
             raise InputError(f"reservation {number} is voided already.", source="reservation", remedy="reserve again.")
-        price = self._price(run, status.slack)
-        if not price.within(with_rounding(status.price)):
-            exact = run.replace(precision=None)
-            rounding = exact != run and self._price(exact, status.slack).within(with_rounding(status.price))
-            raise more_than_reserved(number, terms, status.price, price, rounding=rounding)
-        return status.state
+        price = priced(presented(self._certificate(run), terms), terms, line.slack)
+        if not price.within(line.price.with_rounding()):
+            raise more_than_reserved(line, price)
+        return line.state
 
-    def _price(self, run: Run, slack: float) -> Price:
-        terms = self.ledger.terms(self.data_set)
-        return priced(presented(self._certificate(run), terms.neighbours, terms.unit, terms.name), terms.budget.kind, slack)
+
+@dataclass(frozen=True, slots=True)
+class PaidRelease:
+    """A release that was reserved and started.
+
+    Args:
+        spender: that paid.
+        number: of the reservation.
+    """
+
+    spender: Spending
+    number: int
+
+    def settle(self, stated: Any, *, artefact: str = "") -> None:
+        """Settle it with what was released.
+
+        Args:
+            stated: its statement, its guarantee, its certificate or its dp_accounting event.
+            artefact: SHA-256 of what was released; empty: not said.
+        Raises:
+            BudgetExceededError: it cost more than was reserved; it stays counted as reserved.
+            InputError, LedgerError: as `Ledger.settle`.
+        """
+        self.spender.settle_release(self.number, stated, artefact=artefact)
+
+
+@contextmanager
+def spending(ledger: Ledger, data_set: str, *, by: str | None = None, why: str = "", slack: float = 0.0) -> Iterator[Spending]:
+    """Within, each fit of an estimator of `lethe.estimators`, and each training of `lethe.train`, is paid for by a data set.
+
+    Whatever names a `ledger=` of its own is paid by that. It holds in every thread of this process; an estimator that is sent to another
+    process takes it along. A process that was started within, and in which an estimator is made anew, refuses to fit it. Not seen is what
+    is made and fitted in a process that was started before (but for joblib's workers, which are started again), and mechanisms of
+    `lethe.mechanisms` and `lethe.heavy_tailed` that are called by hand: for those there is `Spending.release`.
+
+    Args:
+        ledger: it.
+        data_set: whose budget.
+        by, why, slack: as `Spending`.
+    Raises:
+        InputError: unknown data set, or another one pays in this process already.
+        LedgerError: the ledger cannot be read.
+    """
+    from lethe.train.callbacks.paying import in_force  # loads torch, as whatever is paid for has
+
+    spender = Spending(ledger, data_set, by=by, why=why, slack=slack)
+    with in_force(spender, spender.ledger.terms(data_set).name):
+        yield spender
