@@ -17,7 +17,7 @@ from scipy import stats
 from strategies import random_triangular
 
 import lethe
-from lethe.accounting.sweep_values import sweep_values
+from lethe.accounting.compare import sweep_values
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.errors import HypothesisError, InputError, LetheError
