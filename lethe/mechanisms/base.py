@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.composition import require_target
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.rounding import round_down, round_up
-from lethe.calculus.targets import require_target
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation

@@ -11,11 +11,11 @@ import numpy as np
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.accounting.plan import as_target, planned, refuse_seeded
+from lethe.calculus.composition import overshoot
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import smallest
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
 from lethe.calculus.large_delta import delta_for, usual_delta
-from lethe.calculus.targets import overshoot
 from lethe.calculus.upward_formatting import shown
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite

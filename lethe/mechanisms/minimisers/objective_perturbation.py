@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
@@ -51,7 +52,6 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
-from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation

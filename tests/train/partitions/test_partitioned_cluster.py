@@ -28,7 +28,7 @@ from torch import nn
 import lethe.estimators
 from lethe.audit.config import TwoWorldGame
 from lethe.audit.games import two_worlds
-from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.two_worlds import play
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.targets import nothing_else
 from lethe.partitions import dask_table, parquet_table
@@ -305,10 +305,10 @@ def test_a_reproduction_through_joblib_is_the_local_one(client: Client, tmp_path
 
 
 def test_an_audit_through_joblib_is_the_local_one(client: Client, tmp_path: Path) -> None:
-    local = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+    local = play(trial, TwoWorldGame(runs=20), seed=1)
     with joblib.parallel_config(backend="dask", n_jobs=2):
-        spread = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
-        survived = play(SingleTrials(DeadlyOnce(tmp_path / "dead")), TwoWorldGame(runs=20), seed=1)
+        spread = play(trial, TwoWorldGame(runs=20), seed=1)
+        survived = play(DeadlyOnce(tmp_path / "dead"), TwoWorldGame(runs=20), seed=1)
     assert (tmp_path / "dead").exists()
     for other in (spread, survived):
         np.testing.assert_array_equal(other.in_scores, local.in_scores)
@@ -317,9 +317,9 @@ def test_an_audit_through_joblib_is_the_local_one(client: Client, tmp_path: Path
 
 
 def test_a_training_that_is_lost_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_worlds, "as_they_end", lambda tasks, workers: ({at: 0.0} for at in range(39)))
+    monkeypatch.setattr(two_worlds, "as_they_end", lambda tasks, workers: ((at, 0.0) for at in range(39)))
     with pytest.raises(LetheError, match="1 of 40 trainings gave no result"):
-        play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+        play(trial, TwoWorldGame(runs=20), seed=1)
 
 
 def test_a_table_is_read_by_threads_where_no_cluster_is_wanted(client: Client) -> None:
