@@ -6,10 +6,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from lethe._version import __version__
 from lethe.calculus.correlated.optimum import dense
 from lethe.calculus.domains import FloatArray
 from lethe.documents.strict import to_json
+from lethe.documents.version import __version__
 from lethe.run.noise import LowerTriangular
 
 
