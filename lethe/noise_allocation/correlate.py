@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lethe._version import __version__
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
 from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.documents.strict import to_json
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.known_fields import require_run
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
