@@ -37,10 +37,10 @@ _EPS = float(np.finfo(np.float64).eps)
 # Orders of one band share their nodes.
 _BANDS = (3.0, 11.0, 32.0, 128.0, 512.0, 2048.0)
 _LOG_ERROR = 34.0
-_MOST_NODES, _MOST_VALUES, _AT_ONCE = 20_000, 400_000, 16_384
-# Where alpha log x is smaller, x^alpha - 1 - alpha (x - 1) is its series; above, the difference loses less than three digits, and more
-# where the order is close to 1.
-_SMALL = 1e-2
+_MOST_NODES, _MOST_VALUES, _NODES_AT_ONCE = 20_000, 400_000, 16_384
+# Where alpha log x is smaller, x^alpha - 1 - alpha (x - 1) is four terms of its series; above, the difference loses less than
+# four digits, and more where the order is close to 1.
+_SMALL = 1e-3
 _LARGEST_LOSS = 600.0
 
 
@@ -85,7 +85,7 @@ def _band(q: float, noise: FloatArray, orders: FloatArray, first: float, second:
     ranked = ranked[np.argsort(-counts[ranked], kind="stable")]
     while ranked.size:
         nodes = int(counts[ranked[0]])
-        rows, ranked = np.split(ranked, [max(1, _AT_ONCE // nodes)])
+        rows, ranked = np.split(ranked, [max(1, _NODES_AT_ONCE // nodes)])
         steps = (right[rows] - left[rows]) / (nodes - 1)  # a little shorter than they need be
         places = left[rows, None] + steps[:, None] * np.arange(nodes, dtype=np.float64)
         result[rows] = _moments(q, mu[rows], places, steps, shift[rows], orders, first, second)
@@ -102,12 +102,26 @@ def _moments(
     # f grows with |log x| on either side of 0, so that rounding is taken away from 0.
     loss = loss + np.copysign(slip_p + slip_r, loss)
     log_weight = -0.5 * np.square(nodes) - 0.5 * math.log(2.0 * math.pi) + log_r + slip_r
-    parts = np.array_split(np.arange(orders.size), min(orders.size, 1 + loss.size * orders.size // _AT_ONCE))
-    log_sums = np.concatenate([_log_sums(orders[part], loss, log_weight) for part in parts], axis=1) + np.log(step)[:, None]
+    excess, kept, gain, largest = np.expm1(loss), -np.expm1(-loss), loss > 0.0, np.abs(loss).max(axis=1)
+    log_sums, last = np.empty((mu.size, orders.size)), np.maximum(loss[:, -1], 0.0)
+    for place, order in enumerate(orders.tolist()):
+        powers = order * loss
+        small = np.abs(powers) < _SMALL
+        shrunk = np.expm1(-np.abs(powers))
+        series = 1.0 + (order - 3.0) / 4.0 * excess * (1.0 + (order - 4.0) / 5.0 * excess)
+        near = 0.5 * order * (order - 1.0) * np.square(excess) * (1.0 + (order - 2.0) / 3.0 * excess * series)
+        # Where x > 1 as shares of x^alpha: 1 - x^-alpha - alpha (x - 1) x^-alpha, no factor of which is a difference of like numbers.
+        ahead: FloatArray = -shrunk - order * kept * np.exp(np.minimum((1.0 - order) * loss, 0.0))
+        value = np.where(small, near, np.where(gain, ahead, shrunk - order * excess))
+        logs = log_weight + np.where(gain & ~small, powers, 0.0)
+        top = logs.max(axis=1)
+        total = (np.exp(logs - top[:, None]) * value).sum(axis=1)
+        rounding = 1e-11 + 4e-12 / (order - 1.0) + 8.0 * _EPS * (np.abs(logs).max(axis=1) + order * largest + nodes.shape[1])
+        log_sums[:, place] = top + np.log(total * (1.0 + rounding) + 1e-300) + np.log(step)
     # The ends, as geometric series.
     share = _shares(q, second * mu, nodes[:, -1])
     slope = (nodes[:, -1])[:, None] - np.multiply.outer(first * mu, orders) + np.multiply.outer(second * mu * share, orders - 1.0)
-    beyond = log_weight[:, -1:] + np.multiply.outer(np.maximum(loss[:, -1], 0.0), orders) - _log_expm1(slope * step[:, None])
+    beyond = log_weight[:, -1:] + np.multiply.outer(last, orders) - _log_expm1(slope * step[:, None])
     before = np.log(orders - 1.0) + (log_weight[:, 0] - _log_expm1((-nodes[:, 0] - mu) * step))[:, None]
     ends = np.logaddexp(np.where(slope > 0.0, beyond, np.inf), before) + np.log(step)[:, None] + 1e-9
     # Analytic for 1/z a little above mu's own, too: the strip is far from its limit.
@@ -115,31 +129,7 @@ def _moments(
     certain = np.logaddexp(0.0, np.logaddexp(log_sums, ends)) + 1e-9
     spared = np.where(log_error < -1.0, log_error - np.log1p(-np.exp(np.minimum(log_error, -1.0))), np.inf)
     moments = np.logaddexp(0.0, np.logaddexp(log_sums, np.logaddexp(ends, spared + certain)))
-    return np.where(np.abs(loss).max(axis=1)[:, None] > _LARGEST_LOSS, np.inf, moments)
-
-
-def _log_sums(orders: FloatArray, loss: FloatArray, log_weight: FloatArray) -> FloatArray:
-    """The logarithms of the sums over nodes, raised by their rounding, shape (levels, orders)."""
-    powers = orders[:, None] * loss[:, None, :]
-    order, losses, excess = (np.broadcast_to(one, powers.shape) for one in (orders[:, None], loss[:, None, :], np.expm1(loss)[:, None, :]))
-    small = np.abs(powers) < _SMALL
-    value = np.empty_like(powers)
-    # Where the powers are close to 1, six terms of the series.
-    near, alpha = excess[small], order[small]
-    series = np.ones_like(near)
-    for k in range(7, 2, -1):
-        series = 1.0 + (alpha - k + 1.0) / k * near * series
-    value[small] = 0.5 * alpha * (alpha - 1.0) * np.square(near) * series
-    # Where x > 1 as shares of x^alpha: 1 - x^-alpha - alpha (x - 1) x^-alpha, no factor of which is a difference of like numbers.
-    far, alpha = losses[~small], order[~small]
-    shrunk = np.expm1(-np.abs(alpha * far))
-    ahead: FloatArray = -shrunk + alpha * np.expm1(-far) * np.exp(np.minimum((1.0 - alpha) * far, 0.0))
-    value[~small] = np.where(far > 0.0, ahead, shrunk - alpha * excess[~small])
-    logs = log_weight[:, None, :] + np.where(small, 0.0, np.maximum(powers, 0.0))
-    top = logs.max(axis=2)
-    total = (np.exp(logs - top[:, :, None]) * value).sum(axis=2)
-    rounding = 8.0 * _EPS * (np.abs(logs).max(axis=2) + np.abs(powers).max(axis=2) + loss.shape[1])
-    return top + np.log(total * (1.0 + 1e-12 + 4e-13 / (orders - 1.0) + rounding) + 1e-300)
+    return np.where(largest[:, None] > _LARGEST_LOSS, np.inf, moments)
 
 
 def _log_growth(mean: FloatArray, shift: FloatArray, orders: FloatArray) -> FloatArray:
