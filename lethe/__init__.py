@@ -15,7 +15,7 @@ from lethe._version import __version__
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
 from lethe.accounting.plan import plan
-from lethe.accounting.totals.total import total
+from lethe.accounting.total import total
 from lethe.accounting.verify import verify
 from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate

@@ -213,7 +213,7 @@ class Statement(Claims):
     def from_dict(cls, content: dict[str, Any], *, source: str | None = None, key: PublicKey | None = None) -> Statement:
         """The statement that `to_dict` wrote. What it calls enforced is declared, unless a seal that is believed vouches for it.
 
-        Whether its guarantee follows from its numbers, `lethe.accounting.statements.recheck` says.
+        Whether its guarantee follows from its numbers, `lethe.accounting.recheck` says.
 
         Args:
             content: plain data.

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lethe.accounting.recheck import recheck, words_differ
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.totals.total import total as total_of
+from lethe.accounting.recheck import recheck, recheck_statement, words_differ
+from lethe.accounting.total import total as total_of
+from lethe.accounting.verify import load
 from lethe.accounting.verify import verify as verify_certificate
-from lethe.accounting.verify_others import load
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey, signing_key
 from lethe.certificates.statement import Statement

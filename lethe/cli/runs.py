@@ -12,9 +12,9 @@ from rich.text import Text
 
 from lethe.accounting.certify import certify as certify_run
 from lethe.accounting.compare import compare as compare_theorems
+from lethe.accounting.compare import require_over
 from lethe.accounting.cumulative import cumulative_privacy
 from lethe.accounting.plan import plan_with_certificate
-from lethe.accounting.sweep_values import require_over
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.swept import OVERS
 from lethe.cli.console import (

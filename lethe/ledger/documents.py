@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from lethe.accounting.totals.parts import Part, part_of, read_part
+from lethe.accounting.parts import Part, part_of
 from lethe.calculus.domains import outside
 from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
@@ -28,7 +28,7 @@ def presented(item: object, neighbours: Neighbours, unit: Unit, data_set: str, *
         InputError: it is about others, does not follow from what it is computed from, or is of another type.
     """
     if isinstance(item, dict):
-        part, relation = read_part(item, name="the document", count=1, neighbours=neighbours, key=key, unit=unit)
+        part, relation = part_of(item, name="the document", count=1, neighbours=neighbours, key=key, unit=unit)
     else:
         part, relation = part_of(item, name="", count=1, neighbours=neighbours, key=key, unit=unit)
     if (relation, part.unit) != (neighbours, unit):

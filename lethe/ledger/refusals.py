@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lethe.accounting.totals.parts import Part
+from lethe.accounting.parts import Part
 from lethe.errors import BudgetExceededError
 from lethe.ledger.data_set import DataSet
 from lethe.ledger.prices import Price

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from lethe.accounting.totals.parts import Part
+from lethe.accounting.parts import Part
 from lethe.calculus.rounding import round_down
 from lethe.errors import InputError
 from lethe.ledger.data_set import DataSet

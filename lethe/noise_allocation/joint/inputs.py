@@ -13,7 +13,7 @@ from lethe.calculus.domains import require_positive, require_vector
 from lethe.errors import InputError
 from lethe.noise_allocation.joint.gaps import Booleans
 from lethe.run.schedules.base import Array
-from lethe.theorems.shift.inputs import checked_batches
+from lethe.theorems.shift.engine import checked_batches
 
 _SMALLEST_UNIT = 1e-200
 _LEAST_TOLERANCE, _LARGEST_TOLERANCE = 1e-9, 1e-2

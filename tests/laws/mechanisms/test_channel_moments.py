@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP, ApproxDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError

@@ -12,7 +12,7 @@ from gaussian_guarantees import mu_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.accounting.statements.derivations import computed
+from lethe.accounting.derivations import computed
 from lethe.calculus.guarantees import GDP
 from lethe.estimators.inputs.norms import released_norm
 from lethe.mechanisms.quantiles import located

@@ -10,7 +10,7 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.accounting.verify_others import load
+from lethe.accounting.verify import load
 from lethe.documents.strict import write_document
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.demo import Demo

@@ -13,7 +13,7 @@ from repository import ROOT
 from typer.testing import CliRunner
 
 import lethe
-from lethe.accounting.verify_others import load
+from lethe.accounting.verify import load
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app
 from lethe.documents.strict import read_document, write_document

@@ -20,9 +20,8 @@ from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
-from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each
+from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each, total
 from lethe.partitions.table import PartitionedTable
-from lethe.partitions.totals import total
 from lethe.run.losses import Logistic
 
 

@@ -23,7 +23,7 @@ from lethe.audit.trainers.engine_loop import fit_by_engine
 from lethe.audit.trainers.networks import IGNORED, Watched
 from lethe.audit.trainers.training import claim_of
 from lethe.errors import InputError
-from lethe.theorems.correlated.theorem import slot_mus
+from lethe.theorems.correlated_noise import slot_mus
 
 DELTA = 1e-5
 
