@@ -246,7 +246,8 @@ def _presented(file: Path | None, epsilon: float | None, delta: float | None, rh
 
 
 def _tell(ledger: Any, made: Any, word: str, as_json: bool) -> None:
-    left = ledger.terms(made.data_set).what_fits(made.counted)
+    account = ledger.show(made.data_set)
+    left = account.terms.what_fits(account.counted)
     if as_json:
         print_json({"reservation": made.number, "data_set": made.data_set, "state": word, "left": left})
     else:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.accounting.certify import certify
-from lethe.audit.claim import Claim
 from lethe.audit.games.canaries import Data, Record
-from lethe.audit.games.error_context import errors_of, number
+from lethe.audit.games.trainings import as_score, errors_of
+from lethe.audit.page import Claim
 from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.certificates.certificate import Certificate
@@ -219,7 +219,7 @@ class NamedScore(Named):
     def __call__(self, model: Any, record: Record) -> float:
         """Score one record."""
         with errors_of(f"{self.key}: {self.name}"):
-            return number(self.function(model, record), f"{self.key}: {self.name}")
+            return as_score(self.function(model, record), f"{self.key}: {self.name}")
 
 
 def _imported(name: str, key: str) -> ModuleType:
