@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app, main
-from lethe_experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
+from lethe_experiments import REPRODUCTIONS, Reproduction, describe
 from lethe_experiments.bok_tables import published
 from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
 from lethe_experiments.pages.reproduction_tables import reproduction_tables
@@ -225,34 +225,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
-def test_bad_words_are_one_message_and_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _call(monkeypatch, "reproduce", "bok-table-9") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("lethe: 'bok-table-9'")
-    assert all(name in captured.err for name in REPRODUCTIONS)
-    for words in (
-        ["bok-table-7", "-o", tmp_path],
-        ["bok-table-7", "-o", tmp_path / "nowhere" / "out"],
-        ["-o", tmp_path / "out"],
-        ["bok-table-9", "--list"],
-    ):
-        assert _call(monkeypatch, "reproduce", *words) == 2
-        assert capsys.readouterr().out == ""
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(lethe.InputError, match="choose one of"):
-        require_reproduction("")
-
-
 def test_the_page_names_every_one() -> None:
     page = (ROOT / "docs" / "reproduce.md").read_text()
     assert all(f"`{name}`" in page for name in REPRODUCTIONS)
-
-
-def test_an_installed_package_says_where_the_figures_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("lethe.cli.pages.find_spec", lambda name: None)
-    assert _call(monkeypatch, "reproduce", "--list") == 2
-    assert "clone the repository" in " ".join(capsys.readouterr().err.split())

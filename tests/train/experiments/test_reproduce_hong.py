@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import joblib
@@ -179,26 +178,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     with pytest.raises(SystemExit) as stop:
         main()
     return int(stop.value.code or 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["bok-table-7", "--repeats", "3"],
-        ["bok-table-7", "--full", "-o", "nowhere/out"],
-        ["--full"],
-        ["hong-figure-1", "--list", "--repeats", "3"],
-        ["hong-figure-1", "--repeats", "0"],
-        ["hong-figure-1", "--data", "absent.npz"],
-    ],
-)
-def test_bad_words_end_with_status_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: Sequence[str]) -> None:
-    assert _call(monkeypatch, "reproduce", *words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "--" in captured.err or "absent.npz" in captured.err
-    assert "Traceback" not in captured.err
 
 
 @pytest.mark.slow

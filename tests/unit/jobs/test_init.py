@@ -96,32 +96,6 @@ def test_names_are_written_as_yaml_reads_them_back(text: str, tmp_path: Path) ->
     assert read_document(tmp_path / "t.yaml") == {text: text, "list": [text]}
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["softmax_hed"], "did you mean 'softmax_head'"),
-        (["softmax_head", "--task", "softmax_head"], "both are given"),
-        (["softmax_head", "--data", "t.csv", "--target", "y"], "both are given"),
-        (["--data", "t.csv"], "one is given without the other"),
-        (["--target", "y"], "one is given without the other"),
-        (["--data", "missing.csv", "--target", "y"], "cannot be read"),
-        (["--data", "t.npz", "--target", "y"], "a table ends in"),
-        (["--look"], "nothing to look at"),
-        (["-o", "t.yaml"], "without anything to write"),
-        (["softmax_head", "-o", "t.txt"], "needs to end in .yaml"),
-        (["softmax_head", "-o", "mine.yaml"], "exists already"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("mine")
-    result = _call(*words)
-    assert isinstance(result.exception, lethe.InputError)
-    assert message in str(result.exception)
-    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["mine"]
-
-
 def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path: Path) -> None:
     from lethe.jobs.demo import Demo
 
