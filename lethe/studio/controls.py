@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, get_args
 
 from lethe.run.batches import DESIGNS
+from lethe.run.fields import NoiseAt, Release
 from lethe.run.losses import LOSSES
 from lethe.run.neighbours import Neighbours, Unit
-from lethe.run.noise_fields import NoiseAt
-from lethe.run.release_field import Release
 
 
 class Control(NamedTuple):
