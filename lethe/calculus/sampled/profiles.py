@@ -192,7 +192,7 @@ def _directions(probability: float, noise: float, relation: Relation, design: De
     """Each direction's profile and largest loss: zero out and add or remove are one pair of Poisson batches."""
     mu, reach = 1.0 / noise, -float(special.ndtri(tail))
     if design == "without_replacement":
-        return [(partial(fixed_size_delta, relation=relation), float(log_mixture(probability, 2.0 * mu * (reach + mu))))]
+        return [(partial(fixed_size_delta, relation=relation), float(log_mixture(probability, 2.0 * (reach * mu + mu * mu))))]
     upward = float(log_mixture(probability, mu * (reach + 0.5 * mu)))
     if relation == "replace_one":
         return [(replaced_delta, upward - _log_mixture_below(probability, -mu * (reach + 1.5 * mu)))]
