@@ -20,8 +20,8 @@ from lethe.audit.games.shadow_models import Candidates, draw_candidates
 from lethe.audit.statistics.counts import Guesses, Rates
 from lethe.audit.statistics.curves import printed_epsilon
 from lethe.audit.statistics.one_run import one_run_epsilon
+from lethe.audit.statistics.result import rounded_down
 from lethe.calculus.upward_formatting import shown
-from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
 from lethe_experiments.liang import plans
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lethe._version import __version__
 from lethe.audit.page import AuditPage
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import as_path, require_place, to_json, write_bytes
 from lethe.errors import InputError
-from lethe.report.document.build import document_of
-from lethe.report.document.curves import Curve, as_curves
-from lethe.report.document.reading import read_subject
-from lethe.report.document.subject import Subject, subject_of, with_extras
+from lethe.report.model import Document
+from lethe.report.reading import read_subject
+from lethe.report.sections.build import document_of
+from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras
 
 FORMATS = (".html", ".md", ".tex", ".json")
 """How the name of a report may end."""
@@ -57,10 +59,8 @@ def write(
     for page in pages:
         if not isinstance(page, AuditPage):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"audits: one is {type(page).__name__}; it needs an AuditPage.", remedy="load it with AuditPage.load.")
-    if isinstance(subject, str | os.PathLike):
-        found = read_subject(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
-    else:
-        found = subject_of(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)
+    read = read_subject if isinstance(subject, str | os.PathLike) else subject_of
+    found: Subject = read(subject, delta=delta, key=key, allow_large_delta=allow_large_delta, weights=weights)  # pyright: ignore[reportArgumentType]
     write_report(with_extras(found, audits=pages, curves=as_curves(curves), show_private=private), path)
 
 
@@ -71,27 +71,33 @@ def write_report(subject: Subject, path: str | os.PathLike[str]) -> None:
 
 
 def written(subject: Subject, suffix: str) -> str:
-    """The text of a report.
-
-    Args:
-        subject: of whom.
-        suffix: one of `FORMATS`.
-    Raises:
-        MissingExtraError: jinja2 or matplotlib is not installed.
-    """
-    # Each format is loaded where it is asked for: JSON needs neither templates nor pictures.
+    """The text of a report of that suffix, one of `FORMATS`; MissingExtraError if jinja2 or matplotlib is not installed."""
+    document = document_of(subject)
     if suffix == ".json":
-        from lethe.report.document.formats.machine_readable import content
+        return to_json(content(document))
+    from lethe.report.formats import WRITERS  # JSON needs neither templates nor pictures
 
-        return to_json(content(document_of(subject)))
-    if suffix == ".md":
-        from lethe.report.document.formats.markdown import markdown
+    return WRITERS[suffix](document)
 
-        return markdown(document_of(subject))
-    if suffix == ".tex":
-        from lethe.report.document.formats.latex import latex
 
-        return latex(document_of(subject))
-    from lethe.report.document.formats.html import html
+def content(document: Document) -> dict[str, Any]:
+    """The report as plain data that JSON can hold: every number of it, and its words; an infinite number is the text "inf"."""
+    return _plain(
+        {
+            "report": 1,
+            "title": document.title,
+            "notices": [{"level": one.level, "heading": one.heading, "words": one.words} for one in document.notices],
+            **document.data,
+            "sections": {section.key: {"title": section.title, **section.data} for section in document.sections},
+            "sources": dict(document.sources),
+            "lethe": __version__,
+        }
+    )
 
-    return html(document_of(subject))
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return "inf" if isinstance(value, float) and value == math.inf else value

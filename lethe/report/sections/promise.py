@@ -1,15 +1,26 @@
-"""The guarantee in one plain sentence, what was trained, and what must be read before anything else."""
+"""The promise: the guarantee in one plain sentence, what was trained, and what must be read before anything else."""
 
 from __future__ import annotations
 
 import inspect
 
 from lethe.calculus.upward_formatting import shown
-from lethe.report.document.glossary import proved_by
-from lethe.report.document.model import Block, Facts, Notice, Section, Table, Text
-from lethe.report.document.subject import Subject
-from lethe.report.document.tradeoff import Lines
-from lethe.report.document.wording import RELATIONS, RELEASES, SHORT_RELATIONS, count, factor, number, of_unit, percent, times
+from lethe.report.model import Block, Facts, Notice, Section, Text
+from lethe.report.sections.evidence import total_table
+from lethe.report.sections.numbers import Lines
+from lethe.report.subject import Subject
+from lethe.report.wording import (
+    RELATIONS,
+    RELEASES,
+    SHORT_RELATIONS,
+    count,
+    factor,
+    number,
+    of_unit,
+    percent,
+    proved_by,
+    times,
+)
 from lethe.run.descended import descends_envelope
 from lethe.run.participation import Participation
 from lethe.run.run import Run
@@ -28,14 +39,14 @@ _CHANGES = {
 
 
 def guarantee(subject: Subject, lines: Lines) -> Section:
-    """The section."""
+    """The guarantee in one plain sentence, and what was trained."""
     blocks: tuple[Block, ...] = (Text(sentence(subject, lines), lead=True),)
+    glance = _glance(subject)
     if subject.private:
         blocks += (Text(_meaning(subject)), Text(_which_number(subject, lines)))
-    blocks += (Facts(tuple(_glance(subject))),)
+    blocks += (Facts(tuple(glance)),)
     if subject.total is not None:
-        head = ("release", "times", "epsilon alone", "guarantee", "known how")
-        blocks += (Table("What is added up", head, subject.total.rows, numbers=(1, 2)),)
+        blocks += (total_table(subject.total),)
     data = {
         "sentence": sentence(subject, lines),
         "epsilon": subject.epsilon if subject.private else "inf",
@@ -43,7 +54,7 @@ def guarantee(subject: Subject, lines: Lines) -> Section:
         "neighbours": subject.neighbours,
         "release": subject.release,
         "best_guess_right": lines.right,
-        "glance": dict(_glance(subject)),
+        "glance": dict(glance),
     }
     return Section("guarantee", "The guarantee", blocks, data)
 
@@ -88,8 +99,7 @@ def notices(subject: Subject) -> tuple[Notice, ...]:
     """What stands on top, the worst first."""
     found: list[Notice] = []
     if not subject.private:
-        proof = subject.certificate or subject.statement or subject.total
-        why = "" if proof is None else proof.not_private.removeprefix("NOT PRIVATE: ")
+        why = subject.proof.not_private.removeprefix("NOT PRIVATE: ")
         why = why or " ".join(f"{one.detail}." for one in subject.failing) or "no epsilon is proved."
         found.append(Notice("danger", "NOT PRIVATE", f"Do not rely on any privacy of what was released: {why}"))
     found += [
@@ -164,20 +174,16 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     design = f"{run.batches.design}: {words[:1].lower()}{words[1:]}"
     if run.batches.participation is Participation.DRAW_IN_PUBLIC_GROUP:
         design += f"; g = {count(run.batches.groups_of_records)}"
+    passes = "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
     rows = [
         ("Training data", f"{count(run.records)} records (a public number){_unused(run)}"),
-        ("Length", f"{times(run.total_steps, 'step', 'steps')}{_passes(run)}"),
+        ("Length", times(run.total_steps, "step", "steps") + passes),
         ("Batches", f"{count(run.batch_size)} records, {design}"),
         ("Gradients", _gradients(run)),
         ("Noise", _noise(run)),
         ("Regulariser", ", ".join(str(part.to_document()["kind"]) for part in run.regularisers) or "none"),
     ]
     return [(name, of_unit(words, run.unit)) for name, words in rows]
-
-
-def _passes(run: Run) -> str:
-    """How many passes the run says it has; of one that says its steps alone, nothing."""
-    return "" if run.passes is None else f", {times(run.passes, 'pass', 'passes')} over the data"
 
 
 def _gradients(run: Run) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import Field, model_validator
 
 from lethe.accounting.certify import certify
 from lethe.accounting.recheck import recheck, recheck_statement
@@ -18,17 +20,59 @@ from lethe.calculus.large_delta import is_large, usual_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.comparison import Comparison
 from lethe.certificates.findings import Finding, holds
-from lethe.certificates.parts import Citation
 from lethe.certificates.sealing.seal import Seal
 from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import Recorded
+from lethe.documents.specification import Specification
 from lethe.errors import InputError
-from lethe.report.document.curves import Curve
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Run
 
 _SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
+_MOST = 10_000
+
+
+class Curve(Specification):
+    """A quantity at some steps of a training.
+
+    Args:
+        name: what it is.
+        steps: at which steps, ascending.
+        values: one a step.
+        private: True unless it is known to be covered by the guarantee, or to come from public data alone: a curve of the loss of
+            private records tells of them, and no certificate covers it. A private curve is shown only where that is asked for.
+    """
+
+    name: str = Field(min_length=1, max_length=200)
+    steps: tuple[int, ...] = Field(min_length=1, max_length=_MOST, strict=False)
+    values: tuple[float, ...] = Field(min_length=1, max_length=_MOST, strict=False)
+    private: bool = True
+
+    @model_validator(mode="after")
+    def _one_value_a_step(self) -> Curve:
+        if len(self.steps) != len(self.values):
+            raise InputError(f"values: {len(self.values)} for {len(self.steps)} steps.", remedy="give one value a step.")
+        if list(self.steps) != sorted(set(self.steps)) or self.steps[0] < 0:
+            raise InputError("steps: they need to ascend from 0 or more.", remedy="give each step once, in order.")
+        if not all(math.isfinite(value) for value in self.values):
+            raise InputError("values: one is no finite number.", remedy="leave that step out.")
+        return self
+
+
+def as_curves(value: object, *, source: str | None = None) -> tuple[Curve, ...]:
+    """Curves from themselves or from mappings with their fields, of which errors say that they are from `source`."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise InputError(f"curves: got {type(value).__name__}; it needs a list.", source=source)
+    curves: list[Curve] = []
+    for one in value:
+        if not isinstance(one, Curve | Mapping):
+            raise InputError(f"curves: one is {type(one).__name__}; it needs name, steps and values.", source=source)
+        try:
+            curves.append(one if isinstance(one, Curve) else Curve(**{str(key): entry for key, entry in one.items()}))
+        except InputError as error:
+            raise InputError(f"curves: {error.what}", source=source, remedy=error.remedy) from error
+    return tuple(curves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +81,9 @@ class Subject:
 
     Args:
         what: what was trained or released, in words.
-        guarantee: what is proved of it.
+        proof: as this version of Lethe writes it: of a run, of a release that is none, or of several releases together.
         delta: the delta asked for.
-        neighbours: which two data sets must be hard to tell apart.
-        records: their public number, where it is known.
         findings: the hypotheses.
-        citations: the sources.
-        certificate: as this version of Lethe writes it; None of a release that is no run.
-        statement: of a release that is no run; else None.
-        total: of several releases together; else None.
         answers: what was verified when the report was made.
         note: on words of another version; empty where there is nothing to say.
         audits: of the same training.
@@ -54,19 +92,12 @@ class Subject:
         show_private: whether what no guarantee covers is shown, marked.
         commands: to be typed to repeat and to check it.
         digests: (what, SHA-256).
-        unit: of privacy.
     """
 
     what: str
-    guarantee: Guarantee
+    proof: Certificate | Statement | Total
     delta: float
-    neighbours: str
-    records: int | None
     findings: tuple[Finding, ...]
-    citations: tuple[Citation, ...]
-    certificate: Certificate | None = None
-    statement: Statement | None = None
-    total: Total | None = None
     answers: tuple[Answer, ...] = ()
     note: str = ""
     audits: tuple[AuditPage, ...] = ()
@@ -74,19 +105,17 @@ class Subject:
     scores: tuple[tuple[str, str], ...] = ()
     show_private: bool = False
     commands: tuple[str, ...] = ()
-    digests: tuple[tuple[str, str], ...] = field(default=())
-    unit: Unit = "record"
+    digests: tuple[tuple[str, str], ...] = ()
 
     @property
-    def epsilon(self) -> float:
-        """Proved at the delta asked for; inf: nothing is."""
-        proof = self.certificate or self.total
-        return self.guarantee.epsilon(self.delta) if proof is None else proof.epsilon
+    def certificate(self) -> Certificate | None:
+        """Of a run; None of a release that is none."""
+        return self.proof if isinstance(self.proof, Certificate) else None
 
     @property
-    def private(self) -> bool:
-        """Whether anything is proved."""
-        return self.epsilon < math.inf
+    def total(self) -> Total | None:
+        """Of several releases together; else None."""
+        return self.proof if isinstance(self.proof, Total) else None
 
     @property
     def run(self) -> Run | None:
@@ -94,22 +123,51 @@ class Subject:
         return None if self.certificate is None else self.certificate.run
 
     @property
+    def guarantee(self) -> Guarantee:
+        """What is proved."""
+        return self.proof.guarantee
+
+    @property
+    def neighbours(self) -> str:
+        """Which two data sets must be hard to tell apart."""
+        return self.proof.run.neighbours if isinstance(self.proof, Certificate) else self.proof.neighbours
+
+    @property
+    def records(self) -> int | None:
+        """Their public number, where it is known."""
+        return self.proof.run.records if isinstance(self.proof, Certificate) else self.proof.records
+
+    @property
+    def unit(self) -> Unit:
+        """What is protected: a record or a user."""
+        return self.proof.run.unit if isinstance(self.proof, Certificate) else self.proof.unit
+
+    @property
+    def epsilon(self) -> float:
+        """Proved at the delta asked for; inf: nothing is."""
+        return self.guarantee.epsilon(self.delta) if isinstance(self.proof, Statement) else self.proof.epsilon
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is proved."""
+        return self.epsilon < math.inf
+
+    @property
     def release(self) -> str:
         """What may be seen: "last", "all", or "released" of what is no run."""
         return "released" if self.run is None else self.run.release
 
     @property
-    def sealed(self) -> bool:
-        """Whether a key that is believed vouches for the training, or for all of several releases."""
-        if self.total is not None:
-            return all(part.sealed for part in self.total.parts)
-        return self.seal is not None and self.seal.holds
-
-    @property
     def seal(self) -> Seal[Any] | None:
         """Of the training or of the release, believed or not; None of a total, whose parts have theirs."""
-        proof = self.certificate or self.statement
-        return None if proof is None else proof.seal
+        return None if isinstance(self.proof, Total) else self.proof.seal
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a key that is believed vouches for the training, or for all of several releases."""
+        if isinstance(self.proof, Total):
+            return all(part.sealed for part in self.proof.parts)
+        return self.seal is not None and self.seal.holds
 
     @property
     def large_delta(self) -> bool:
@@ -146,8 +204,6 @@ def subject_of(
         key: whose seals are believed; None: this installation's and its team's.
         allow_large_delta: whether a delta of 1/records or more is meant.
         weights: the released weights, a file or tensors, to be held against the seal; None: not asked.
-    Raises:
-        InputError: it is something else, or a certificate that does not follow from its run, or delta is missing or not wanted.
     """
     if isinstance(value, Comparison):
         value = value.certificate
@@ -182,26 +238,19 @@ def _of_certificate(given: Certificate, key: PublicKey | None, weights: Any) -> 
     # Whether a large delta is meant was asked where the certificate was made; the report says it on top.
     found = verify(judged, weights=weights, key=key, allow_large_delta=True)
     # Where it does not follow, the first refuses it and says why.
-    again = found.certificate if isinstance(found.certificate, Certificate) else recheck(judged)
-    return _certified(again, found.answers, found.note)
+    return _certified(found.certificate if isinstance(found.certificate, Certificate) else recheck(judged), found.answers, found.note)
 
 
 def _certified(again: Certificate, answers: tuple[Answer, ...], note: str = "") -> Subject:
     run = again.run
-    digests = [("run (the first 8 digits of its SHA-256)", run.run_id), *_sealed_digests(again.seal)]
     return Subject(
-        what=_model(run),
-        guarantee=again.guarantee,
+        what="a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary,
+        proof=again,
         delta=again.delta,
-        neighbours=run.neighbours,
-        records=run.records,
         findings=again.findings,
-        citations=again.citations,
-        certificate=again,
         answers=answers,
         note=note,
-        digests=tuple(digests),
-        unit=run.unit,
+        digests=(("run (the first 8 digits of its SHA-256)", run.run_id), *_sealed_digests(again.seal)),
     )
 
 
@@ -211,10 +260,6 @@ def _sealed_digests(seal: Seal[Any] | None) -> list[tuple[str, str]]:
         return []
     weights = [(f"released weights: {one.name} (SHA-256 of the numbers)", one.sha256) for one in seal.record.released]
     return [*weights, ("key of the seal", seal.signer.fingerprint)]
-
-
-def _model(run: Run) -> str:
-    return "a model with an unknown loss" if run.loss.kind == "unknown" else run.loss.summary
 
 
 def _of_statement(given: Statement, delta: float | None, key: PublicKey | None, weights: Any) -> Subject:
@@ -227,14 +272,9 @@ def _of_statement(given: Statement, delta: float | None, key: PublicKey | None, 
     stated.guarantee.epsilon(asked)  # refuses a delta out of range
     return Subject(
         what=stated.name,
-        guarantee=stated.guarantee,
+        proof=stated,
         delta=asked,
-        neighbours=stated.neighbours,
-        unit=stated.unit,
-        records=stated.records,
         findings=(*again.declared, *(one for one in stated.findings if one.evidence != "declared")),
-        citations=stated.citations,
-        statement=stated,
         answers=verify(judged, weights=weights, key=key, allow_large_delta=True).answers,
         digests=tuple(_sealed_digests(stated.seal)),
     )
@@ -245,40 +285,14 @@ def _of_total(given: Total, key: PublicKey | None, weights: Any) -> Subject:
     lines = [line.partition(": ") for line in again.declared]
     return Subject(
         what=f"{len(again.parts)} releases from the same {NOUNS[again.unit][1]}",
-        unit=again.unit,
-        guarantee=again.guarantee,
+        proof=again,
         delta=again.delta,
-        neighbours=again.neighbours,
-        records=again.records,
         findings=tuple(holds(name, words, evidence="declared") for name, _, words in lines),
-        citations=again.citations,
-        total=again,
         answers=verify(again, weights=weights, key=key, allow_large_delta=True).answers,
     )
 
 
-def with_extras(
-    subject: Subject,
-    *,
-    audits: Sequence[AuditPage] = (),
-    curves: Sequence[Curve] = (),
-    scores: Sequence[tuple[str, str]] = (),
-    show_private: bool = False,
-    commands: Sequence[str] = (),
-    digests: Sequence[tuple[str, str]] = (),
-) -> Subject:
-    """A copy with what was found besides.
-
-    Args:
-        subject: what it is added to.
-        audits, curves, scores, show_private, commands, digests: as of `Subject`.
-    """
-    return replace(
-        subject,
-        audits=(*subject.audits, *audits),
-        curves=(*subject.curves, *curves),
-        scores=(*subject.scores, *scores),
-        show_private=show_private,
-        commands=(*subject.commands, *commands),
-        digests=(*subject.digests, *digests),
-    )
+def with_extras(subject: Subject, **extras: Any) -> Subject:
+    """A copy with more `audits`, `curves`, `scores`, `commands` or `digests`, and another `show_private`."""
+    joined = {name: more if name == "show_private" else (*getattr(subject, name), *more) for name, more in extras.items()}
+    return replace(subject, **joined)

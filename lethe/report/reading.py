@@ -14,8 +14,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import DOCUMENTS, as_path, read_document
 from lethe.errors import InputError
-from lethe.report.document.curves import Curve, as_curves
-from lethe.report.document.subject import Subject, subject_of, with_extras
+from lethe.report.subject import Curve, Subject, as_curves, subject_of, with_extras
 from lethe.run.run import Run
 
 _CERTIFICATE, _RUN, _WEIGHTS = "certificate.json", "run.json", "weights.npz"
@@ -32,13 +31,11 @@ def read_subject(
     allow_large_delta: bool = False,
     weights: Any = None,
 ) -> Subject:
-    """The subject in a file or folder.
+    """The subject in a file or folder; InputError also where a certificate does not follow from its run, or the folder contradicts itself.
 
     Args:
         path: of a run, a certificate, or a folder of `lethe train`.
         delta, key, allow_large_delta, weights: as of `lethe.report.write`.
-    Raises:
-        InputError: it cannot be read, or a certificate does not follow from its run, or the folder contradicts itself.
     """
     place = as_path(path)
     if place.is_dir():
@@ -59,22 +56,22 @@ def _of_file(file: Path, delta: float | None, key: PublicKey | None, allow: bool
 
 
 def _of_folder(folder: Path, delta: float | None, key: PublicKey | None, allow: bool, weights: Any) -> Subject:
-    proof, found = folder / _CERTIFICATE, folder / _WEIGHTS
+    proof, weights_file = folder / _CERTIFICATE, folder / _WEIGHTS
     if not proof.is_file():
         raise InputError(
             f"{folder} holds no {_CERTIFICATE}.", source=str(folder), remedy="give a folder of `lethe train`, a certificate or a run."
         )
-    released = weights if weights is not None else found if found.is_file() else None
+    released = weights_file if weights is None and weights_file.is_file() else weights
     certificate = load(proof, key=key)  # of an estimator, it may be a statement
     if isinstance(certificate, Certificate):
         _require_same_run(folder / _RUN, certificate)
     subject = subject_of(certificate, delta=delta, key=key, allow_large_delta=allow, weights=released)
     at = shlex.quote(str(folder))
-    beside = f" --weights {at}/{_WEIGHTS}" if found.is_file() else ""
+    beside = f" --weights {at}/{_WEIGHTS}" if weights_file.is_file() else ""
     commands = [f"lethe train {at}/{_CONFIG} -o again"] if (folder / _CONFIG).is_file() else []
     commands += [f"lethe certify {at}/{_RUN} --delta {subject.delta!r}"] if (folder / _RUN).is_file() else []
     commands += [f"lethe verify {at}/{_CERTIFICATE}{beside}", f"lethe report {at} -o report.html"]
-    files = [file for file in (proof, folder / _RUN, found) if file.is_file()]
+    files = [file for file in (proof, folder / _RUN, weights_file) if file.is_file()]
     return with_extras(
         subject,
         audits=_audits(folder),
@@ -122,12 +119,9 @@ def _scores(file: Path) -> list[tuple[str, str]]:
         return []
     content = read_document(file)
     score = content.get("score")
-    scores: list[tuple[str, str]] = []
-    if isinstance(score, dict):
-        kind = str(score.get("kind", "score"))
-        scores += [
-            (f"{kind} on the {part} records", f"{value:.4f}") for part in ("train", "test") if isinstance(value := score.get(part), float)
-        ]
+    part_of = score if isinstance(score, dict) else {}
+    parts = [(part, value) for part in ("train", "test") if isinstance(value := part_of.get(part), float)]
+    scores = [(f"{part_of.get('kind', 'score')} on the {part} records", f"{value:.4f}") for part, value in parts]
     # How many records the batches leave over is public, as the number of records is, and stands in the first section.
     if type(value := content.get("projected")) is int:
         scores.append(("records whose features were shortened", f"{value:,}"))

@@ -1,4 +1,4 @@
-"""What a report is made of: notices, sections, and a few kinds of blocks that every format knows how to write."""
+"""What a page is made of: notices, sections, and a few kinds of blocks that every format knows how to write."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Level = Literal["danger", "caution", "plain"]
+COLOURS = {"ink": "#010101", "muted": "#020202", "grid": "#030303", "main": "#040404", "other": "#050505", "alert": "#060606"}
+"""Colours to draw with; in a page they are its own, light or dark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What must be read before anything else.
-
-    Args:
-        level: "danger": nothing is protected, or something is wrong; "caution": it is only as good as somebody's word; "plain": neither.
-        heading: in a few words.
-        words: what it means.
-    """
+    """What must be read before anything else: "danger", nothing is protected or something is wrong; "caution", it is somebody's word."""
 
     level: Level
     heading: str
@@ -26,18 +22,24 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph; the first one of a report is set large."""
+    """A paragraph; the first one of a report leads, and is set large."""
 
     words: str
     lead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of a part of a section."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
-    """A list; `ordered` where its order matters."""
+    """A list."""
 
     entries: tuple[str, ...]
-    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below a head; the first column names the row, unless `named` says another.
+    """Rows below a head; the first column names the row.
 
     Args:
         caption: what it shows.
         head: one entry a column.
         rows: one entry a column each.
         numbers: the columns that hold numbers.
-        named: the column that names the row.
         marks: of each row a word for its look: "", "danger", "strong" or "quiet"; empty: none.
     """
 
@@ -64,19 +65,12 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
-    named: int = 0
     marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing, made only where the format can show it.
-
-    Args:
-        alt: what is to be seen, for whoever does not see it.
-        caption: how to read it.
-        draw: gives the SVG.
-    """
+    """A drawing, with what is to be seen for whoever does not see it; the SVG is made only where the format can show it."""
 
     alt: str
     caption: str
@@ -85,16 +79,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Commands to type, or data."""
+    """Commands to type, or text that stands as it is."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """The title of a part of a section."""
-
-    words: str
 
 
 Block = Text | Items | Facts | Table | Picture | Code | Notice | Heading
@@ -102,14 +89,7 @@ Block = Text | Items | Facts | Table | Picture | Code | Notice | Heading
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the report with a title of its own.
-
-    Args:
-        key: its name in links and in JSON.
-        title: what people read.
-        blocks: its content.
-        data: the same as numbers, for JSON.
-    """
+    """A part with a title: its key in links and in JSON, its blocks, and the same as numbers, for JSON."""
 
     key: str
     title: str
@@ -119,11 +99,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report in words, before it is written in any format.
+    """A page in words, before it is written in any format.
 
     Args:
-        title: what it is about.
-        subtitle: which version wrote it, and of which run.
+        title, subtitle: what it is about; which version wrote it, and of which run.
         notices: what stands on top.
         sections: in their order.
         data: what no section holds, for JSON.
@@ -137,6 +116,6 @@ class Document:
     data: dict[str, Any]
     sources: tuple[tuple[str, str], ...]
 
-    def section(self, key: str) -> Section | None:
-        """The section of that name, if it applies."""
-        return next((one for one in self.sections if one.key == key), None)
+    def section(self, key: str) -> Section:
+        """The section of that name."""
+        return next(one for one in self.sections if one.key == key)

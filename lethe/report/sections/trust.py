@@ -1,25 +1,86 @@
-"""What was declared, enforced and checked, declared first; and what would make it all void."""
+"""Who is protected and against what not; what must be believed, and what would make the promise void."""
 
 from __future__ import annotations
 
 from lethe.certificates.findings import FRESH_NOISE, Finding
-from lethe.report.document.glossary import explained_terms
-from lethe.report.document.model import Block, Facts, Heading, Items, Section, Table, Text
-from lethe.report.document.subject import Subject
+from lethe.report.model import Block, Facts, Heading, Items, Section, Table, Text
+from lethe.report.subject import Subject
+from lethe.report.wording import RELATIONS, explained_terms, of_unit
 
-_WORDS = {
+_SEES = {
+    "last": "anybody who sees the final model: its weights, its answers, everything that is computed from it later",
+    "all": "anybody who sees the model after every step, and everything that is computed from these models later",
+    "released": "anybody who sees all that was released here, and everything that is computed from it later",
+}
+_ALSO_SEES = {
+    "last": "whoever sees anything else of the training: a checkpoint, an average of several models, the optimiser's state, a private loss",
+    "all": "whoever sees the records themselves, single gradients, or the loss on private data",
+    "released": "whoever sees anything else that was computed from the records",
+}
+_EVIDENCE = {
     "declared": "Declared: somebody said so, and nothing proves it. Whoever signs, signs these",
     "enforced": "Enforced: the code that trained made it so; it is named in brackets",
     "checked": "Checked: computed from the numbers of the run",
 }
 
 
+def protection(subject: Subject) -> Section:
+    """Who is protected against whom, and against what not."""
+    promise = "is protected" if subject.private else "would be protected, if anything were proved"
+    secret = "" if subject.run is None else subject.run.batches.secret
+    noise = f"the noise, nor {secret}" if secret else "the noise"
+    known = (
+        ("Who", f"each single record in the training data {promise}: {RELATIONS[subject.neighbours]}"),
+        ("Against whom", _SEES[subject.release]),
+        (
+            "What they may know",
+            f"all other records, the settings of the training, this report; not {noise}",
+        ),
+        ("Against what", "finding out whether, or with which values, the record took part; by any attack but those listed below"),
+    )
+    rows, against = tuple((name, of_unit(words, subject.unit)) for name, words in known), _against_what_not(subject)
+    table = Table("Who is protected, and against whom", ("", "what this report speaks of"), rows)
+    blocks = (table, Heading("Against what it does not protect"), Items(against))
+    data = {"protected": dict(rows), "not_protected": list(against)}
+    return Section("protection", "Who is protected, and against what not", blocks, data)
+
+
+def _generator(subject: Subject) -> str:
+    seal = subject.seal if subject.sealed else None
+    if seal is None or seal.record is None or not seal.record.fresh:
+        return "What really drew it is not known here: commonly rounded (floating-point) numbers of a generator that is not cryptographic."
+    secure = ", unless it was trained with secure=True" if subject.release == "all" else ""
+    return (
+        f"In fact, {seal.record.by} draws rounded (floating-point) numbers from the generator of NumPy or PyTorch, started with fresh "
+        f"entropy; it is statistical, not cryptographic{secure}."
+    )
+
+
+def _against_what_not(subject: Subject) -> tuple[str, ...]:
+    several = {
+        "record": "A person with several records: with k records epsilon grows about k times, and delta more than that. If people have "
+        "several, one record is the wrong unit.",
+        "user": "A person with several user ids: with k of them epsilon grows about k times, and delta more than that. What counts as one "
+        "user is decided by the ids alone.",
+    }
+    return (
+        several[subject.unit],
+        "Conclusions about everybody: if the data show that smoking is dangerous, the model may say so of every smoker, also of one whose "
+        "record was not used.",
+        f"{_ALSO_SEES[subject.release][0].upper()}{_ALSO_SEES[subject.release][1:]}.",
+        "Whoever has the data already, or breaks into the computer that trains.",
+        "Other releases from the same records: what they give away together is more than each alone.",
+        f"Attacks on the noise itself: the proof takes it as exact numbers that nobody can foresee. {_generator(subject)}",
+        "How long training took, and whatever else can be measured of the computer that trains.",
+    )
+
+
 def hypotheses(subject: Subject) -> Section:
-    """The section."""
+    """What was declared, enforced and checked, declared first; what must be believed besides; and what would make it all void."""
     blocks: list[Block] = []
     if subject.failing:
         blocks.append(_table("Fails: without this nothing holds", subject.failing, mark="danger"))
-    for evidence, words in _WORDS.items():
+    for evidence, words in _EVIDENCE.items():
         found = subject.known(evidence)
         if found:
             blocks.append(_table(words, found, mark="strong" if evidence == "declared" else ""))
@@ -29,14 +90,14 @@ def hypotheses(subject: Subject) -> Section:
             blocks.append(Text("Declared: nothing besides what every report rests on, which is listed below."))
     if explained := explained_terms(" ".join(one.words for one in subject.findings)):
         blocks += [Heading("Words used above"), Facts(explained)]
-    trusted = believed(subject)
+    trusted = _believed(subject)
     if subject.private:
         blocks += [Heading("What must be believed besides, and this report cannot check"), Items(trusted)]
-    void = voids(subject)
+    void = _voids(subject)
     blocks += [Heading("What would make it void"), Items(void)]
     data = {
         "fails": [one.to_dict() for one in subject.failing],
-        **{evidence: [one.to_dict() for one in subject.known(evidence)] for evidence in _WORDS},
+        **{evidence: [one.to_dict() for one in subject.known(evidence)] for evidence in _EVIDENCE},
         "believed_besides": list(trusted),
         "void_if": list(void),
     }
@@ -48,8 +109,7 @@ def _table(caption: str, found: tuple[Finding, ...], *, mark: str) -> Table:
     return Table(caption, ("what", "in words"), rows, marks=tuple(mark for _ in rows))
 
 
-def believed(subject: Subject) -> tuple[str, ...]:
-    """A line for each thing that is no hypothesis of the theorem, that nothing here can check, and that the promise rests on."""
+def _believed(subject: Subject) -> tuple[str, ...]:
     lines = [
         "No setting (step size, noise, number of passes, when to stop) was tuned on the private data; or each trial was trained with "
         "noise, and its certificate is added to this one (“lethe total”).",
@@ -74,8 +134,7 @@ def believed(subject: Subject) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def voids(subject: Subject) -> tuple[str, ...]:
-    """A line for each thing that would make the promise void."""
+def _voids(subject: Subject) -> tuple[str, ...]:
     run = subject.run
     lines = [f"“{one.name}” above, which is declared, is not true." for one in subject.known("declared")]
     if subject.release == "last":
