@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lethe._version import __version__
 from lethe.audit.page import AuditPage
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.strict import as_path, require_place, to_json, write_bytes
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.report.model import Document
 from lethe.report.reading import read_subject

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from lethe.run.batches import DESIGNS
+from lethe.run.fields import NoiseAt, Release
 from lethe.run.losses import LOSSES
 from lethe.run.neighbours import Neighbours, Unit
-from lethe.run.noise_fields import NoiseAt
-from lethe.run.release_field import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from lethe._version import __version__
 from lethe.audit.config import TwoWorldGame
 from lethe.audit.games.trainings import TwoWorldScores, as_score, as_they_end, errors_of, require_all
 from lethe.calculus.domains import require_count
 from lethe.documents.strict import as_path
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
 
 Trial = Callable[[bool, int], float]

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe._version import __version__
 from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
 from lethe.audit.page import AuditPage
 from lethe.audit.trainers import audit
 from lethe.certificates.certificate import Certificate
 from lethe.documents.specification import from_tagged
 from lethe.documents.strict import errors_from, read_document, refuse_other_kind, require_place
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.subjects import SUBJECTS, AuditSubject
 

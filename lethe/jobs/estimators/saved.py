@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lethe._version import __version__
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
+from lethe.documents.version import __version__
 from lethe.errors import InputError, require_finite
 from lethe.jobs.tables.columns import Array, PublicColumns
 from lethe.jobs.tables.reading import ColumnTable

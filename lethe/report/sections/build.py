@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from lethe._version import __version__
 from lethe.accounting.verification import Answer
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import FRESH_NOISE
 from lethe.certificates.statement import Statement
+from lethe.documents.version import __version__
 from lethe.report.model import Block, Code, Document, Facts, Heading, Items, Section, Table, Text
 from lethe.report.sections.evidence import audits, theorems
 from lethe.report.sections.numbers import Lines, attacks, deltas, noise, steps, training

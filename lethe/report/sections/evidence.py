@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from lethe._version import __version__
 from lethe.accounting.compare import compare
 from lethe.accounting.totals import Total
 from lethe.audit.page import AuditPage
 from lethe.audit.statistics.result import AuditResult, rounded_down
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.comparison import Comparison
+from lethe.documents.version import __version__
 from lethe.report.model import Block, Code, Document, Heading, Items, Notice, Picture, Section, Table, Text
 from lethe.report.subject import Subject
 
@@ -132,11 +132,12 @@ def audit_blocks(page: AuditPage, certificate: str | None = None, picture: Pictu
     Args:
         page, certificate, picture: what is shown; the certificate in words, and the plot, where there are any.
     """
-    claim = page.stated[2].removeprefix("claimed").strip() if len(page.stated) > 2 else "nothing"
+    title, _, *claimed = page.stated
+    claim = claimed[0].removeprefix("claimed").strip() if claimed else "nothing"
     above: list[Block] = [Text(f"Held against the claim: {claim}.")]
     if certificate is not None:
         above = [Heading("Claimed from above"), Code(certificate)]
-    blocks: list[Block] = [Heading(page.stated[0]), Text(f"The planted record: {page.canary}."), *above]
+    blocks: list[Block] = [Heading(title), Text(f"The planted record: {page.canary}."), *above]
     if page.audits:
         head = ("kind", "epsilon", "delta", "wrong at most", "adversary", "in words")
         marks = tuple("danger" if crossed(page, result) else "" for result in page.audits)

@@ -22,7 +22,7 @@ from lethe.errors import LetheError
 from lethe.report.model import Block, Code, Notice, Picture, Section, Table, Text
 from lethe.report.subject import Curve, Subject
 from lethe.report.wording import count, number, percent
-from lethe.run.noise.growth import growths
+from lethe.run.noise.base import growths
 from lethe.run.run import Run
 from lethe.run.schedules import schedule_document
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from partitioned_records import COLUMNS, SETTINGS, frame, in_blocks, records, written
-from sklearn.pipeline import Pipeline
+from partitioned_records import SETTINGS, in_blocks, records
 
 from lethe.errors import InputError, LetheError
 from lethe.estimators import (
@@ -19,10 +17,8 @@ from lethe.estimators import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
-    PrivateStandardScaler,
     Ridge,
     SoftmaxRegression,
-    privacy_of,
 )
 from lethe.estimators.budget import PrivacyBudget
 from lethe.estimators.choice import run_shapes
@@ -143,35 +139,6 @@ def test_more_weights_than_are_factored_are_found_by_passes_that_multiply() -> N
     (solved,) = [finding for finding in memory.statement_.findings if finding.name == "solver's error"]
     assert "hidden by noise" in solved.detail
     np.testing.assert_allclose(memory.coef_, one, rtol=0.0, atol=1e-5)
-
-
-def test_a_scaler_takes_one_pass_and_hands_the_table_on() -> None:
-    features, _, _ = records()
-    scaler = PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)
-    expected = scaler.fit(features)
-    mean, scale, rows = expected.mean_, expected.scale_, expected.transform(features)
-    for blocks in (1, 2, 7):
-        found = scaler.fit(in_blocks(blocks, "label"))
-        np.testing.assert_allclose(found.mean_, mean, rtol=0.0, atol=1e-12)
-        np.testing.assert_allclose(found.scale_, scale, rtol=0.0, atol=1e-12)
-        parts = found.transform(in_blocks(blocks, "label")).examined(lambda block: block.features)[1]
-        np.testing.assert_allclose(np.concatenate(parts), rows, rtol=0.0, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_pipeline_of_both_is_the_one_in_memory(tmp_path: Path) -> None:
-    def pipeline() -> Pipeline:
-        model = LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), feature_norm=2.0, **SETTINGS)
-        return Pipeline([("scale", PrivateStandardScaler(bounds=(-4.0, 4.0), **SETTINGS)), ("model", model)])
-
-    table = frame()[[*COLUMNS, "label"]]
-    found = pipeline().fit(written(tmp_path, a=table[:1000], b=table[1000:]), "label")
-    expected = pipeline().fit(table[list(COLUMNS)], table["label"])
-    first, second = (whole.named_steps["model"].coef_ for whole in (found, expected))
-    np.testing.assert_allclose(first, second, rtol=0.0, atol=1e-9)
-    assert list(found.feature_names_in_) == list(COLUMNS)
-    assert privacy_of(found).guarantee == privacy_of(expected).guarantee
-    assert (found.predict(table[list(COLUMNS)]) == expected.predict(table[list(COLUMNS)])).all()
 
 
 @pytest.mark.slow

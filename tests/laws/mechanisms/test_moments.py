@@ -1,4 +1,4 @@
-"""Mean and second moments of channels: how far a record moves both by brute force, the law of the noise, and the numbers without it."""
+"""Second moments of rows, and mean and second moments of channels: how far a record moves them by brute force, and the law of the noise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from lethe.accounting.recheck import recheck_statement
-from lethe.calculus.guarantees import GDP, ApproxDP
+from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError
-from lethe.mechanisms.moments import channel_moments, channel_sensitivity
+from lethe.mechanisms.moments import _symmetric_noise, channel_moments, channel_sensitivity, moment_sensitivity, second_moment
 
 BOTH = pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
 
@@ -215,34 +215,74 @@ def test_records_are_projected_and_the_mean_is_in_the_ball() -> None:
     np.testing.assert_allclose(empty.second_moment, 0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"channels": 0},
-        {"channels": 4},
-        {"channels": 2.0},
-        {"channels": True},
-        {"norm": 0.0},
-        {"norm": math.nan},
-        {"norm": 1e-160},
-        {"norm": 1e160},
-        {"mean_weight": 0.0},
-        {"mean_weight": 2.1},
-        {"mean_weight": math.nan},
-        {"target": ApproxDP(1.0, 0.0)},
-        {"neighbours": "add_or_remove"},
-        {"neighbours": "zero_out"},
-        {"records": 7},
-        {"generator": 1},
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        channel_moments(np.zeros((5, 6)), **{"channels": 2, "norm": 1.0, "target": GDP(1.0), **changes})
+# --- second moments of rows ---
+
+SMALL_NOISE = GDP(1e9)
 
 
-@pytest.mark.parametrize("rows", [np.zeros(2), np.zeros((0, 2)), [[math.nan, 0.0]], [["x", "y"]], [[1j, 1j]]], ids=str)
-def test_bad_rows_are_refused(rows: Any) -> None:
-    with pytest.raises(InputError):
-        channel_moments(rows, channels=2, norm=1.0, target=GDP(1.0))
+def coordinates(matrix: np.ndarray) -> np.ndarray:
+    """In the orthonormal basis of symmetric matrices: diagonal entries, and those above it times the root of 2."""
+    rows, columns = np.triu_indices(len(matrix), 1)
+    return np.concatenate([np.diag(matrix), math.sqrt(2.0) * matrix[rows, columns]])
+
+
+@given(st.integers(1, 4), st.integers(0, 10_000), st.floats(0.1, 10.0))
+def test_no_pair_of_rows_moves_the_matrix_further(columns, seed, norm):
+    generator = np.random.default_rng(seed)
+    rows = generator.normal(size=(2, columns)) * 10.0 ** generator.uniform(-3, 3)
+    one, other = (second_moment(row[None, :], norm=norm, target=SMALL_NOISE, generator=generator).matrix for row in rows)
+    rounding = 1e-7 * norm**2  # the small noise
+    assert np.linalg.norm(one - other) <= moment_sensitivity(norm, columns, "replace_one") + rounding
+    assert np.linalg.norm(one) <= moment_sensitivity(norm, columns, "zero_out") + rounding
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_the_sensitivity_of_second_moments_is_reached(columns):
+    axes = np.eye(columns) * 3.0
+    one = np.outer(axes[0], axes[0])
+    other = np.outer(axes[-1], axes[-1]) if columns > 1 else np.zeros((1, 1))
+    assert np.linalg.norm(one - other) == pytest.approx(moment_sensitivity(3.0, columns, "replace_one"), rel=1e-12)
+    assert np.linalg.norm(one) == pytest.approx(moment_sensitivity(3.0, columns, "zero_out"), rel=1e-12)
+    assert np.linalg.norm(coordinates(one - other)) == pytest.approx(np.linalg.norm(one - other))
+
+
+def test_the_mirrored_triangle_is_no_less_sensitive():
+    """The norm in which a mirrored upper triangle of equal noise is isotropic has the same largest change."""
+    generator = np.random.default_rng(0)
+    units = generator.normal(size=(2, 4000, 3))
+    units /= np.linalg.norm(units, axis=2, keepdims=True)
+    changes = np.einsum("ni,nj->nij", units[0], units[0]) - np.einsum("ni,nj->nij", units[1], units[1])
+    triangle = np.triu(changes)
+    assert np.sqrt(np.square(triangle).sum(axis=(1, 2))).max() <= math.sqrt(2.0)
+    assert np.linalg.norm(np.triu(np.diag([1.0, -1.0, 0.0]))) == pytest.approx(math.sqrt(2.0))
+
+
+def test_the_covariance_of_the_noise_is_exact():
+    """The noise is linear in the draws, so what each makes of it gives the covariance without any sampling."""
+    moved = np.array([coordinates(_symmetric_noise(3, 2.0, OneEntry(place))) for place in range(9)]) / 1e-6
+    assert moved.T @ moved == pytest.approx(4.0 * np.eye(6))
+
+
+@pytest.mark.parametrize(("neighbours", "sensitivity"), [("replace_one", math.sqrt(2.0) * 9.0), ("zero_out", 9.0)])
+def test_the_noise_of_second_moments_is_the_sensitivity_over_mu(neighbours, sensitivity):
+    made = second_moment(np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4)
+    assert made.noise_std == pytest.approx(sensitivity / 0.5, rel=1e-9)
+    assert made.noise_std >= sensitivity / 0.5
+    assert mu_of(made.statement.planned) <= 0.5
+    assert mu_of(made.statement.planned) == pytest.approx(0.5)
+    seeded = second_moment(
+        np.zeros((4, 2)), norm=3.0, target=GDP(0.5), neighbours=neighbours, records=4, generator=np.random.default_rng(5)
+    )
+    assert seeded.matrix == pytest.approx(_symmetric_noise(2, made.noise_std, np.random.default_rng(5)))
+
+
+def test_rows_are_projected():
+    made = second_moment([[3.0, 4.0], [0.3, 0.4]], norm=1.0, target=SMALL_NOISE)
+    expected = np.outer([0.6, 0.8], [0.6, 0.8]) + np.outer([0.3, 0.4], [0.3, 0.4])
+    assert made.matrix == pytest.approx(expected, abs=1e-7)
+    assert np.array_equal(made.matrix, made.matrix.T)
+
+
+def test_all_records_may_be_zeroed_out():
+    made = second_moment(np.zeros((0, 2)), norm=1.0, target=SMALL_NOISE, neighbours="zero_out", records=5)
+    assert made.matrix == pytest.approx(np.zeros((2, 2)), abs=1e-6)

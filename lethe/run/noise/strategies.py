@@ -1,4 +1,4 @@
-"""A strategy that is a matrix in a file, known by its hash."""
+"""Strategies: Toeplitz ones, the same few numbers at every step for any number of steps, and a matrix in a file, known by its hash."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import io
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from lethe.calculus.correlated.matrices import MOST_DENSE, require_strategy
-from lethe.calculus.correlated.streams import MatrixStream
+from lethe.calculus.correlated.matrices import MOST_DENSE, blt_column, require_strategy
+from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
 from lethe.calculus.domains import FloatArray
 from lethe.documents.strict import reading_arrays, write_bytes
 from lethe.errors import InputError
@@ -22,6 +22,78 @@ from lethe.run.noise.base import CorrelatedNoise
 
 _REMEDY = "give the .npy file that LowerTriangular.saved wrote, under its own path."
 _HEADER = 4096
+MOST_BANDS = 4096
+"""More would be kept for every parameter."""
+
+
+def _listed(value: object) -> object:
+    """Lists and arrays as tuples of floats; what else is given is for the field to refuse."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return value
+    entries: list[object] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(float(entry) if type(entry) is int else entry for entry in entries)
+
+
+_Numbers = Annotated[tuple[float, ...], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_BANDS)]
+
+
+class BandedToeplitz(CorrelatedNoise):
+    r"""$C_{ts} = c_{t-s}$ for $t - s < p$, else 0: $w_t = (z_t - \sum_{k=1}^{p-1} c_k w_{t-k})/c_0$.
+
+    Args:
+        coefficients: $c_0 > 0, c_1, \ldots, c_{p-1} \ge 0$.
+    """
+
+    kind: ClassVar[str] = "banded_toeplitz"
+    summary: ClassVar[str] = "banded Toeplitz noise"
+    coefficients: _Numbers
+
+    @model_validator(mode="after")
+    def _usable(self) -> BandedToeplitz:
+        require_strategy(self.coefficients)
+        return self
+
+    def strategy(self, steps: int) -> FloatArray:
+        """The first column, shape (T,)."""
+        column = np.zeros(steps)
+        kept = self.coefficients[:steps]
+        column[: len(kept)] = kept
+        return column
+
+    def stream(self, *, product: bool = False) -> BandedStream:
+        """Keeps the last p - 1 outputs."""
+        return BandedStream(self.coefficients, product=product)
+
+
+class BufferedToeplitz(CorrelatedNoise):
+    r"""A buffered linear Toeplitz strategy (BLT): $C_{ts} = c_{t-s}$ with $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$.
+
+    Args:
+        scales: $\omega_i \ge 0$, one for each buffer.
+        decays: $\theta_i \in [0, 1)$, as many.
+    """
+
+    kind: ClassVar[str] = "buffered_toeplitz"
+    summary: ClassVar[str] = "buffered linear Toeplitz noise"
+    scales: _Numbers
+    decays: _Numbers
+
+    @model_validator(mode="after")
+    def _usable(self) -> BufferedToeplitz:
+        blt_column(self.scales, self.decays, 1)
+        if max(self.scales) > 1e60:
+            raise InputError(f"scales: got {max(self.scales):g}; it needs numbers up to 1e60.")
+        return self
+
+    def strategy(self, steps: int) -> FloatArray:
+        """The first column, shape (T,)."""
+        return blt_column(self.scales, self.decays, steps)
+
+    def stream(self, *, product: bool = False) -> BufferedStream:
+        """Keeps one buffer for each decay."""
+        return BufferedStream(self.scales, self.decays, product=product)
 
 
 class LowerTriangular(CorrelatedNoise):
@@ -52,8 +124,6 @@ class LowerTriangular(CorrelatedNoise):
         Args:
             matrix: C, shape (T, T).
             path: of the file, which must end in .npy.
-        Raises:
-            InputError: it is no strategy, or the file cannot be written.
         """
         given = require_strategy(matrix)
         if given.ndim != 2:
@@ -72,17 +142,11 @@ class LowerTriangular(CorrelatedNoise):
 
         Args:
             path: of the file.
-        Raises:
-            InputError: there is none, or what it holds is no strategy.
         """
         return cls(file=str(path), sha256=hashlib.sha256(_content(str(path))).hexdigest())
 
     def strategy(self, steps: int) -> FloatArray:
-        """C, shape (T, T).
-
-        Raises:
-            InputError: it has another number of rows.
-        """
+        """C, shape (T, T)."""
         matrix = _read(self.file, self.sha256)
         if len(matrix) != steps:
             raise InputError(

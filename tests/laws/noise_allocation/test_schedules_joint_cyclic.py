@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from cyclic_instances import gap, instance, mu_of, rising
+from cyclic_instances import gap, instance, mu_of, rising, solved
 
-from lethe.noise_allocation.joint.cyclic import joint_cyclic
 from lethe.noise_allocation.joint.energy import DualVariables, cost_of_noise, energies, feasible, gap_noise, lower_bound, transferred
 from lethe.noise_allocation.joint.gaps import gaps_of
 from lethe.noise_allocation.joint.interior import Interior
@@ -17,12 +16,11 @@ from lethe.noise_allocation.joint.program import program_of
 from lethe.theorems.shuffled import positions
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(36))
 def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     run, options = instance(seed)
-    found = joint_cyclic(*run, **options)
+    found = solved(*run, **options)
     assert mu_of(run, found.noise_stds) <= options["mu"]
     assert found.value == pytest.approx(float(run[0] @ found.noise_stds**2), rel=1e-12)
     assert 0.0 <= gap(found) <= 1e-6
@@ -31,14 +29,13 @@ def test_private_within_the_constraints_and_nearly_optimal(seed: int) -> None:
     assert (found.noise_stds**2 >= np.where(noisy, floor, 0.0)).all()
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_no_other_noise_costs_less_than_the_lower_bound(seed: int) -> None:
     # Judged by the engine alone: any noise, scaled until it is private, is feasible, those next to the optimum too.
     run, options = instance(3 * seed)  # with and without masks; floors are left out, which scaling would not respect
     options.pop("floor", None)
-    found = joint_cyclic(*run, **options)
+    found = solved(*run, **options)
     generator = np.random.default_rng(seed)
     noisy = options.get("noisy", np.ones(run[0].size, dtype=bool))
     for spread in (1.0, 0.1, 0.01):
@@ -75,7 +72,6 @@ def test_the_sparse_form_has_the_noise_of_the_gaps(seed: int) -> None:
     assert program.noise @ x == pytest.approx(gap_noise(gaps, noise), rel=1e-9)  # differences lose up to e^6 of 2^-52
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_any_multipliers_prove_a_bound_below_any_feasible_cost(seed: int) -> None:
@@ -89,7 +85,7 @@ def test_any_multipliers_prove_a_bound_below_any_feasible_cost(seed: int) -> Non
         start = feasible(gaps, floor, generator.lognormal(0, 2, weights.size) * noisy)
         assert energies(gaps, start).max() <= 1.0 + 1e-9
         cheapest = min(cheapest, float(weights @ start))
-    best = joint_cyclic(weights, factors, touches, size, noisy=noisy, floor=floor).value
+    best = solved(weights, factors, touches, size, noisy=noisy, floor=floor).value
     assert best <= cheapest * (1 + 1e-7)
     for _ in range(20):
         duals = DualVariables(positions=generator.lognormal(0, 2, gaps.positions.size), prices=generator.lognormal(0, 2, gaps.count))
@@ -131,22 +127,20 @@ def test_prices_of_longer_gaps_prove_as_much_for_all(seed: int) -> None:
 
 
 # schedules.md sections 11 and 12: five batches, four passes; floors; items 13 and 14. As many digits as are given there.
-@pytest.mark.slow
 @pytest.mark.parametrize(("lipschitz", "value", "uniform"), [(1.0, 13.8, 26.6), (1.02, 15.2, 27.4)])
 def test_five_batches_and_four_passes(lipschitz: float, value: float, uniform: float) -> None:
     run = rising(0.98, 20), np.full(20, lipschitz), np.ones(20), 5
-    assert joint_cyclic(*run).value == pytest.approx(value, abs=0.05)
+    assert solved(*run).value == pytest.approx(value, abs=0.05)
     assert mu_of(run, np.ones(20)) ** 2 * run[0].sum() == pytest.approx(uniform, abs=0.05)
 
 
 @pytest.mark.parametrize(("floor", "value"), [(0.0, 98.97), (0.5, 101.31), (2.0, 108.34), (10.0, 145.83)])
 def test_floors(floor: float, value: float) -> None:
-    found = joint_cyclic(rising(0.9, 50), np.full(50, 0.9), np.ones(50), 1, floor=floor)
+    found = solved(rising(0.9, 50), np.full(50, 0.9), np.ones(50), 1, floor=floor)
     assert found.value == pytest.approx(value, abs=5e-3)
     assert gap(found) <= 1e-7
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "lipschitz", "value", "variances"),
     [
@@ -157,33 +151,30 @@ def test_floors(floor: float, value: float) -> None:
     ],
 )
 def test_full_batches(weights: np.ndarray, lipschitz: float, value: float, variances: list[float]) -> None:
-    found = joint_cyclic(weights, np.full(weights.size, lipschitz), np.ones(weights.size), 1)
+    found = solved(weights, np.full(weights.size, lipschitz), np.ones(weights.size), 1)
     assert found.value == pytest.approx(value, rel=1e-6)
     assert found.noise_stds**2 == pytest.approx(variances, rel=2e-4)  # the value is flat: an error of 1e-8 moves the noise by 1e-4
     assert (found.noise_stds[np.array(variances) == 0] == 0.0).all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("diameter", "value", "window"), [(5.0, 36.0, 49), (20.0, 327.171, 0), (1e9, 327.171, 0)])
 def test_a_bounded_domain(diameter: float, value: float, window: int) -> None:
     run = rising(0.9, 50), np.ones(50), np.ones(50), 1
-    found = joint_cyclic(*run, diameter=diameter)
+    found = solved(*run, diameter=diameter)
     assert found.value == pytest.approx(value, rel=2e-6)
     assert found.window == window
     assert (found.noise_stds[:window] == 0.0).all()
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(15))
 def test_one_batch_a_pass_is_the_closed_form(seed: int) -> None:
     (weights, factors, touches, _), options = instance(seed)
     value = joint_schedule(weights, touches, factors, options["mu"] ** 2).value / options["mu"] ** 2
-    assert joint_cyclic(weights, factors, touches, 1, mu=options["mu"]).value == pytest.approx(value, rel=1e-6)
+    assert solved(weights, factors, touches, 1, mu=options["mu"]).value == pytest.approx(value, rel=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> None:
@@ -191,13 +182,12 @@ def test_one_batch_a_pass_in_a_bounded_domain_is_the_closed_form(seed: int) -> N
     steps = int(generator.integers(2, 30))
     run = generator.uniform(0.5, 1, steps), generator.uniform(0.9, 1.1, steps), generator.uniform(0.2, 1, steps), 1
     diameter = float(generator.uniform(0.3, 3))
-    found = joint_cyclic(*run, diameter=diameter)
+    found = solved(*run, diameter=diameter)
     assert found.value == pytest.approx(joint_schedule_reset(run[0], run[2], run[1], diameter).value, rel=1e-6)
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
 def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -205,6 +195,6 @@ def test_a_bounded_domain_is_never_worse_and_the_engine_agrees(seed: int) -> Non
     factors = generator.uniform(0.9, 1.0, steps) if seed % 2 else generator.uniform(0.95, 1.1, steps)
     run = rising(0.97, steps), factors, generator.uniform(0.2, 1, steps), size
     diameter = generator.uniform(0.3, 1.5) if seed % 3 else generator.uniform(0.3, 1.5, steps)
-    found = joint_cyclic(*run, diameter=diameter)
+    found = solved(*run, diameter=diameter)
     assert mu_of(run, found.noise_stds, diameter) <= 1.0
-    assert found.value <= joint_cyclic(*run).value * (1 + 1e-6)
+    assert found.value <= solved(*run).value * (1 + 1e-6)

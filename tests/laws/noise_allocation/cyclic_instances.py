@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lethe.noise_allocation.joint.result import CyclicJoint
+from lethe.noise_allocation.joint.cyclic import joint_cyclic
+from lethe.noise_allocation.joint.problem import CyclicJoint, joint_problem
 from lethe.theorems.shuffled import positions
 
 
@@ -41,3 +42,7 @@ def mu_of(run: tuple[np.ndarray, np.ndarray, np.ndarray, int], noise: np.ndarray
 
 def gap(found: CyclicJoint) -> float:
     return 0.0 if found.value == 0.0 else 1.0 - found.lower_bound / found.value
+
+
+def solved(*run: Any, **options: Any) -> CyclicJoint:
+    return joint_cyclic(joint_problem(*run, **options))
