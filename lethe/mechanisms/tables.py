@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,23 +86,13 @@ def public_records(records: object, present: int, neighbours: object) -> int:
     swap = require_swap(neighbours)
     if swap == 2.0 and present == 0:
         raise InputError("no record is present; at least one is needed.", source="the data", remedy="give at least one record")
-    if records is None:
-        if swap == 2.0:
-            return present
-        raise InputError(
-            "records = None; how many records are present is private where one can be zeroed out.",
-            source="the arguments records and neighbours",
-            remedy="give the public number of records, zeroed-out ones included",
-        )
-    if isinstance(records, bool | np.bool_) or not isinstance(records, int | np.integer) or not max(present, 1) <= records <= 10**15:
-        raise outside("records", records, f"the public number of records, a whole number >= the {max(present, 1)} present")
-    if swap == 2.0 and records != present:
-        raise InputError(
-            f"records = {records}, and {present} are present; where a neighbour replaces one, all of them are.",
-            source="the arguments records and neighbours",
-            remedy="leave records out, or set neighbours to zero_out",
-        )
-    return int(records)
+    if records is None and swap == 2.0:
+        return present
+    whole = isinstance(records, int | np.integer) and not isinstance(records, bool | np.bool_) and max(present, 1) <= records <= 10**15
+    if not whole or (swap == 2.0 and records != present):
+        absent = f"the public number of records, zeroed-out ones included, a whole number >= the {max(present, 1)} present"
+        raise outside("records", records, f"{present}, as many as are present, or None" if swap == 2.0 else absent)
+    return int(cast(int, records))
 
 
 def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:

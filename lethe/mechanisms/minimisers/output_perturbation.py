@@ -47,7 +47,6 @@ def solver_tolerance(gradient_bound: float, records: int) -> float:
     return gradient_bound * max(_SOLVER_SHARE / records, _SOLVER_FLOOR)
 
 
-@in_other_words
 def output_sensitivity(
     *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
 ) -> float:
