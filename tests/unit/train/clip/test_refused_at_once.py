@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hostile_models import Between, rows
-from hostile_runs import batches, squares, trained
+from hostile_models import Between, batches, rows, squares, trained
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode

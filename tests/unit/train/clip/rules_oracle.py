@@ -12,6 +12,7 @@ from lethe.train.clip.parts.outer_products import Memory
 from lethe.train.clip.parts.part import ParameterGradients, UnitRows
 from lethe.train.clip.rules.registry import layers_of
 
+F64 = torch.float64
 Outputs = Callable[[Any], Tensor | Sequence[Tensor]]
 """Of a batch, records first, to one or more tensors, records first."""
 
@@ -88,12 +89,18 @@ def check(
     agree(parts, true_gradients(model, alone, records), rel)
 
 
-def folded(layer: nn.Module, batch: Tensor, layout: str, *, each: int = 2, memory: int = 2**23) -> None:
-    """A layer that is given `each` rows a record, one after another or side by side."""
+def output_of(layer: nn.Module, batch: Tensor) -> Tensor:
+    """What a layer that takes records first gives; of several tensors the first."""
+    output = layer(batch, batch, batch) if isinstance(layer, nn.MultiheadAttention) else layer(batch)
+    return output[0] if isinstance(output, tuple) else output
 
-    def outputs(batch: Tensor) -> Tensor:  # (B, each, ...)
+
+def folded(layer: nn.Module, batch: Tensor, layout: str, *, memory: int = 2**23) -> None:
+    """A layer that is given two rows a record, one after another or side by side."""
+
+    def outputs(batch: Tensor) -> Tensor:  # (B, 2, ...)
         if layout == "interleaved":
-            return layer(batch.flatten(0, 1)).unflatten(0, (len(batch), each)).flatten(1)
-        return layer(batch.transpose(0, 1).flatten(0, 1)).unflatten(0, (each, len(batch))).transpose(0, 1).flatten(1)
+            return output_of(layer, batch.flatten(0, 1)).unflatten(0, (len(batch), 2)).flatten(1)
+        return output_of(layer, batch.transpose(0, 1).flatten(0, 1)).unflatten(0, (2, len(batch))).transpose(0, 1).flatten(1)
 
     check(layer, outputs, batch, layout=layout, memory=memory)

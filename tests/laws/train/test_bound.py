@@ -1,8 +1,5 @@
 """No record moves the sums by more than C, in exact arithmetic on what was computed: records made to be rounded badly."""
 
-from collections.abc import Callable
-from unittest.mock import patch
-
 import pytest
 import torch
 from how_many import examples
@@ -14,8 +11,7 @@ from lethe.train.clip import in_float64
 from lethe.train.clip.clipper import Clipper
 from lethe.train.clip.groups import METHODS
 from lethe.train.clip.parts import outer_products
-from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several
-from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients, TokenRows
+from lethe.train.clip.parts.outer_products import Memory, OuterProducts
 from lethe.train.clip.rules import convolution
 
 RECORD, RECORDS, WIDTH = 4, 9, 6
@@ -208,17 +204,6 @@ def test_what_no_float32_holds_adds_nothing_however_it_is_measured(positions: in
         assert change(model, batch) <= 1 + 2e-6
 
 
-@pytest.mark.slow
-@settings(max_examples=examples(30))
-@given(inputs=st.floats(-44, 37), gradients=st.floats(-44, 37), clip=st.floats(-5, 3), method=METHOD)
-def test_one_position_of_any_size_stays_within_the_bound(inputs: float, gradients: float, clip: float, method: str) -> None:
-    torch.manual_seed(0)
-    batch = torch.randn(RECORDS, 1, 2 * WIDTH)
-    for columns, power in ((slice(0, WIDTH), inputs), (slice(WIDTH, None), gradients)):
-        batch[RECORD, :, columns] = (batch[RECORD, :, columns].double() * 10**power).clamp(-3e38, 3e38).float()
-    assert change(Cotangents("linear"), batch, 10**clip, method) <= 1 + 2e-6
-
-
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_squares_that_vanish_hide_no_norm(method: str) -> None:
     layer, batch = nn.Linear(10000, 1, bias=False), torch.full((1, 10000), 2.6e-23)
@@ -259,61 +244,3 @@ def test_doubles_that_cancel_beyond_products_of_positions_stay_within_the_bound(
             batch[:, 0, wide:], batch[:, 0, wide] = 0, 1
             batch[:, 1, wide:] = -batch[:, 0, :wide] * (1 + 10**-power)
         assert float(added(Cotangents(kind, wide).double(), batch, memory=0).norm()) <= 1 + 1e-12
-
-
-def products(dtype: torch.dtype = torch.float32) -> ParameterGradients:
-    return OuterProducts(torch.randn(4, 3, 2, dtype=dtype), torch.randn(4, 3, 5, dtype=dtype), Memory(0))
-
-
-def table(dtype: torch.dtype = torch.float32) -> ParameterGradients:
-    return TokenRows(torch.randint(5, (4, 7)), torch.randn(4, 7, 2, dtype=dtype), 5)
-
-
-PARTS: dict[str, Callable[[], ParameterGradients]] = {
-    "rows": lambda: MaterialisedGradients(torch.randn(4, 5, 2)),
-    "products": products,
-    "kept products": lambda: OuterProducts(torch.randn(4, 30, 2), torch.randn(4, 30, 5), Memory(2**20)),
-    "products of one position": lambda: OuterProducts(torch.randn(4, 1, 2), torch.randn(4, 1, 5), Memory(0)),
-    "products of doubles": lambda: products(torch.float64),
-    "table": table,
-    "table of doubles": lambda: table(torch.float64),
-    "both": lambda: Several([products(), table(), table()]),  # pyright: ignore[reportArgumentType]
-    "both of doubles": lambda: Several([products(torch.float64), table(torch.float64), products(torch.float64)]),  # pyright: ignore
-}
-
-
-@pytest.mark.parametrize("formed", [True, False])
-@pytest.mark.parametrize("kind", PARTS)
-def test_every_part_measures_adds_and_forms_the_same_gradients(kind: str, formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not formed:
-        never_formed(monkeypatch)
-    torch.manual_seed(0)
-    part, weights = PARTS[kind](), torch.tensor([1.0, 1e-3, 0.0, -0.5], dtype=torch.float64)
-    exact = part.rows().double().clone()
-    torch.testing.assert_close(part.squares(), exact.flatten(1).square().sum(1), rtol=1e-5, atol=0)
-    torch.testing.assert_close(part.weighted(weights).flatten(), torch.tensordot(weights, exact, 1).flatten(), rtol=1e-5, atol=1e-7)
-    part.drop(torch.tensor([True, False, False, False]))
-    assert part.weighted(torch.tensor([1.0, 0, 0, 0], dtype=torch.float64)).abs().max() == 0
-
-
-def test_terms_that_cancel_count_as_a_share_of_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    never_formed(monkeypatch)
-    x, g = torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0 + 2.0**-20]]])
-    outer, looked_up = OuterProducts(x[:, :1], g[:, :1], Memory(0)), TokenRows(torch.zeros(1, 1, dtype=torch.int64), g[:, 1:], 1)
-    for part in (OuterProducts(x, g, Memory(0)), Several([outer, looked_up])):
-        assert float(part.squares().sqrt()) == pytest.approx(2 / CANCELLED, rel=1e-5)
-    g[0, 1] = 0.5
-    assert float(OuterProducts(x, g, Memory(0)).squares().sqrt()) == pytest.approx(1.5, rel=1e-12)
-
-
-@pytest.mark.parametrize("rows", [3, 5, 17, 50])
-def test_long_sums_are_taken_in_pieces(rows: int) -> None:
-    torch.manual_seed(0)
-    with patch.object(in_float64, "CHAIN", 4):
-        x, g, weights = torch.randn(rows, 2, 3), torch.randn(rows, 2, 2), torch.rand(rows, dtype=torch.float64)
-        exact = torch.einsum("b,btp,btd->pd", weights, g.double(), x.double())
-        torch.testing.assert_close(in_float64.products_added(weights, g, x), exact)
-        tokens = torch.tensor([[0, 2]]).expand(rows, 2)
-        found = in_float64.looked_up_added(weights, tokens, g, 3)
-        torch.testing.assert_close(found[[0, 2]], torch.einsum("b,btp->tp", weights, g.double()))
-        assert float(found[1].abs().max()) == 0
