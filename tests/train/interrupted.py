@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,19 +30,6 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "averaged_shuffled": {"design": "shuffled", **AVERAGED},
 }
 """Designs of batches and places of noise, by name."""
-
-
-@contextmanager
-def quick_disk() -> Iterator[None]:
-    """Nobody waits for the disk: a process that ends, unlike a power cut, loses nothing of what it wrote."""
-    before = {name: getattr(os, name) for name in ("fsync", "fdatasync") if hasattr(os, name)}
-    for name in before:
-        setattr(os, name, lambda descriptor: None)
-    try:
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(os, name, function)
 
 
 class Killed(BaseException):

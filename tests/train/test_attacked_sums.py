@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from doors import arguments
-from networks import one_thread
 from processes import Processes
 from torch import Tensor, nn
 
@@ -99,8 +98,7 @@ def trained(
     targets = torch.zeros(run.records, dtype=dtype)
     targets[: run.records // processes] = targets_of(run.records // processes, part, sign).to(dtype)
     data = inputs.expand(run.records, *record.shape), targets
-    with one_thread():
-        DOORS[door](model, data, run, options)
+    DOORS[door](model, data, run, options)
     return numbers.detach().double()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import torch
 from convex_heads import make_backbone, make_head, make_records
 from doors import arguments, fit_head, fit_linear
 from helpers import as_planned
-from interrupted import quick_disk
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from problems import make_problem, make_run
 
@@ -23,12 +22,6 @@ from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
 from lethe.train.core.samplers import draw_batches
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 class Heard(Callback):

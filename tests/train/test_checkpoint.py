@@ -1,7 +1,6 @@
 """The checkpoint's file: read as it was written, or refused; and where checkpoints may be kept."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from interrupted import quick_disk
 
 from lethe.errors import InputError, LetheError
 from lethe.train import Checkpoints
 from lethe.train.checkpoints.file import read_checkpoint, write_checkpoint
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with quick_disk():
-        yield
-
 
 CONTENT = {"numbers": torch.arange(50.0), "text": "a", "nested": {"list": [1, None, 2.5], "counts": torch.ones(3, dtype=torch.int64)}}
 

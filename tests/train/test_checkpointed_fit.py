@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import as_planned, with_fresh_noise
-from interrupted import Spy, make_kept_run, quick_disk, trained
-from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
+from interrupted import Spy, make_kept_run, trained
+from networks import CROSS_ENTROPY, flat, make_data, make_network
 from torch import nn
 
 from lethe.errors import InputError, LetheError
@@ -18,13 +18,6 @@ from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import read_checkpoint
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.budgeted_noise import BudgetedNoise
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
-
 
 RUN = make_kept_run("cyclic")
 

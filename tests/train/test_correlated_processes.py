@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import torch
 from how_many import by_night
 from interrupted import Killed
-from networks import CROSS_ENTROPY, make_data, make_network_run, one_thread
+from networks import CROSS_ENTROPY, make_data, make_network_run
 from processes import Processes, all_raised
 from shared_work import everything, in_a_loop, network, of_noise_alone, sharded, trained
 from test_distributed_training import refuse_difference
@@ -30,12 +29,6 @@ from lethe.train.network.noise.gaussian import NetworkNoise
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def run_of(folder: Path | None = None, **changes: Any) -> Run:

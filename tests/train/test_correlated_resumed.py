@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import with_fresh_noise
-from interrupted import Killed, Spy, planned_batches, quick_disk, trained
-from networks import CLASSES, COLUMNS, flat, make_network, make_network_run, one_thread
+from interrupted import Killed, Spy, planned_batches, trained
+from networks import CLASSES, COLUMNS, flat, make_network, make_network_run
 from private_loops import Loop
 from torch import nn
 
@@ -28,12 +27,6 @@ STEPS = 12
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}
 BUFFERED = {"kind": "buffered_toeplitz", "scales": [0.3, 0.05], "decays": [0.8, 0.99]}
 KINDS = ("banded", "buffered", "matrix")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def run_of(kind: str, folder: Path, **changes: Any) -> Run:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from doors import arguments
-from interrupted import quick_disk
 from named_records import ByName, WithLoss, by_name, listed, of_mappings, of_tuples, own_loss
-from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run, one_thread
+from networks import CROSS_ENTROPY, IDS, RECORDS, by_hand, flat, make_data, make_network, make_network_run, make_users_run
 from processes import Processes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -20,12 +19,6 @@ from lethe.errors import InputError, LetheWarning, RecordByRecordWarning
 from lethe.run.run import Run
 from lethe.train import PrivacyEngine, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def together(records: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
@@ -20,12 +20,6 @@ from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def test_a_process_alone_exchanges_nothing() -> None:

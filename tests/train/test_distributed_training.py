@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import as_planned
-from networks import by_hand, make_data, make_network_run, one_thread
+from networks import by_hand, make_data, make_network_run
 from processes import Processes
 from scipy import stats
 from shared_deaths import Killed, kept
@@ -24,12 +24,6 @@ from lethe.train.distributed.workers import Workers
 pytestmark = pytest.mark.slow  # starting processes takes seconds
 
 SEED = 5  # its Poisson batches of nominal size 1 are now and then empty, single and larger
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def refuse_difference(together: list[Any], alone: Told, tolerance: float = 1e-12) -> None:

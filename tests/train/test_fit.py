@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_network, make_network_run
 from repository import ROOT
 from scipy import stats
 from torch import nn
@@ -22,12 +22,6 @@ from lethe.train import Group, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def batches(seed: int) -> torch.Generator:

@@ -1,25 +1,18 @@
 """What fit refuses, and that nothing is trained then."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from doors import arguments
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from torch import nn
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import Group, PrivacyEngine, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.network.steps import NoisySums
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def batches(seed: int) -> torch.Generator:

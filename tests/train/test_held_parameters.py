@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from helpers import with_fresh_noise
-from interrupted import quick_disk
-from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -18,12 +17,6 @@ from lethe.errors import HypothesisError, InputError
 from lethe.train import Checkpoints, TrainOptions, fit
 
 RUN = make_network_run(noise_multiplier=1.0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def in_place(model: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY, one_thread
+from networks import CROSS_ENTROPY
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -18,12 +18,6 @@ from lethe.train import fit
 RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
 FREE = {"records": RECORDS, "batches": lethe.batches.Cyclic(SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
 RUN = lethe.Run(**FREE, release="all", neighbours="zero_out")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def network(width: int = WIDE) -> nn.Sequential:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 import torch
 from doors import fit_head
 from helpers import as_planned
-from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
 from processes import Processes
 from torch import Tensor, nn
 
@@ -20,12 +20,6 @@ from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import Checkpoints
 
 MANY, WIDTH, SIZE = 128, 4, 96
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 class Folded(nn.Module):

@@ -2,24 +2,17 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import forking
-from interrupted import quick_disk
 from journal_holders import held, killed_with_a_worker
 
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import Journal
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with quick_disk():
-        yield
 
 
 def begun(path: Path, *steps: int) -> Journal:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,12 +19,6 @@ from lethe.train.core.training_records import CONSTANTS, LOOP, STATE
 from lethe.train.data.sources import TensorSource
 
 RUN = make_network_run("cyclic", noise_multiplier=1.0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def by_fit(criterion: Any) -> None:

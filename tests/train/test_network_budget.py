@@ -1,7 +1,6 @@
 """Networks under a privacy budget: the stop rule, noise chosen along the way, when it is decided, and the run that is recorded."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from helpers import DESIGNS, with_fresh_noise
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run
 from problems import make_problem
 from torch import nn
 
@@ -27,12 +26,6 @@ from lethe.train.network.noise.training_noise import TrainingNoise
 from lethe.train.network.steps import NoisySums
 
 SLOTTED = ("cyclic", "shuffled_once")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def budgeted_run(budget: float, design: str = "cyclic", **changes: Any) -> Run:

@@ -1,6 +1,5 @@
 """One door to training: each kind of model goes through `fit`, comes out as a `Fitted`, and refuses what it does not understand by name."""
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments, fit_head, fit_linear
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from problems import make_loss, make_problem, make_run
 from torch import nn
 
@@ -25,12 +24,6 @@ KIND = "softmax_regression"
 PROBLEM = make_problem(KIND)
 TABLE = PROBLEM.features, PROBLEM.targets
 LOSS = parse_loss(make_loss(KIND, evidence="declared"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def make_head() -> Head:

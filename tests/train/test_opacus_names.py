@@ -1,12 +1,11 @@
 """What people type who come from Opacus: it works with the same meaning, or the error holds the line that does it here."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from helpers import with_fresh_noise
-from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
@@ -17,12 +16,6 @@ from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
 from lethe.train.engine.opacus import NAMES
 
 DELTA = 1e-3
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def loader_of(**changes: Any) -> DataLoader[Any]:

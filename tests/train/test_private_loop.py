@@ -1,11 +1,11 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 
 import lethe
@@ -16,12 +16,6 @@ from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import draw_batches
 
 SGD = torch.optim.SGD
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.mark.sampled(14)

@@ -1,23 +1,17 @@
 """What leaves the order of a private loop is refused, and no parameter moves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from networks import flat, make_data, make_network, make_network_run, one_thread
+from networks import flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import Tensor
 from torch.optim import SGD
 
 from lethe.errors import HypothesisError, InputError, LetheError
 from lethe.train import PrivacyEngine
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def first(loop: Loop) -> Any:

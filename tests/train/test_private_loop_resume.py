@@ -1,14 +1,14 @@
 """A loop of one's own that was killed, and goes on from its checkpoints."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import with_fresh_noise
-from interrupted import Killed, Spy, make_kept_run, planned_batches, quick_disk
-from networks import flat, make_network, one_thread
+from interrupted import Killed, Spy, make_kept_run, planned_batches
+from networks import flat, make_network
 from private_loops import Loop
 
 from lethe.errors import InputError
@@ -16,12 +16,6 @@ from lethe.run.run import Run
 from lethe.train import Checkpoints
 
 SGD = torch.optim.SGD
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def looped(folder: Path, run: Run, spy: Spy | None = None, *, every: int = 3, stop: int | None = None, **options: Any) -> Loop:

@@ -1,7 +1,7 @@
 """Regularisers of single layers: the recursion by hand, what is certified of it, and what is refused."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 import torch
 from doors import arguments
 from helpers import with_fresh_noise
-from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, by_hand, flat, make_data, make_network, make_network_run
 from torch import nn
 
 from lethe.accounting.certify import certify
@@ -22,12 +22,6 @@ from lethe.train import ProximalGroup, TrainOptions, fit
 FIRST = ProximalGroup(regularisers=(L1(strength=0.04), Ball(radius=0.8)), parameters=("0.weight", "0.bias"))
 LAST = ProximalGroup(regularisers=(GroupL1(strength=0.05), L2(strength=0.3)), parameters=("3.weight",))
 FALLING = {"schedule": "exponential", "first": 0.8, "ratio": 0.9}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def proximal_by_hand(model: nn.Module, step_size: float) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from doors import arguments
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,12 +18,6 @@ from lethe.train import PrivacyEngine, TrainOptions, fit
 RUN = make_network_run(noise_multiplier=1.0)
 FEATURES, LABELS = make_data()
 REAL = FEATURES[:, :1] + 0.1
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def trained(loss: Any, targets: Tensor, outputs: int, **options: Any) -> Tensor:

@@ -1,13 +1,12 @@
 """What a training did to gradients and batches is in the run that it records, and so in its certificate."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from doors import arguments, fit_linear
 from helpers import as_planned, with_fresh_noise
-from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
 from private_loops import Loop
 from problems import make_problem, make_run
 from torch import nn
@@ -24,12 +23,6 @@ from lethe.train.core.samplers import draw_batches
 GROUPS = (Group(parameters=("0.*",), clip_norm=0.24), Group(parameters=("*",), clip_norm=0.32))
 NORMS = (0.24, 0.32)
 CUT = {"design": "poisson", "size": 5, "truncate_at": 7}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def by_fit(run: Run, **options: Any) -> tuple[Run, nn.Module]:

@@ -1,6 +1,5 @@
 """Training that was killed and taken up again: every noisy release is counted, none is repeated, no noise is used twice."""
 
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,13 @@ from helpers import as_planned
 from how_many import by_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, quick_disk, trained
-from networks import CROSS_ENTROPY, flat, make_data, make_network, one_thread
+from interrupted import DESIGNS, Killed, Spy, make_kept_run, planned_batches, trained
+from networks import CROSS_ENTROPY, flat, make_data, make_network
 from torch import nn
 
 from lethe.run.run import Run
 from lethe.train.checkpoints.checkpointing import Checkpointing
 from lethe_experiments.hong.debiased_momentum import DebiasedMomentum
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def noisy_steps(run: Run) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 from doors import arguments, fit_head, fit_linear
 from helpers import make_run, with_fresh_noise
-from interrupted import Spy, make_kept_run, quick_disk, trained
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from interrupted import Spy, make_kept_run, trained
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import nn
 
@@ -29,12 +29,6 @@ SEEDS: dict[str, Callable[[], dict[str, Any]]] = {
     "unknown noise": lambda: {"noise_generator": torch.Generator()},  # nobody can tell how it was seeded
     "both": lambda: {"noise_generator": torch.Generator().manual_seed(0), "batch_generator": torch.Generator().manual_seed(1)},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 def linear(run: Run, **randomness: Any) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from how_many import by_night
-from networks import CLASSES, CROSS_ENTROPY, make_network_run, one_thread
+from networks import CLASSES, CROSS_ENTROPY, make_network_run
 from processes import Processes, all_raised, received
 from scipy import stats
 from shared_deaths import Killed, journaled, kept, root_dies
@@ -42,12 +41,6 @@ USERS = {"records": 8, "batches": {"design": "poisson", "size": 3}, "unit": "use
 OWNERS = torch.arange(23) // 3
 LARGE = {"batches": {"design": "poisson", "size": 14}, "steps": 4}  # several micro-batches of two records in each process
 SMALL = {"batches": {"design": "poisson", "size": 1}, "steps": 12}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.mark.sampled(9)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from interrupted import quick_disk
-from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run, one_thread
+from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 from torch.nn.utils import spectral_norm as hooked_spectral_norm
@@ -17,12 +16,6 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from lethe.errors import InputError
 from lethe.train import Checkpoints, TrainOptions, fit
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 class Taught(nn.Module):

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from interrupted import quick_disk
-from networks import RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import RECORDS, flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from lethe.errors import InputError, LetheWarning
 from lethe.train import Checkpoints, PrivacyEngine, TrainOptions
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread(), quick_disk():
-        yield
 
 
 class Epochs:

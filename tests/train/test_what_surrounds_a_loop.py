@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run, one_thread
+from networks import CLASSES, COLUMNS, CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,12 +22,6 @@ from lethe.train.data.loaders import as_source
 RUN = make_network_run(noise_multiplier=1.0)
 FEATURES, LABELS = make_data()
 TOKENS = torch.randint(1, 7, (len(LABELS), 2), generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 class Watching(TorchDispatchMode):
