@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments
-from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run, one_thread
+from networks import CROSS_ENTROPY, RECORDS, flat, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
 
@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationW
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    with one_thread():
-        yield
+    yield
     torch.compiler.reset()
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import PrivacyEngine, fit
+from lethe.train import PrivacyEngine
+from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
 from lethe.train.distributed.workers import Workers, ending_together
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -100,11 +101,6 @@ def test_shared_noise_is_drawn_in_process_0_and_always_sent(monkeypatch: pytest.
     assert not other.any()  # nothing was drawn there, and this broadcast brings nothing
 
 
-def test_which_noise_is_secure() -> None:
-    assert TrainingNoise(SecureNoise()).secure
-    assert not TrainingNoise(NetworkNoise(np.random.default_rng(0))).secure
-
-
 @pytest.mark.parametrize(("said", "what"), [((0.0, 0.0), "process 1 of 2 stopped with an error"), ((5.0, 0.0), "not at the same point")])
 def test_another_process_is_elsewhere(monkeypatch: pytest.MonkeyPatch, said: tuple[float, float], what: str) -> None:
     Group(monkeypatch, [said])
@@ -171,8 +167,48 @@ def test_a_process_group_that_comes_too_late_is_refused(monkeypatch: pytest.Monk
         engine.backward(batch)
 
 
-@pytest.mark.parametrize("path", ["model", "0"])
-def test_data_parallel_is_refused_in_one_process_too(path: str) -> None:
-    parallel = nn.DataParallel(make_network())
-    with pytest.raises(InputError, match=f"{path}: wrapped in DataParallel"):
-        fit(parallel if path == "model" else nn.Sequential(parallel), CROSS_ENTROPY, make_data(), make_network_run(noise_multiplier=1.0))
+def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:
+    """A shard has few; what rounding to the grid may add to a change of all of them grows with their number."""
+    from lethe.train.network.noise.secure import grid_noise_std
+    from lethe.train.network.noise.training_noise import TrainingNoise
+    from lethe.train.network.steps import NoisySums
+
+    asked: list[float] = []
+
+    class Noted(SecureNoise):
+        def add_to(self, tensors: Any, noise_std: float) -> None:
+            asked.append(noise_std)
+
+    run = make_network_run(noise_multiplier=1.0)
+    noise = TrainingNoise(Noted(), shards=Noted(), parts=[True, False], dimension=10**12)
+    NoisySums(run, noise)(1, [torch.zeros(5), torch.zeros(3)])
+    assert set(asked) == {grid_noise_std(0.4, run.touch_factor * run.record_bound, 10**12)}
+    assert asked[0] > 1.003 * 0.4
+
+
+class Tagger(nn.Module):
+    """An embedding, attention, a recurrent layer and a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.recurrent = nn.GRU(16, 12, batch_first=True)
+        self.scale = nn.Parameter(torch.ones(12))
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.recurrent(self.block(self.embedding(tokens)))[0].mean(1) * self.scale)
+
+
+def test_layers_in_bfloat16_keep_to_the_clip_norm() -> None:
+    """What a policy of precision makes of gathered parameters: sums are float64, and no record's is longer than C."""
+    torch.manual_seed(0)
+    model, tokens, targets = Tagger().bfloat16(), torch.randint(20, (6, 9)), torch.randint(CLASSES, (6,))
+    for record in range(6):
+        losses = lambda batch: CROSS_ENTROPY(100 * model(batch[0]).float(), batch[1])  # noqa: E731
+        clipper = Clipper(model, losses, clip_norm=1e-3, isolation="declared")
+        clipper.add((tokens, targets), counted=torch.arange(6) == record)
+        sums = clipper.take().values()
+        assert all(total.dtype == torch.float64 for total in sums)
+        assert 0.99e-3 < float(torch.cat([total.double().reshape(-1) for total in sums]).norm()) <= 1e-3

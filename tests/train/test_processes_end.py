@@ -1,24 +1,85 @@
-"""What goes wrong in one process ends all of them, soon and with a reason."""
+"""What processes must agree on, and what goes wrong in one of them: it ends all of them, soon and with a reason."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from how_many import by_night
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes, all_raised, plain_fit
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import PrivacyEngine, TrainOptions
+from lethe.train import Group, PrivacyEngine, TrainOptions
 from lethe.train.core.budgeted_noise import Observed
 from lethe.train.distributed.collectives import StoppedElsewhere
+from lethe.train.distributed.workers import Workers
 
 pytestmark = pytest.mark.slow  # starting processes takes seconds
+
+
+def network_with(change: Callable[[Any], object]) -> nn.Module:
+    model = make_network()
+    with torch.no_grad():
+        change(model)
+    return model
+
+
+def stepped(rank: int) -> dict[str, Any]:
+    model = make_network()
+    return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.1 * (1 + rank))}
+
+
+def shorter(rank: int) -> dict[str, Any]:
+    run = make_network_run("shuffled", noise_multiplier=1.0, records=23 - rank, batches={"design": "shuffled", "size": 5})
+    return {"data": tuple(part[: 23 - rank] for part in make_data()), "run": run}
+
+
+def clipped(rank: int) -> dict[str, Any]:
+    return {"clip_groups": [Group(parameters=("0.*",), clip_norm=0.1), Group(parameters=("*",), clip_norm=0.2 + rank / 10)]}
+
+
+def of_users(rank: int) -> dict[str, Any]:
+    run = make_network_run(noise_multiplier=1.0, unit="user", records=8, batches={"design": "poisson", "size": 3})
+    return {"run": run, "users": [(place + rank * (place == 20)) // 3 for place in range(23)]}
+
+
+OTHER: dict[str, tuple[Callable[[int], dict[str, Any]], str]] = {
+    "weights": (lambda rank: {"model": network_with(lambda model: model[3].bias[1].add_(1e-15 * rank))}, "model: not the same"),
+    "frozen": (lambda rank: {"model": network_with(lambda model: model[0].bias.requires_grad_(False).add_(rank))}, "model: not the same"),
+    "noise": (lambda rank: {"run": make_network_run("shuffled", noise_multiplier=1.0 + rank)}, "run: not the same"),
+    "length": (shorter, "run: not the same"),
+    "contents": (lambda rank: {"data": make_data(seed=rank)}, "contents of some records"),
+    "users": (of_users, "users: not the same"),
+    "groups": (clipped, "run: not the same"),
+    "optimizer": (stepped, "optimizer: not the same"),
+}
+
+
+def begin(rank: int, what: str) -> Tensor:
+    return plain_fit(rank, **OTHER[what][0](rank))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("what", OTHER)
+def test_processes_that_begin_differently_are_all_told_so(processes: Processes, what: str) -> None:
+    for message in all_raised(processes.run(2, begin, what), InputError):
+        assert OTHER[what][1] in message
+
+
+def alone(rank: int) -> bool:
+    return Workers.current() == Workers() and dist.is_initialized() and bool(plain_fit(rank).isfinite().all())
+
+
+def test_a_process_group_of_one_is_one_process(processes: Processes) -> None:
+    assert processes.run(1, alone) == [True]
+
 
 SECONDS = 60.0  # on a busy machine, 3 at rest; far below the 180 that a process waits for another in vain
 
@@ -180,15 +241,6 @@ def test_an_error_in_one_loop_ends_both(processes: Processes, fails_at: str, wha
     assert what in str(second)
     assert isinstance(first, StoppedElsewhere), first
     assert "process 1 of 2 stopped with an error" in str(first)
-
-
-def test_an_error_after_the_last_step_is_one_process_s_own(processes: Processes) -> None:
-    """Nobody would hear of it any more, and nothing of the run is missing."""
-    began = time.monotonic()
-    first, second = processes.run(2, looped, "after the end")
-    assert time.monotonic() - began < SECONDS
-    assert first == "done"
-    assert "used already" in str(second)
 
 
 def after_an_error(rank: int, trainings: int) -> list[str]:
