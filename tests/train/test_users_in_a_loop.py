@@ -63,22 +63,6 @@ def test_a_certificate_of_a_loop_is_about_users() -> None:
 
 
 @pytest.mark.slow
-def test_all_rows_of_a_batchs_users_are_delivered_together() -> None:
-    loop = Loop(users_run("full", steps=2, noise_multiplier=0.0), physical_size=4, users=IDS)
-    features, _ = make_data()
-    delivered: list[Tensor] = []
-    for batch in loop.loader:
-        delivered.append(batch[0])
-        assert bool(loop.engine.counted.all())
-        loop.use(batch)
-    sizes = np.bincount(IDS)
-    rows = [int(sizes[start : start + 4].sum()) for start in (0, 4, 8)]
-    assert [len(inputs) for inputs in delivered] == 2 * rows
-    order = np.argsort(IDS, kind="stable")
-    torch.testing.assert_close(torch.cat(delivered[:3]), features[torch.from_numpy(order)], rtol=0, atol=0)
-
-
-@pytest.mark.slow
 def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
     """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
     moved: list[Tensor] = []
@@ -110,11 +94,3 @@ def test_without_a_run_a_batch_size_counts_users() -> None:
     engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), **words, options=TrainOptions(users=IDS))
     run = engine.run
     assert (run.unit, run.records, run.batch_size, run.total_steps) == ("user", USERS, 3, 2 * math.ceil(USERS / 3))
-
-
-@pytest.mark.parametrize("physical_size", [None, 1])
-def test_losses_are_of_rows_not_of_users(physical_size: int | None) -> None:
-    model = make_network()
-    loop = Loop(users_run("full"), model=model, losses=lambda batch: losses_of(model)(batch)[:-1], users=IDS, physical_size=physical_size)
-    with pytest.raises(InputError, match=r"losses: got shape .*one loss a record"):
-        loop.use(next(iter(loop.loader)))

@@ -1,4 +1,4 @@
-"""What people do in loops of their own, and in losses and models, by which records meet: refused, or exact."""
+"""What leaves the order of a loop of one's own, or mixes records in it: refused, and no parameter moves; or exact."""
 
 from __future__ import annotations
 
@@ -7,13 +7,128 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY
-from private_loops import Loop
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from private_loops import Loop, losses_of
 from torch import Tensor, nn
+from torch.optim import SGD
 
 import lethe
-from lethe.errors import LetheError
-from lethe.train import fit
+from lethe.errors import InputError, LetheError
+from lethe.train import PrivacyEngine, fit
+
+
+def first(loop: Loop) -> Any:
+    loop.batches = iter(loop.loader)  # pyright: ignore[reportAttributeAccessIssue]
+    return next(loop.batches)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def backward(loop: Loop) -> Any:
+    """The first batch, used."""
+    batch = first(loop)
+    loop.engine.backward(batch)
+    return batch
+
+
+def plain_backward(loop: Loop, batch: Any) -> None:
+    losses_of(loop.model)(batch).mean().backward()
+
+
+def gradient_replaced(loop: Loop) -> None:
+    backward(loop)
+    loop.model[0].weight.grad = torch.ones_like(loop.model[0].weight)
+    loop.optimizer.step()
+
+
+def batch_left_out(loop: Loop) -> None:
+    for batch in loop.loader:
+        if loop.engine.steps != 1:
+            loop.use(batch)
+
+
+def step_left_out(loop: Loop) -> None:
+    for batch in loop.loader:
+        loop.engine.backward(batch)
+
+
+def unfrozen() -> Loop:
+    model = make_network()
+    model[0].requires_grad_(False)
+    loop = Loop(model=model, optimizer=lambda own: torch.optim.SGD(own, lr=0.5))
+    model[0].requires_grad_(True)
+    return loop
+
+
+def out_of_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError
+
+
+def an_error_within(loop: Loop) -> None:
+    batch = first(loop)
+    handle = loop.model[0].register_forward_hook(out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        loop.engine.backward(batch)
+    handle.remove()
+    loop.engine.backward(batch)
+
+
+FOREIGN = "is not the noisy gradient"
+REFUSED: dict[str, tuple[Callable[[Loop], Any], str]] = {
+    "a step without backward": (lambda loop: (first(loop), loop.optimizer.step()), "no private gradient for step 1"),
+    "a plain backward": (lambda loop: (plain_backward(loop, first(loop)), loop.optimizer.step()), FOREIGN),
+    "a plain backward besides": (lambda loop: plain_backward(loop, backward(loop)), FOREIGN),
+    "a gradient that is lost": (lambda loop: (backward(loop), loop.optimizer.zero_grad(), loop.optimizer.step()), "is gone"),
+    "a gradient that is replaced": (gradient_replaced, FOREIGN),
+    "two steps": (lambda loop: (backward(loop), loop.optimizer.step(), loop.optimizer.step()), "no private gradient for step 2"),
+    "a step before any batch": (lambda loop: loop.optimizer.step(), "no private gradient for step 1"),
+    "a closure": (lambda loop: (backward(loop), loop.optimizer.step(lambda: torch.zeros(()))), "closure"),
+    "a batch that is left out": (batch_left_out, "a batch of step 2 was left out"),
+    "a step that is left out": (step_left_out, "step 1 was not taken"),
+    "a batch that is used twice": (lambda loop: loop.engine.backward(backward(loop)), "used already"),
+    "other records": (lambda loop: (first(loop), loop.use(make_data())), "got a batch of 23 rows"),
+    "no batch": (lambda loop: loop.use(make_data()), "no batch has been taken"),
+    "more steps": (lambda loop: (loop.whole(), loop.optimizer.step()), "all 9 steps of the run are used up"),
+    "the loop again": (lambda loop: (loop.whole(), loop.whole()), "those of all 9 steps were delivered"),
+    "a record in the middle of a step": (lambda loop: (backward(loop), loop.engine.recorded_run()), "of step 1 was not used"),
+    "a record of nothing": (lambda loop: loop.engine.recorded_run(), "no step was executed"),
+    "layers that were frozen": (lambda _: unfrozen().whole(), "are not those that training began with"),
+    "an error in the middle of a batch": (an_error_within, "interrupted within step 1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("physical_size", [None, 50])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_leaves_the_order_is_refused(name: str, physical_size: int | None) -> None:
+    refused(name, Loop(make_network_run(noise_multiplier=1.0, batches={"design": "poisson", "size": 12}), physical_size=physical_size))
+
+
+def refused(name: str, loop: Loop) -> None:
+    """And no parameter moves without a private gradient."""
+    spoil, message = REFUSED[name]
+    with pytest.raises(LetheError, match=message):
+        spoil(loop)
+    if "backward" in name or "gradient" in name:
+        assert torch.equal(flat(loop.model), flat(make_network()))
+
+
+def test_a_plain_backward_within_a_logical_batch_is_refused_and_leaves_nothing() -> None:
+    loop = Loop(make_network_run("full", noise_multiplier=1.0), physical_size=10)
+    batch = first(loop)
+    loop.engine.backward(batch)
+    with pytest.raises(InputError, match="is not the noisy gradient"):
+        plain_backward(loop, batch)
+    assert not any(parameter.grad is not None for parameter in loop.model[:1].parameters())
+
+
+def test_after_close_the_optimiser_is_free() -> None:
+    model = make_network()
+    optimizer = SGD(model.parameters(), lr=0.5)
+    engine = PrivacyEngine(model, optimizer, losses_of(model), make_data(), make_network_run(noise_multiplier=1.0))
+    engine.close()
+    losses_of(model)(make_data()).mean().backward()
+    optimizer.step()
+
 
 RECORDS, SIZE, CLIP, WIDE = 24, 8, 0.1, 40
 FREE = {"records": RECORDS, "batches": lethe.batches.Cyclic(SIZE), "steps": 6, "step_size": 1.0, "clip_norm": CLIP, "noise_multiplier": 0.0}
@@ -66,27 +181,18 @@ PICTURES = torch.rand(RECORDS, 4, 5, 3, dtype=torch.float64, generator=torch.Gen
 BYTES = (torch.arange(1, 1 + RECORDS)[:, None, None, None] * PICTURES * 10).to(torch.uint8)
 MIXING: dict[str, tuple[Tensor | None, Callable[[Tensor], Tensor]]] = {
     "mixup": (None, lambda rows: 0.7 * rows + 0.3 * rows[torch.randperm(len(rows))]),
-    "another order": (None, lambda rows: rows[torch.randperm(len(rows))]),
-    "rolled": (None, lambda rows: rows.roll(1, 0)),
     "cutmix": (None, lambda rows: torch.cat([rows[:, :10], rows.flip(0)[:, 10:30], rows[:, 30:]], dim=1)),
-    "centred": (None, lambda rows: rows - rows.mean(0)),
     "standardised": (None, lambda rows: (rows - rows.mean()) / rows.std()),
-    "standardised by columns": (None, lambda rows: (rows - rows.mean(0)) / rows.std(0)),
     "over the largest": (None, lambda rows: rows / rows.abs().max()),
-    "mixup in another shape": (None, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).view(len(rows), 4, -1)),
     "mixup of pictures": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
     "mixup of bytes": (BYTES, lambda rows: 0.7 * rows.double() + 0.3 * rows.flip(0)),
     "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
-    "bytes under the largest": (BYTES, lambda rows: (rows.max() - rows).double()),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
     "scaled and shifted": lambda rows: 2 * rows + 1,
     "noisy": lambda rows: rows + torch.randn_like(rows),
-    "columns turned round": lambda rows: rows.flip(1),
     "erased in part": lambda rows: torch.where(torch.rand_like(rows) > 0.5, rows, 0.0),
     "its own norm": lambda rows: rows / rows.norm(dim=1, keepdim=True),
-    "its own deviation": lambda rows: (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True),
-    "public numbers": lambda rows: (rows - torch.arange(WIDE)) / 2,
 }
 
 
