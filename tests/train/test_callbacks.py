@@ -17,7 +17,7 @@ from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_
 from private_loops import Loop
 from problems import make_problem, make_run
 
-from lethe.errors import CallbackWarning, HypothesisError, InputError
+from lethe.errors import CallbackWarning, HypothesisError
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, fit
 from lethe.train.callbacks.callback import Callback, StepEnd, TrainingEnd
@@ -205,23 +205,6 @@ def test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step(
     assert as_planned(fitted.run) == run
 
 
-@pytest.mark.nightly(by_day="test_a_training_that_is_broken_off_in_a_callback_goes_on_with_the_next_step")
-def test_a_loop_whose_callback_is_interrupted_has_counted_the_step(tmp_path: Path) -> None:
-    run = make_network_run("cyclic", noise_multiplier=1.0)
-    kept = {"checkpoints": Checkpoints(folder=tmp_path, every=1), "noise_generator": None}
-    heard = Heard()
-    loop = Loop(run, callbacks=[heard, Failing(4, KeyboardInterrupt)], **kept)
-    with pytest.raises(KeyboardInterrupt):
-        loop.whole()
-    assert loop.engine.steps == 4
-    loop.engine.save()
-    loop.engine.close()
-    again = Loop(run, callbacks=heard, **kept)
-    again.whole()
-    assert again.engine.resumed == 4
-    assert heard.steps == of_run(run)
-
-
 def test_a_callback_that_moves_the_parameters_is_found_out() -> None:
     model = make_network()
 
@@ -256,13 +239,3 @@ def test_a_loop_is_told_of_its_record_once_and_again_when_it_has_gone_on() -> No
     loop.engine.recorded_run()
     assert [end.steps for end in heard.ends] == [4, 9]
     assert [end.run.total_steps for end in heard.ends] == [9, 9], "before the end the plan is recorded"
-
-
-@pytest.mark.parametrize("strange", [print, "tensorboard", 3, [Heard(), None]])
-def test_what_is_no_callback_is_refused(strange: Any) -> None:
-    with pytest.raises(InputError, match="Callback"):
-        network(make_network_run(noise_multiplier=1.0), callbacks=strange)
-    asking = Heard()
-    asking.private = "yes"  # type: ignore[assignment]
-    with pytest.raises(InputError, match="whose private is True or False"):
-        network(make_network_run(noise_multiplier=1.0), callbacks=asking)

@@ -16,7 +16,6 @@ from torch import nn
 from lethe.errors import InputError, LetheError
 from lethe.train import TrainOptions, fit
 from lethe.train.checkpoints.file import read_checkpoint
-from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.budgeted_noise import BudgetedNoise
 
 RUN = make_kept_run("cyclic")
@@ -144,19 +143,6 @@ def test_a_finished_run_gives_the_same_model_again_and_draws_nothing(tmp_path: P
         drawn = len(spy.steps)
     assert torch.equal(flat(model), flat(again))
     assert drawn == (20 if release == "all" else 22)  # the fourth and fifth step twice
-
-
-@pytest.mark.slow
-def test_a_last_iterate_that_was_taken_early_ends_the_folder(tmp_path: Path) -> None:
-    run, spy = make_kept_run("cyclic", "last"), Spy()
-    spy.kill(5, before=False)
-    assert trained(tmp_path, run, spy) is None
-    journal = Journal(tmp_path / "journal")
-    journal.finish()
-    journal.close()
-    with pytest.raises(InputError, match="is finished before its last step"):
-        trained(tmp_path, run, spy)
-    assert len(spy.steps) == 5
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ import pytest
 import torch
 from hostile_models import HOSTILE, LOSSES, RECORDS, Between, batches, centred, forget, rows, squares, trained
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from lethe.errors import HypothesisError, InputError, LetheError, RecordByRecordWarning
 from lethe.train.clip import check as look
@@ -265,3 +267,59 @@ def test_the_losses_of_all_records_are_compared_with_those_of_halves(monkeypatch
     model = Between(between)
     with pytest.raises(InputError, match=r"record 0 is .* in half of it: it depends on the other records"):
         Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
+
+
+def test_layers_that_came_to_mix_later_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double().eval()
+    clipper = trained(model, batches(0, 1))
+    model.train()
+    with pytest.raises(InputError, match="normalises a record by the others"):
+        clipper.add(rows(1))
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "flops": lambda: FlopCounterMode(display=False),
+    "profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+    "anomalies": lambda: torch.autograd.detect_anomaly(check_nan=False),
+    "dispatch": Counting,
+    "one thread": lambda: torch.autograd.set_multithreading_enabled(False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["checked", "enforced"])
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_modes_of_torch_around_a_step_change_nothing(name: str, isolation: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.1), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 2)).double().eval()
+    sums: list[list[Tensor]] = []
+    for mode in (MODES[name], None):
+        clipper = Clipper(model, lambda batch: squares(model(batch)), isolation=isolation)
+        if mode is None:
+            clipper.add(rows(0))
+        else:
+            with mode():
+                clipper.add(rows(0))
+        sums.append(list(clipper.take().values()))
+    assert all(torch.equal(one, other) for one, other in zip(*sums, strict=True))
+
+
+def test_parameters_of_other_modules_are_refused_and_get_no_gradient() -> None:
+    body, head = nn.Linear(4, 3), nn.Linear(3, 1)
+    clipper = Clipper(body, lambda rows: head(body(rows))[:, 0])
+    with pytest.raises(InputError, match=r"parameter of shape \(1, 3\) that requires grad and is not the model's"):
+        clipper.add(torch.randn(5, 4))
+    assert head.weight.grad is None
+    head.requires_grad_(False)
+    clipper.add(torch.randn(5, 4))

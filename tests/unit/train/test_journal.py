@@ -1,15 +1,9 @@
 """The journal: what counts, what a kill may tear, and who may write."""
 
 import os
-import signal
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
-from forked import forking
-from journal_holders import held, killed_with_a_worker
 
 from lethe.errors import InputError, LetheError
 from lethe.train.checkpoints.journal import Journal
@@ -149,47 +143,6 @@ def test_other_files_are_refused_and_unlocked(tmp_path: Path, content: str, line
         with pytest.raises(InputError, match=f"line {line} is"):
             Journal(path, STEPS)
     assert path.read_text(encoding="utf-8") == content
-
-
-def started(work: Callable[[Path, Connection], None], path: Path) -> tuple[Any, Any]:
-    """A process that does so, and the end of its pipe."""
-    mine, theirs = forking().Pipe()
-    process = forking().Process(target=work, args=(path, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return process, mine
-
-
-@pytest.mark.slow
-def test_one_at_a_time_in_one_process_and_in_several(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    journal = begun(path, 1)
-    with pytest.raises(InputError, match="is locked"):
-        Journal(path)
-    journal.close()
-    process, pipe = started(held, path)
-    assert pipe.recv() == 1
-    with pytest.raises(InputError, match="is locked"):
-        Journal(path)
-    pipe.send("end")
-    process.join(60)
-    assert process.exitcode == 0
-    Journal(path).close()
-
-
-@pytest.mark.slow
-def test_a_forgotten_journal_unlocks_and_a_forked_worker_holds_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    begun(path, 1)  # dropped at once
-    killed, pipe = started(killed_with_a_worker, path)
-    worker = pipe.recv()
-    killed.join(60)
-    assert killed.exitcode == -signal.SIGKILL
-    try:
-        os.kill(worker, 0)  # it outlives the training
-        Journal(path).close()
-    finally:
-        os.kill(worker, 9)
 
 
 def test_a_disk_that_fails_stops_training_before_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
-from lethe.train import Checkpoints
 from lethe.train.checkpoints.file import read_checkpoint, write_checkpoint
 
 CONTENT = {"numbers": torch.arange(50.0), "text": "a", "nested": {"list": [1, None, 2.5], "counts": torch.ones(3, dtype=torch.int64)}}
@@ -104,18 +103,3 @@ def test_a_failing_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_checkpoint(path, {"new": 1})
     assert read_checkpoint(path) == {"old": 1}
     assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"folder": ""}, "checkpoints: got ''"),
-        ({"folder": b"a"}, "checkpoints: got b'a'"),
-        ({"folder": "a", "every": 0}, "every = 0"),
-        ({"folder": "a", "also": [1]}, "also: got"),
-        ({"folder": "a", "also": {"step": 3}}, "needs state_dict"),
-    ],
-)
-def test_checkpoints_refuses(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Checkpoints(**arguments)
