@@ -19,7 +19,7 @@ from lethe.accounting.certify import certify
 from lethe.calculus.filters import Odometer
 from lethe.errors import BudgetExceededError, InputError, LetheError
 from lethe.run.run import Run
-from lethe.train import Fitted, PrivacyEngine, TrainOptions, fit
+from lethe.train import Fitted, fit
 from lethe.train.core.budgeted_noise import BudgetedNoise, NoisePolicy, Observed
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
@@ -191,21 +191,6 @@ def test_no_policy_overspends(neighbours: str, multipliers: list[float], budget:
         assert paid[slot] + 0.5 * (run.touch_factor / multipliers[steps]) ** 2 > budget
 
 
-def test_a_policy_that_runs_out_is_an_error_for_people() -> None:
-    run = make_network_run(noise_budget=100.0)
-    with pytest.raises(InputError, match=r"returned StopIteration.* at step 1"):
-        fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(noise_policy=lambda observed: next(iter(()))))
-
-
-def test_a_policy_needs_a_budget_and_a_run_without_noise_needs_a_policy() -> None:
-    with pytest.raises(InputError, match="no noise_budget"):
-        fitted(budgeted_run(1.0).replace(noise_budget=None), lambda observed: 2.0)
-    with pytest.raises(InputError, match="noise_policy: got float"):
-        fitted(budgeted_run(1.0), 2.0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="noise_multiplier: null"):
-        fitted(budgeted_run(1.0, noise_multiplier=None))
-
-
 def test_an_overflow_is_not_shown_to_the_policy() -> None:
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e308)
@@ -223,9 +208,3 @@ def test_noise_that_was_not_paid_for_is_not_drawn() -> None:
     noisy(1, [torch.zeros(3)])
     with pytest.raises(InputError, match="step 2 was not paid for"):
         noisy(2, [torch.zeros(3)])
-
-
-def test_a_loop_of_ones_own_has_no_budget() -> None:
-    model = make_network()
-    with pytest.raises(InputError, match="a training loop of your own cannot have it"):
-        PrivacyEngine(model, torch.optim.SGD(model.parameters(), lr=0.5), len, make_data(), budgeted_run(1.0))

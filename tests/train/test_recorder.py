@@ -16,8 +16,6 @@ from lethe.run.run import Run
 from lethe.train.core.recorder import Recorder
 from lethe.train.core.samplers import Batch, draw_batches
 
-KINDS = ("softmax_regression", "logistic_regression", "least_squares")
-
 
 def recorded(run: Run) -> Run:
     problem = make_problem(run.loss.kind)
@@ -32,27 +30,6 @@ def test_recorded_is_planned(design: str, noise_at: str, length: dict[str, int])
     for schedule in [one for one in SCHEDULES if not isinstance(one, list)]:
         plan = make_run(design=design, noise_at=noise_at, step_size=schedule, noise_multiplier=schedule, **length)
         assert as_planned(recorded(plan)) == plan
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("clip_norm", [None, 0.1, 50.0])
-@pytest.mark.parametrize(
-    "regulariser", [None, {"kind": "ridge", "strength": 0.2}, [{"kind": "l1", "strength": 0.01}, {"kind": "ball", "radius": 2.0}]]
-)
-def test_recorded_is_planned_for_every_model(kind: str, clip_norm: float | None, regulariser: Any) -> None:
-    plan = make_run(kind, clip_norm=clip_norm, regulariser=regulariser, loss=make_loss(kind, intercept=True))
-    assert as_planned(recorded(plan)) == plan
-
-
-def test_recorded_is_planned_with_lists_and_without_any_noise() -> None:
-    sizes = [0.1 * (step + 1) for step in range(12)]
-    plan = make_run(step_size=sizes, noise_multiplier=[0.0, 1.0, 1 / 3] * 4)
-    assert as_planned(recorded(plan)) == plan
-    plan = make_run(noise_multiplier=[1.0, 0.0, 2.0], noise_at="pass_ends", release="all", neighbours="zero_out")
-    assert as_planned(recorded(plan)) == plan
-    silent = make_run(noise_multiplier=0.0)
-    assert as_planned(recorded(silent)) == silent
 
 
 def test_a_declared_norm_is_recorded_as_enforced_because_the_trainer_projects() -> None:
@@ -131,11 +108,6 @@ def test_a_random_batch_that_its_design_never_draws_is_refused(batches: dict[str
             assert recorder.run(plan, enforced=False) == plan
     with pytest.raises(HypothesisError, match="the batch of step 6 is not of the design"):
         recorder.run(plan, enforced=False)
-
-
-def test_nothing_executed_is_no_run() -> None:
-    with pytest.raises(HypothesisError, match="no step"):
-        Recorder(make_run(), seeded=False).run(make_run(), enforced=True)
 
 
 def test_equal_batches_need_not_be_the_same_objects() -> None:

@@ -90,11 +90,8 @@ class WithTheLast:
 
 MIXING: dict[str, Callable[[Records], Any]] = {
     "MixUp": mixed_up,
-    "mixed evenly": lambda records: (features(records) / 2 + features(records).roll(1, 0) / 2, classes(records)),
-    "centred": centred,
     "slightly centred": lambda records: (features(records) - 1e-6 * features(records).mean(0), classes(records)),
     "a record twice": lambda records: default_collate([records[0], *records[:-1]]),
-    "another order": lambda records: default_collate(records[::-1]),
     "by their number": lambda records: (features(records) / len(records), classes(records)),
     "with the last batch": WithTheLast(),
     "random": lambda records: (features(records) + torch.rand(len(records), 1), classes(records)),
@@ -174,13 +171,6 @@ def test_what_is_not_looked_at_is_declared_by_name() -> None:
     assert len(MapStyleSource(Sequences()).declared) == 1
     assert "also in unchecked batches" in MapStyleSource(Sequences(), collate=default_collate).declared[1]
     assert "ByLists.__getitems__ make each row" in MapStyleSource(ByLists(list)).declared[1]
-
-
-@pytest.mark.slow
-def test_it_is_found_in_worker_processes() -> None:
-    stream = BatchStream(make_run("cyclic", 24, 8, passes=1), MapStyleSource(Sequences(), collate=centred, num_workers=1))
-    with pytest.raises(InputError, match=FOUND):
-        list(stream)
 
 
 class Following(Sequences):

@@ -1,7 +1,12 @@
+"""Proximal steps and projections: the argmin, never outside in exact arithmetic, and no two points further apart."""
+
+from __future__ import annotations
+
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
 import torch
@@ -11,6 +16,7 @@ from hypothesis import strategies as st
 
 from lethe.errors import InputError, LetheError
 from lethe.run.regularisers import L1, L1L2, L2, Ball, Box, GroupL1, NuclearNorm, Regulariser, Simplex
+from lethe.train.core.iterates import inward, onto_ball
 from lethe.train.core.proximal import NetworkProximal, ProximalGroup, proximal_step
 
 SHAPES = {"a": (3, 4), "b": (2, 2, 2)}
@@ -157,13 +163,6 @@ def test_the_joint_ball_is_never_left_and_hardly_shrunk(dtype: torch.dtype, radi
     assert radius * (1 - 1e-6) < norm <= radius
 
 
-def test_a_point_inside_stays_bit_for_bit() -> None:
-    tensors = [torch.randn(50, generator=torch.Generator().manual_seed(1))]
-    before = tensors[0].clone()
-    NetworkProximal({"all": tensors[0]}, [ProximalGroup(regularisers=(Ball(radius=100.0),))]).step(1.0)
-    assert torch.equal(tensors[0], before)
-
-
 def test_float32_boxes_and_simplices_are_rounded_inward() -> None:
     box, simplex = tensors_of(np.full(20, 9.0), torch.float32), tensors_of(np.random.default_rng(2).random(20) * 1e6, torch.float32)
     NetworkProximal(box, [ProximalGroup(regularisers=(Box(half_width=0.1, dimension=20),))]).step(1.0)
@@ -202,27 +201,50 @@ def test_a_sum_without_an_exact_step_is_refused(parts: Any) -> None:
         NetworkProximal(tensors_of(np.ones(20)), [ProximalGroup(regularisers=parts)])
 
 
-@pytest.mark.parametrize(
-    ("groups", "match"),
-    [
-        ([ProximalGroup(regularisers=(RIDGE,), parameters=("a", "a"))], "twice"),
-        ([ProximalGroup(regularisers=(Box(half_width=1.0, dimension=3),))], "20 numbers"),
-        ([ProximalGroup(regularisers=(Ball(radius=1e-40),))], "radius"),
-        ([ProximalGroup(regularisers=(RIDGE,), blocks="columns")], "blocks"),  # pyright: ignore[reportArgumentType]
-        ([ProximalGroup(regularisers=("ridge",))], "str"),  # pyright: ignore[reportArgumentType]
-    ],
-)
-def test_groups_that_make_no_sense_are_refused(groups: Any, match: str) -> None:
-    with pytest.raises(InputError, match=match):
-        NetworkProximal(tensors_of(np.ones(20)), groups)
+ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(-1e300, 1e300))
+RADII = st.floats(1e-6, 1e6)
 
 
-def test_the_nuclear_norm_needs_matrices() -> None:
-    with pytest.raises(InputError, match="matrices"):
-        NetworkProximal({"bias": torch.zeros(3)}, [ProximalGroup(regularisers=(NuclearNorm(strength=1.0),))])
+def exact_square(row: np.ndarray) -> Fraction:
+    return sum((Fraction(float(entry)) ** 2 for entry in row), Fraction(0))
 
 
-@pytest.mark.parametrize("step_size", [0.0, -1.0, float("nan"), True])
-def test_a_step_size_out_of_range_is_refused(step_size: float) -> None:
-    with pytest.raises(InputError, match="step_size"):
-        NetworkProximal(tensors_of(np.ones(20)), []).step(step_size)
+@pytest.mark.slow
+@given(rows=ROWS, radius=RADII, dtype=st.sampled_from([torch.float64, torch.float32]))
+def test_no_row_leaves_the_ball_in_exact_arithmetic(rows: np.ndarray, radius: float, dtype: torch.dtype) -> None:
+    projected = onto_ball(torch.tensor(rows), radius, dtype=dtype)[0].to(dtype).to(torch.float64).numpy()
+    for row in projected:
+        assert exact_square(row) <= Fraction(radius) ** 2
+
+
+@pytest.mark.slow
+@given(rows=ROWS, radius=RADII)
+def test_rows_keep_their_direction_and_lose_only_rounding(rows: np.ndarray, radius: float) -> None:
+    projected, outside = onto_ball(torch.tensor(rows), radius)
+    for row, result, out in zip(rows, projected.numpy(), outside.tolist(), strict=True):
+        true_norm = float(np.linalg.norm(row / max(1e-300, np.abs(row).max()))) * np.abs(row).max()
+        if true_norm < radius * 0.999:
+            assert (result == row).all()
+            assert not out
+        elif true_norm > radius * 1.001:
+            assert out
+            # (d + 16) eps below the radius and d roundings of the norm: below 1e-13 for d <= 9
+            assert np.linalg.norm(result / radius) == pytest.approx(1.0, rel=1e-13)
+            scale = np.abs(row).max()
+            assert np.allclose(result / np.abs(result).max(), row / scale, rtol=1e-14, atol=1e-300)
+
+
+def test_rows_of_exactly_the_radius_or_of_zeros_are_not_counted_as_projected() -> None:
+    angles = np.linspace(0, 6, 500)
+    rows = torch.tensor(np.stack([np.cos(angles), np.sin(angles)], axis=1))  # norm 1 up to rounding
+    assert not onto_ball(rows, 1.0)[1].any()
+    assert onto_ball(rows * (1 + 1e-12), 1.0)[1].all()
+    projected, outside = onto_ball(torch.zeros(2, 3, dtype=torch.float64), 1.0)
+    assert (projected == 0).all()
+    assert not outside.any()
+
+
+def test_a_norm_too_uncertain_to_bound_is_refused() -> None:
+    with pytest.raises(InputError, match="too uncertain"):
+        inward(1.0, 10_000_000, torch.float32)
+    assert 0.99 < inward(1.0, 10_000_000, torch.float64) < 1.0

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lethe.errors import InputError, LetheError
 from lethe.train.network.curvature import estimate_curvature
 
 
@@ -105,31 +104,3 @@ def test_a_parameter_without_effect_is_flat() -> None:
     found = estimate_curvature(lambda: (point**2).sum(), [point, idle], data="synthetic")
     assert found.largest == pytest.approx(2.0, rel=1e-3)
     assert found.smallest == pytest.approx(0.0, abs=2e-3)
-
-
-POINT = torch.ones(3, requires_grad=True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"data": "private"}, "not private"),
-        ({"iterations": 0}, "iterations"),
-        ({"tolerance": float("nan")}, "tolerance"),
-        ({"parameters": []}, "none"),
-        ({"parameters": [torch.ones(3)]}, "no gradient"),
-        ({"parameters": [POINT, torch.ones(3, dtype=torch.float64, requires_grad=True)]}, "two types"),
-        ({"loss": lambda: POINT**2}, "one number"),
-        ({"loss": lambda: POINT.detach().sum()}, "one number"),
-    ],
-)
-def test_bad_input_is_refused(changes: dict[str, Any], match: str) -> None:
-    given: dict[str, Any] = {"loss": lambda: (POINT**2).sum(), "parameters": [POINT], "data": "public"} | changes
-    with pytest.raises(InputError, match=match):
-        estimate_curvature(given.pop("loss"), given.pop("parameters"), **given)
-
-
-def test_a_loss_that_is_not_finite_is_refused() -> None:
-    point = torch.tensor([0.0], requires_grad=True)
-    with pytest.raises(LetheError, match="not finite"):
-        estimate_curvature(lambda: point.abs().sqrt().sum() + point.sum(), [point], data="synthetic")

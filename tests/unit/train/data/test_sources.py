@@ -1,4 +1,6 @@
-"""Every source gives the rows that were asked for, and what cannot be a source is refused with a reason."""
+"""Every source gives the rows that were asked for, and what cannot be a source is refused with a reason; whose each record is."""
+
+from __future__ import annotations
 
 from collections import UserDict
 from pathlib import Path
@@ -8,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from data_cases import Listed, make_run, numbered
+from data_cases import Listed, listed, numbered
+from how_many import by_night
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import (
@@ -22,11 +25,10 @@ from torch.utils.data import (
 )
 
 from lethe.errors import InputError, LetheWarning
-from lethe.train.data.batches import BatchStream
 from lethe.train.data.loaders import as_source
 from lethe.train.data.map_style import MapStyleSource
 from lethe.train.data.sources import Source, TensorSource, fetched, fields_of
-from lethe.train.data.users import ids_of
+from lethe.train.data.users import Members, ids_of, owners_of
 
 RECORDS = 11
 ROWS = st.lists(st.integers(0, RECORDS - 1), min_size=1, max_size=15).map(torch.tensor) | st.tuples(
@@ -68,13 +70,6 @@ def test_every_source_gives_the_rows_asked_for(sources: dict[str, Source], rows:
         assert torch.equal(got[1], targets[rows]), name
         assert got[0].dtype == torch.float64
         assert got[1].dtype == torch.int64
-
-
-@pytest.mark.parametrize("rows", [slice(0, 3), torch.tensor([0, 1, 2])])
-def test_working_in_place_leaves_the_data_alone(sources: dict[str, Source], rows: Any) -> None:
-    for source in sources.values():
-        source.fetch(rows)[0].zero_()
-        assert bool(source.fetch(rows)[0].any())
 
 
 class Endless(IterableDataset[Any]):
@@ -148,24 +143,6 @@ def test_damaged_and_pickled_files_are_refused(tmp_path: Path) -> None:
     for name in ("pickled.npy", "cut.npy"):
         with pytest.raises(InputError, match="cannot be mapped"):
             TensorSource(tmp_path / name)
-
-
-class Dropping(Listed):
-    """Reads several records at once, and leaves out those it does not like."""
-
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        return [self[index] for index in indices if index != 4]
-
-
-@pytest.mark.slow
-def test_a_data_set_that_drops_records_is_refused_in_worker_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lethe.train.data.sources._SAMPLES", 8)  # of 10 records
-    source = MapStyleSource(Dropping(10), num_workers=1)
-    for rows in (slice(3, 6), slice(4, 5)):
-        with pytest.raises(InputError, match=r"3 rows, one for each record|of 0 records it makes no batch"):
-            fetched(source, rows)
-    with pytest.raises(InputError, match="5 rows, one for each record"):
-        list(BatchStream(make_run("cyclic", 10, 5, passes=1), source))
 
 
 TOKENS = torch.arange(RECORDS * 5).reshape(RECORDS, 5)
@@ -279,3 +256,68 @@ def test_a_loader_of_plain_records_is_what_its_data_set_is() -> None:
 def test_options_that_read_nothing_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"MapStyleSource: .*{next(iter(options))}"):
         MapStyleSource([{"x": 1.0}, {"x": 2.0}], **options)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [7, 3, 7, 5],
+        (7, 3, 7, 5),
+        np.array([7, 3, 7, 5], dtype=np.uint8),
+        np.array([7, 3, 7, 5], dtype=object),
+        torch.tensor([7, 3, 7, 5]),
+        ["c", "a", "c", "b"],
+        np.array(["c", "a", "c", "b"]),
+        np.array(["c", "a", "c", "b"], dtype=object),
+        [2**64 + 1, 0, 2**64 + 1, 2**64],
+        [2**63, -1, 2**63, 2**63 - 1],
+    ],
+)
+def test_users_stand_in_the_order_of_their_ids(ids: Any) -> None:
+    assert owners_of(ids).tolist() == [2, 0, 2, 1]
+
+
+def test_ids_come_from_records_that_are_mappings_and_from_loaders_of_them() -> None:
+    records = [{"x": 1.0, "who": "b"}, {"x": 2.0, "who": "a"}]
+    loader = torch.utils.data.DataLoader(records)  # pyright: ignore[reportArgumentType]
+    assert ids_of("who", records) == ids_of("who", loader) == ["b", "a"]
+    with pytest.raises(InputError, match="'who' names a column"):
+        ids_of("who", [*records, {"x": 3.0}])
+    assert ids_of(None, records) is None
+
+
+def _members(**options: Any) -> Members:
+    return Members(torch.tensor([1, 0, 1, 1, 2, 1]), **options)
+
+
+def test_all_records_of_a_user_are_read_in_their_order() -> None:
+    records, places = _members().rows_of(torch.tensor([2, 1]), 1)
+    assert (listed(records), listed(places)) == ([4, 0, 2, 3, 5], [0, 1, 1, 1, 1])
+
+
+@pytest.mark.slow
+def test_at_most_so_many_records_of_a_user_are_read_each_as_often_as_any_other() -> None:
+    members = _members(most=2)
+    seen = np.zeros(6)
+    steps = 2000 if by_night() else 500
+    for step in range(1, steps + 1):
+        records, places = members.rows_of(slice(0, 3), step)
+        assert listed(places) == [0, 1, 1, 2]
+        chosen = listed(records)
+        assert chosen[1] < chosen[2]
+        np.add.at(seen, chosen, 1)
+    assert seen[1] == seen[4] == steps
+    # Each of four is among the two with probability 1/2: within five standard deviations of a binomial count.
+    assert np.all(np.abs(seen[[0, 2, 3, 5]] - steps / 2) < 5 * np.sqrt(steps / 4))
+
+
+@pytest.mark.slow
+def test_a_choice_depends_on_seed_step_and_user_alone() -> None:
+    def chosen(seed: int | None, batch: Any, step: int) -> list[int]:
+        return listed(_members(most=2, seed=seed).rows_of(batch, step)[0])
+
+    steps = range(1, 60)
+    assert [chosen(5, slice(1, 2), step) for step in steps] == [chosen(5, torch.tensor([0, 1, 2]), step)[1:3] for step in steps]
+    assert [chosen(5, slice(1, 2), step) for step in steps] != [chosen(6, slice(1, 2), step) for step in steps]
+    assert len({tuple(chosen(5, slice(1, 2), step)) for step in steps}) == 6  # all pairs of four
+    assert [chosen(None, slice(1, 2), step) for step in steps] != [chosen(None, slice(1, 2), step) for step in steps]
