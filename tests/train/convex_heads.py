@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from doors import fit_head
+from helpers import make_run
 from torch import Tensor, nn
 
 from lethe.run.run import Run
@@ -41,19 +42,8 @@ def make_records(kind: str = "softmax_regression", dtype: torch.dtype = torch.fl
 
 def make_head_run(kind: str = "softmax_regression", intercept: bool = True, **changes: Any) -> Run:
     loss = {"kind": kind, "feature_norm": 0.9, "intercept": intercept, "evidence": "enforced", **KINDS[kind][0]}
-    fields: dict[str, Any] = {
-        "records": RECORDS,
-        "batches": {"design": "cyclic", "size": 9},
-        "passes": 3,
-        "step_size": 0.4,
-        "noise_multiplier": 2.0,
-        "noise_at": "pass_ends",
-        "loss": loss,
-        "release": "last",
-        "neighbours": "replace_one",
-        **changes,
-    }
-    return Run(**fields)
+    steps = {"passes": 3, "step_size": 0.4, "noise_multiplier": 2.0, "noise_at": "pass_ends"}
+    return make_run(records=RECORDS, batches={"design": "cyclic", "size": 9}, loss=loss, **{**steps, **changes})
 
 
 def fitted(

@@ -23,7 +23,6 @@ from lethe.run.run import Run
 from lethe.train import Checkpoints, PrivacyEngine, TrainOptions, fit
 from lethe.train.checkpoints.journal import Journal
 from lethe.train.core.tensors import local, whole
-from lethe.train.distributed.placement import Placement
 from lethe.train.network.noise.gaussian import NetworkNoise
 
 LOUD = 1e9  # what the features of loud records are multiplied by
@@ -104,24 +103,6 @@ def in_a_loop(rank: int, how: str, run: Run, make: Any, options: dict[str, Any],
     with torch.no_grad():
         model(make_data(dtype)[0])  # in the user's own way, as before
     return everything(model), record.run, "checked"
-
-
-def collected(rank: int, run: Run, options: dict[str, Any]) -> list[tuple[int, int]]:
-    """How many numbers of sums a process keeps after each micro-batch that others of its step follow, and how many its shards have."""
-    kept: list[tuple[int, int]] = []
-    collect = Placement.collect
-
-    def counting(self: Placement, take: Callable[[], Any]) -> None:
-        collect(self, take)
-        assert not any(total.any() for total in take().values())  # nothing whole is left
-        kept.append((sum(part.numel() for part in self._collected.values()), sum(local(one).numel() for one in self.named.values())))
-
-    Placement.collect = counting  # type: ignore[method-assign]
-    try:
-        fit(sharded(network()), CROSS_ENTROPY, make_data(), run, **arguments(options))
-    finally:
-        Placement.collect = collect  # type: ignore[method-assign]
-    return kept
 
 
 class Largest(TorchDispatchMode):
@@ -205,14 +186,6 @@ def of_noise_alone(rank: int, how: str, run: Run, make: Any, options: dict[str, 
     options = {"optimizer": optimizer, "isolation": "declared", "progress": note, **options}
     fitted = fit(model, lambda outputs, targets: outputs.sum(1) * 0.0, data, run, **arguments(options))
     return Noises(*places, whole(model[0].weight.detach()), fitted.run)
-
-
-def moved_by(rank: int, how: str, run: Run, scale: float, options: dict[str, Any]) -> Tensor:
-    features, targets = make_data()
-    features[7] = scale * torch.tensor([1.0, -2.0, 0.5, 3.0])
-    model = sharded(network(), how)
-    fit(model, CROSS_ENTROPY, (features, targets), run, **arguments(options))
-    return everything(model)
 
 
 def wrong(rank: int, what: str) -> Any:

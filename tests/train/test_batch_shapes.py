@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from networks import CROSS_ENTROPY, RECORDS, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from torch import nn
 
 from lethe.errors import BatchShapeWarning
@@ -60,35 +60,6 @@ FLOAT32 = {"precision": torch.float32}
 )
 def test_batches_of_varying_shape_on_a_gpu_are_warned_of_where_numbers_are_coarse(changes: dict[str, Any], said: bool) -> None:
     assert warned(**changes) is said
-
-
-def test_records_of_several_rows_are_filled_up_by_nothing() -> None:
-    assert warned(size=8, design="shuffled", members=Members(torch.arange(RECORDS), views=2))
-
-
-@pytest.mark.parametrize("switch", ["tf32", "ieee"])
-def test_the_newer_switch_is_asked_too(switch: str) -> None:
-    matmul: Any = torch.backends.cuda.matmul
-    if not hasattr(matmul, "fp32_precision"):
-        pytest.skip("this torch has the older switches alone")
-    before = matmul.fp32_precision
-    matmul.fp32_precision = switch
-    try:
-        assert warned(precision=torch.float32) is (switch == "tf32")
-        fit(make_network(), CROSS_ENTROPY, make_data(), make_network_run("full", steps=1))
-    finally:
-        matmul.fp32_precision = before
-
-
-def test_the_older_switches_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert not warned(**FLOAT32, model=nn.Conv1d(2, 2, 1))
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert warned(**FLOAT32)
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def test_training_asks_with_the_precision_that_it_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,31 +86,11 @@ def test_the_certificate_rests_on_nothing_declared_and_is_about_the_last_iterate
     assert repr(result).count("\n") == 0
 
 
-def test_a_backbone_in_train_mode_is_put_in_eval_mode_and_its_statistics_stay() -> None:
-    training, evaluated = make_backbone().train(), make_backbone().eval()
-    before = {name: buffer.clone() for name, buffer in training.named_buffers()}
-    first, second = fitted(training), fitted(evaluated)
-    assert (weights_of(first) == weights_of(second)).all()
-    assert not training.training
-    assert all(torch.equal(before[name], buffer) for name, buffer in training.named_buffers())
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("physical_size", [1, 2, 10, 1000])
 def test_the_result_does_not_depend_on_the_physical_size(physical_size: int) -> None:
     expected = weights_of(fitted(physical_size=RECORDS))
     assert weights_of(fitted(physical_size=physical_size)) == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_table_that_lies_column_by_column_is_taken_as_any_other() -> None:
-    """As frames hand it out; in another order of memory the last bit of a layer may be another."""
-    inputs, targets = make_records("logistic_regression", torch.float64)
-    run = make_head_run("logistic_regression", True)
-    by_rows, by_columns = (
-        fit_head(make_backbone(torch.float64), make_head("logistic_regression", True, torch.float64), (table, targets), run, seed=5)
-        for table in (inputs, inputs.T.contiguous().T)
-    )
-    assert (weights_of(by_rows) == weights_of(by_columns)).all()
 
 
 class WritesOver(nn.Module):
@@ -169,21 +149,6 @@ def test_a_backbone_in_which_records_meet_is_refused(mixing: Callable[[Tensor], 
     assert torch.equal(head.weight, make_head().weight)
 
 
-@pytest.mark.parametrize("mixing", ["mean", "next", "sums", "far"])
-def test_one_by_one_they_cannot_meet(mixing: str) -> None:
-    alone = torch.cat([MIXING[mixing](row) for row in make_records()[0].split(1)])
-    expected = weights_of(fitted(Bare(lambda x: x), data=(alone, make_records()[1])))
-    assert (weights_of(fitted(Bare(MIXING[mixing]), physical_size=1)) == expected).all()
-
-
-def test_whole_numbers_that_meet_are_refused() -> None:
-    table = nn.Embedding(10, FEATURES).double().requires_grad_(False)
-    data = torch.arange(RECORDS) % 10, make_records()[1]
-    assert fitted(table, data=data).diagnostics.records == RECORDS
-    with pytest.raises(HypothesisError, match="features of some records change"):
-        fitted(Bare(lambda x: table(x) + table(x).mean(0)), data=data)
-
-
 def test_random_features_and_written_buffers_are_refused() -> None:
     with pytest.raises(HypothesisError, match="other features the second time"):
         fitted(Bare(lambda x: nn.functional.dropout(x, 0.5)))
@@ -229,12 +194,6 @@ def test_a_backbone_that_keeps_its_first_batch_is_refused(physical_size: int, wh
     inputs = torch.arange(RECORDS)[:, None] if whole else make_records()[0]
     with pytest.raises(HypothesisError, match="other features when it saw others before"):
         fitted(Fitting(mean_of), data=(inputs, make_records()[1]), physical_size=physical_size)
-
-
-def test_one_that_keeps_a_later_batch_is_refused_too() -> None:
-    """After some twenty calls, which is beyond the checks of the first batch: its first records go through it once more at the end."""
-    with pytest.raises(HypothesisError, match="other features the second time"):
-        fitted(Fitting(mean_of, after=RECORDS), physical_size=1)
 
 
 class Overridden(nn.Linear):

@@ -10,9 +10,8 @@ import pytest
 import torch
 from helpers import with_fresh_noise
 from interrupted import Killed, Spy, planned_batches, trained
-from networks import CLASSES, COLUMNS, flat, make_network, make_network_run
+from networks import flat, make_network, make_network_run
 from private_loops import Loop
-from torch import nn
 
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
@@ -183,33 +182,6 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
     lower_triangular._read.cache_clear()  # another process
     with pytest.raises(InputError, match="has the hash"):
         Run(**document)
-
-
-class TwoLayers(nn.Module):
-    """The same function whichever of its modules is registered first."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__()
-        for name in (first, second):
-            self.add_module(name, nn.Linear(COLUMNS, CLASSES, bias=False).double())
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.stack([module(inputs) for module in self.children()]).sum(0)
-
-
-@pytest.mark.nightly(by_day="test_another_strategy_is_refused")
-@pytest.mark.slow
-def test_parameters_in_another_order_are_refused_where_noise_is_kept_by_their_order(tmp_path: Path) -> None:
-    """They would take back one another's noise: C w would be no fresh draw any more."""
-    correlated, other = run_of("banded", tmp_path), TwoLayers("b", "a")
-    for name, run in (("correlated", correlated), ("independent", correlated.uncorrelated)):
-        spy = Spy()
-        spy.kill(6, before=True)
-        assert trained(tmp_path / name, run, spy, model=TwoLayers("a", "b")) is None
-    with pytest.raises(InputError, match=r"b\.weight comes where a\.weight came"):
-        trained(tmp_path / "correlated", correlated, model=other)
-    assert trained(tmp_path / "correlated", correlated, model=TwoLayers("a", "b")) is not None
-    assert trained(tmp_path / "independent", correlated.uncorrelated, model=other) is not None
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from doors import arguments, fit_linear
+from doors import arguments
 from helpers import DESIGNS, EXACT_SLOT_DESIGNS, as_planned
 from how_many import by_night
 from hypothesis import given, settings
@@ -13,7 +13,6 @@ from networks import CROSS_ENTROPY, RECORDS, by_hand, flat, make_data, make_netw
 from scipy import stats
 from torch import nn
 
-from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Group, TrainOptions, fit
 from lethe.train.core.samplers import draw_batches
@@ -65,27 +64,6 @@ def test_pass_averages_are_those_by_hand(design: str, physical_size: int | None)
     assert float((fitted(run, physical_size=physical_size) - expected).abs().max()) < 1e-8
     plain = by_hand(make_network(), make_data(), run.replace(pass_weights=None), batches(3))
     assert float((plain - expected).norm()) > 1e-3
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", ["cyclic", "poisson", "shuffled"])
-def test_a_linear_network_is_fit_linear(design: str) -> None:
-    features, targets = make_data()
-    features = features / features.norm(dim=1, keepdim=True) * 1.2
-    loss = {"kind": "softmax_regression", "feature_norm": 1.5, "intercept": True, "evidence": "enforced"}
-    run = make_network_run(
-        design, loss=loss, release="last", regulariser=[{"kind": "l1", "strength": 0.01}, {"kind": "ball", "radius": 0.6}]
-    )
-    trained = fit_linear(run, features.numpy(), targets.numpy(), classes=3, seed=5)
-    model = nn.Linear(4, 3).double()
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
-    network = fit(model, CROSS_ENTROPY, (features, targets), run, options=TrainOptions(seed=5, physical_size=2))
-    assert np.abs(model.weight.detach().numpy().T - trained.model.weights).max() < 1e-8
-    assert np.abs(model.bias.detach().numpy() - trained.model.intercept).max() < 1e-8
-    assert as_planned(trained.run) == run
-    assert network.run.loss.evidence == "declared"  # nothing projected the features
 
 
 @pytest.mark.slow
@@ -198,25 +176,6 @@ def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(method: str,
     assert bound == pytest.approx(2.0 * 0.4 / RECORDS)
     assert largest <= bound * (1 + 1e-12)
     assert largest >= 0.5 * bound
-
-
-@pytest.mark.slow
-def test_frozen_parameters_and_eval_mode_stay() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 3)).double().eval()
-    for parameter in model[0].parameters():
-        parameter.requires_grad_(False)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match="batch"):
-        fit(model.train(), CROSS_ENTROPY, make_data(), run)
-    result = fit(model.eval(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(physical_size=7))
-    assert result.model is model
-    assert not model.training
-    after = model.state_dict()
-    assert list(after) == list(before)
-    same = {name for name in after if torch.equal(after[name], before[name])}
-    assert same == {"0.weight", "0.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    assert as_planned(result.run) == run
 
 
 @pytest.mark.slow

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers import with_fresh_noise
 from networks import COLUMNS, CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
 from torch import Tensor, nn
@@ -151,31 +149,3 @@ def test_what_a_loop_changed_is_not_saved(tmp_path: Any) -> None:
     with pytest.raises(HypothesisError, match="changed by something else"):
         next(batches)
     loop.engine.close()
-
-
-def reads_only(loop: Loop) -> None:
-    assert all(float(parameter.grad.norm()) >= 0 for parameter in loop.model.parameters() if parameter.grad is not None)
-    copy.deepcopy(loop.model.state_dict())
-    with torch.no_grad():
-        loop.model.eval()
-        loop.model(make_data()[0])
-        loop.model.train()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
-def test_honest_loops_pass(make: Any) -> None:
-    loop = Loop(optimizer=lambda parameters: make(parameters, lr=0.5), physical_size=3)
-    scheduler = torch.optim.lr_scheduler.StepLR(loop.optimizer, step_size=1, gamma=0.9)
-    average = torch.optim.swa_utils.AveragedModel(loop.model)
-    for batch in loop.loader:
-        reads_only(loop)
-        loop.engine.backward(batch)
-        reads_only(loop)
-        loop.optimizer.step()
-        reads_only(loop)
-        loop.optimizer.zero_grad(set_to_none=False)
-        scheduler.step()
-        average.update_parameters(loop.model)
-    loop.engine.close()
-    assert with_fresh_noise(loop.engine.recorded_run()) == loop.run

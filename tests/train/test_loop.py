@@ -8,7 +8,7 @@ from helpers import DESIGNS
 from problems import COLUMNS, RECORDS, make_loss, make_problem, make_run
 from scipy import stats
 
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.run.run import Run
 from lethe.train import Fitted
 from lethe.train.linear.models import LinearPredictor
@@ -175,21 +175,6 @@ def test_prediction_projects_as_training_did() -> None:
         trained.model.predict(np.full((1, 4), np.nan))
 
 
-def test_float32_is_close_to_float64() -> None:
-    run = make_run(noise_multiplier=0.0)
-    # 12 steps of relative rounding 6e-8, with weights below 1
-    assert fit(run, dtype="float32").model.weights == pytest.approx(fit(run).model.weights, abs=1e-5)
-    assert fit(run, dtype=torch.float32).model.weights.dtype == np.float64
-
-
-def test_initial_is_where_training_starts() -> None:
-    run = make_run(noise_multiplier=0.0, step_size=1e-12, loss=make_loss("softmax_regression", intercept=True))
-    initial = np.arange(15.0).reshape(5, 3)
-    trained = fit(run, initial=initial)
-    assert trained.model.weights == pytest.approx(initial[:4], abs=1e-10)  # 12 steps of at most 0.6e-12
-    assert trained.model.intercept == pytest.approx(initial[4], abs=1e-10)
-
-
 def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> None:
     seen: list[tuple[int, int]] = []
 
@@ -202,8 +187,3 @@ def test_progress_tells_steps_and_nothing_else_and_an_interrupt_propagates() -> 
     assert seen == [(step, 12) for step in range(1, 13)]
     with pytest.raises(KeyboardInterrupt):
         fit(make_run(), progress=progress)
-
-
-def test_overflow_is_an_error_and_not_a_model() -> None:
-    with pytest.raises(LetheError, match="overflowed"):
-        fit(make_run(noise_multiplier=1e60), seed=0, dtype="float32")  # beyond float32's range

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import DESIGNS, with_fresh_noise
-from networks import CLASSES, CROSS_ENTROPY, flat, make_data, make_network, make_network_run
+from networks import CROSS_ENTROPY, flat, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch import nn
-from torch.nn.utils import clip_grad_norm_
 
 import lethe
 from lethe.errors import InputError
@@ -87,24 +86,6 @@ LABELS = make_data()[1]
 TOKENS = torch.randint(1, 7, (len(LABELS), 2), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("physical_size", [None, 1, 4])
-def test_sparse_embeddings_are_trained_to_the_numbers_of_dense_ones(physical_size: int | None) -> None:
-    """Noise reaches every row, so that the noisy gradients are dense."""
-    for kind, options in ((nn.Embedding, {"padding_idx": 0}), (nn.EmbeddingBag, {})):
-        moved = []
-        for sparse in (True, False):
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
-                model = nn.Sequential(kind(7, 4, sparse=sparse, **options), nn.Flatten(), nn.LazyLinear(CLASSES)).double()
-                model(TOKENS)
-            moved.append(
-                flat(
-                    fit(model, CROSS_ENTROPY, (TOKENS, LABELS), RUN_OF_ALL, options=TrainOptions(seed=0, physical_size=physical_size)).model
-                )
-            )
-        assert torch.equal(*moved)
-
-
 def parts_of(model: nn.Module) -> list[torch.optim.Optimizer]:
     first, *others = model.parameters()
     return [torch.optim.SGD([first], lr=0.5), torch.optim.AdamW(others, lr=0.1)]
@@ -153,33 +134,6 @@ def test_a_step_of_some_optimisers_alone_is_no_step(tmp_path: Path) -> None:
     resumed = PrivacyEngine(again, parts_of(again), losses_of(again), make_data(), RUN_OF_ALL, options=kept)
     assert (resumed.resumed, torch.equal(flat(again), flat(model))) == (1, True)
     resumed.close()
-
-
-def momentum(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
-
-
-def clipped_loop(norm: float) -> Loop:
-    """A loop with torch's own clipping between backward and step."""
-    loop = Loop(optimizer=momentum)
-    for batch in loop.loader:
-        loop.engine.backward(batch)
-        clip_grad_norm_(loop.model.parameters(), norm)
-        loop.optimizer.step()
-        loop.optimizer.zero_grad()
-    return loop
-
-
-@pytest.mark.slow
-def test_torch_s_clipping_in_a_loop_and_in_a_hook_of_the_optimizer_s_own() -> None:
-    """The hook runs before the guard's."""
-    by_hand = clipped_loop(0.05)
-    assert with_fresh_noise(by_hand.engine.recorded_run()) == by_hand.run
-    assert not torch.equal(flat(by_hand.model), flat(clipped_loop(1e9).model))
-    loop = Loop(optimizer=momentum)
-    loop.optimizer.register_step_pre_hook(lambda *_: clip_grad_norm_(loop.model.parameters(), 0.05) and None)
-    loop.whole()
-    assert torch.equal(flat(loop.model), flat(by_hand.model))
 
 
 @pytest.mark.parametrize("factor", [0.1, 1 / 3, -1.0, 0.0])
@@ -232,40 +186,3 @@ def test_what_is_frozen_gets_no_noise_and_the_rest_all_of_it() -> None:
     assert not any(part.any() for part in moved[:2])
     noise = torch.cat([part.flatten() for part in moved[2:]]) / (0.5 * 1e4 * float(RUN.clip_norm or 0.0) / RUN.batch_size)
     assert abs(float(noise.std()) - 1) < 4 / (2 * len(noise)) ** 0.5 < 0.01
-
-
-def test_a_loop_goes_on_from_a_checkpoint_with_frozen_layers(tmp_path: Path) -> None:
-    options = {"checkpoints": tmp_path, "noise_generator": None}
-    loop = Loop(RUN.replace(noise_multiplier=1.0), **options)
-    loop.model[0].requires_grad_(False)
-    for batch in loop.loader:
-        loop.use(batch)
-        loop.engine.save()
-        if loop.engine.steps == 2:
-            break
-    kept = flat(loop.model)
-    loop.engine.close()
-    again = Loop(RUN.replace(noise_multiplier=1.0), **options)
-    assert (again.engine.resumed, torch.equal(flat(again.model), kept)) == (2, True)
-    again.whole()
-
-
-@pytest.mark.parametrize("correlated", [False, True])
-def test_where_all_steps_need_all_parameters_freezing_is_refused(correlated: bool) -> None:
-    model = make_network()
-
-    def freeze(step: int, steps: int) -> None:
-        model[0].requires_grad_(False)
-
-    if not correlated:
-        with pytest.raises(InputError, match="are not those that training began with"):
-            fit(model, CROSS_ENTROPY, make_data(), RUN.replace(noise_multiplier=1.0), options=TrainOptions(progress=freeze))
-        return
-    noise = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.5]}
-    run = make_network_run("cyclic", noise_multiplier=1.0, noise=noise)
-    loop = Loop(run, model=model)
-    batches = iter(loop.loader)
-    loop.use(next(batches))
-    freeze(1, 1)
-    with pytest.raises(InputError, match="are not those that training began with"):
-        loop.use(next(batches))

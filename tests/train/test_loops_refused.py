@@ -182,10 +182,8 @@ BYTES = (torch.arange(1, 1 + RECORDS)[:, None, None, None] * PICTURES * 10).to(t
 MIXING: dict[str, tuple[Tensor | None, Callable[[Tensor], Tensor]]] = {
     "mixup": (None, lambda rows: 0.7 * rows + 0.3 * rows[torch.randperm(len(rows))]),
     "cutmix": (None, lambda rows: torch.cat([rows[:, :10], rows.flip(0)[:, 10:30], rows[:, 30:]], dim=1)),
-    "standardised": (None, lambda rows: (rows - rows.mean()) / rows.std()),
     "over the largest": (None, lambda rows: rows / rows.abs().max()),
     "mixup of pictures": (PICTURES, lambda rows: (0.7 * rows + 0.3 * rows.flip(0)).movedim(-1, 1)),
-    "mixup of bytes": (BYTES, lambda rows: 0.7 * rows.double() + 0.3 * rows.flip(0)),
     "bytes over the largest": (BYTES, lambda rows: rows.movedim(-1, 1).double() / rows.max()),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
@@ -236,48 +234,6 @@ def test_a_loss_that_writes_into_its_targets_is_exact_or_refused() -> None:
         fit(network(), doubling, (rows, targets.double()), RUN)
     with pytest.raises(LetheError, match="depends on the other records"):
         fit(network(), masking_by_the_batch, numbers(), RUN)
-
-
-class Ragged(nn.Module):
-    """Each record becomes one or two rows of a nested tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
-
-    def forward(self, rows: Tensor) -> Tensor:
-        pieces = [row[None].repeat(1 + int(row[0] > 0), 1) for row in rows]
-        hidden = torch.tanh(self.first(torch.nested.as_nested_tensor(pieces, layout=torch.jagged)))
-        return self.last(torch.stack([piece.mean(0) for piece in hidden.unbind()]))
-
-
-class Adapting(nn.Module):
-    """Takes a gradient step on the loss of its batch before it answers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = network(4)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        named = dict(self.inner.named_parameters())
-        gradients = torch.autograd.grad(self.inner(rows).square().mean(), list(named.values()), create_graph=True)
-        moved = {name: parameter - 0.5 * gradient for (name, parameter), gradient in zip(named.items(), gradients, strict=True)}
-        return torch.func.functional_call(self.inner, moved, (rows,))
-
-
-@pytest.mark.filterwarnings("ignore::lethe.errors.RecordByRecordWarning")
-@pytest.mark.parametrize(("make", "way"), [(Ragged, "alone"), (Adapting, "vmap")])
-def test_models_of_whole_batches_are_trained_record_by_record(make: Callable[[], nn.Module], way: str) -> None:
-    """Nested tensors; and a step on the loss of the batch within the model, which becomes one on the loss of each record."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = make()
-    rows, targets = numbers(4)
-    optimizer, given = standing(model)
-    fitted = fit(model, CROSS_ENTROPY, (rows, targets), RUN.replace(steps=1), optimizer=optimizer)
-    assert fitted.diagnostics.gradients == way
-    expected = clipped(model, CROSS_ENTROPY, rows[:SIZE], targets[:SIZE])
-    assert float((SIZE * given[0] - expected).norm()) < 1e-8
 
 
 class Slow(torch.optim.SGD):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,24 +60,6 @@ def test_every_release_is_counted_once(tmp_path: Path, name: str, before: bool) 
     assert torch.equal(flat(again.model), flat(loop.model))
 
 
-@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
-@pytest.mark.slow
-@pytest.mark.parametrize("physical_size", [None, 2])
-@pytest.mark.parametrize("make", [SGD, torch.optim.Adam])
-def test_without_noise_it_is_the_uninterrupted_loop_bit_for_bit(
-    tmp_path: Path, make: Callable[..., Any], physical_size: int | None
-) -> None:
-    run = make_kept_run("shuffled", noise_multiplier=0.0)
-    options: dict[str, Any] = {"optimizer": lambda parameters: make(parameters, lr=0.05), "physical_size": physical_size}
-    whole = looped(tmp_path / "whole", run, **options)
-    for stop in (6, 9):
-        looped(tmp_path / "cut", run, stop=stop, **options)
-    cut = looped(tmp_path / "cut", run, **options)
-    assert (cut.engine.resumed, cut.engine.steps) == (9, 20)
-    assert torch.equal(flat(whole.model), flat(cut.model))
-    assert with_fresh_noise(cut.engine.recorded_run()) == run
-
-
 @pytest.mark.slow
 def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     """It steps after optimizer.step(): a checkpoint that was taken within that call would be one step short of it."""
@@ -103,21 +84,6 @@ def test_a_scheduler_goes_on_with_the_optimiser(tmp_path: Path) -> None:
     assert torch.equal(*ends)
 
 
-@pytest.mark.nightly(by_day="test_every_release_is_counted_once")
-@pytest.mark.slow
-def test_epochs_go_on_to_the_end_of_their_pass(tmp_path: Path) -> None:
-    run = make_kept_run("shuffled")
-    looped(tmp_path, run, every=1, stop=6)
-    loop = Loop(run, checkpoints=tmp_path, noise_generator=None)
-    ended = []
-    for _ in loop.engine.epochs():
-        for batch in loop.loader:
-            loop.use(batch)
-        ended.append(loop.engine.steps)
-    assert ended == [8, 12, 16, 20]
-    assert with_fresh_noise(loop.engine.recorded_run()) == run
-
-
 @pytest.mark.slow
 def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     run = make_kept_run("cyclic")
@@ -140,16 +106,6 @@ def test_saving_by_hand_between_steps_only(tmp_path: Path) -> None:
     loop.engine.close()
     with pytest.raises(InputError, match="no folder to save to"):
         Loop(run).engine.save()
-
-
-@pytest.mark.slow
-def test_a_refused_engine_leaves_the_folder_unlocked(tmp_path: Path) -> None:
-    run = make_kept_run("cyclic")
-    looped(tmp_path, run, stop=4)
-    for _ in range(2):
-        with pytest.raises(InputError, match="optimizer: the checkpoint has"):
-            looped(tmp_path, run, optimizer=lambda parameters: torch.optim.Adam(parameters))
-    assert with_fresh_noise(looped(tmp_path, run).engine.recorded_run()) == run
 
 
 class Epochs:
@@ -206,20 +162,6 @@ def test_a_batch_that_was_only_looked_at_is_delivered_again(physical_size: int |
     assert torch.equal(flat(looked.model), flat(plain.model))
 
 
-@pytest.mark.slow
-def test_a_look_does_not_change_how_long_an_epoch_is() -> None:
-    loop = Epochs()
-    next(iter(loop.loader))
-    assert loop.epoch() == 5
-    next(loop.numbers)
-    for number, batch in enumerate(loop.loader):  # interrupted at the last batch of the last epoch
-        if number == 4:
-            break
-        loop.use(batch)
-    assert loop.epoch() == 1
-    assert loop.engine.steps == 10
-
-
 def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_way_back() -> None:
     loop = Loop()
     batches = iter(loop.loader)
@@ -231,13 +173,6 @@ def test_a_batch_that_the_same_iteration_leaves_out_is_refused_in_words_of_the_w
     assert loop.engine.steps == 9
 
 
-def test_gradients_accumulated_by_a_plain_backward_are_named() -> None:
-    loop = Loop()
-    (losses_of(loop.model)(next(iter(loop.loader))).mean() / 4).backward()
-    with pytest.raises(InputError, match=r"(?s)\d\.\w+: its \.grad is not the noisy.*loss\.backward\(\) never.*physical_size="):
-        loop.optimizer.step()
-
-
 def test_one_epoch_more_names_its_own_way() -> None:
     loop = Epochs()
     for _ in range(2):
@@ -246,14 +181,6 @@ def test_one_epoch_more_names_its_own_way() -> None:
         loop.epoch()
     assert "passes()" not in str(refused.value)
     assert "another engine" in str(refused.value)
-
-
-def test_an_optimiser_of_another_engine_is_refused_at_once() -> None:
-    loop = Loop()
-    with pytest.raises(InputError, match=r"(?s)belongs to another engine.*close\(\)"):
-        PrivacyEngine(loop.model, loop.optimizer, losses_of(loop.model), make_data(), loop.run)
-    loop.engine.close()
-    PrivacyEngine(loop.model, loop.optimizer, losses_of(loop.model), make_data(), loop.run)
 
 
 def test_what_a_loader_says_of_itself() -> None:

@@ -19,7 +19,6 @@ import lethe
 from lethe.calculus.filters import Odometer
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.run.losses import Softmax
 from lethe.run.run import Run
 from lethe.train import Checkpoints, Fitted, Group, Head, Linear, ProximalGroup, TrainOptions, fit
 from lethe.train.linear.models import LinearPredictor
@@ -112,16 +111,6 @@ def test_options_of_networks_are_refused_by_name_elsewhere(option: str) -> None:
     with pytest.raises(InputError, match=f"^{option}: a Head does not know it"):
         through(head, **{option: OTHERS[option]})
     assert torch.equal(before, head.head.weight)
-
-
-@pytest.mark.parametrize("other", ["softmax", Softmax(feature_norm=1.4, evidence="enforced")])
-def test_another_loss_than_the_run_s_is_refused(other: Any) -> None:
-    for model in (Linear(classes=3), make_head()):
-        with pytest.raises(InputError, match=r"^loss: got"):
-            through(model, loss=other)
-    through(Linear(classes=3), loss=make_run().loss)
-    with pytest.raises(InputError, match="loss: got"):
-        through(make_network(), loss=make_run().loss)
 
 
 RUN = make_network_run(noise_multiplier=1.0)

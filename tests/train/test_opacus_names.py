@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import with_fresh_noise
 from networks import RECORDS, make_data, make_network, make_network_run
 from private_loops import Loop, losses_of
 from torch.utils.data import DataLoader, TensorDataset
@@ -12,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lethe
 import lethe.train
 from lethe.errors import HypothesisError, InputError, UnknownNameError
-from lethe.train import Checkpoints, PrivacyEngine, TrainOptions, planning
+from lethe.train import PrivacyEngine, TrainOptions, planning
 from lethe.train.engine.opacus import NAMES
 
 DELTA = 1e-3
@@ -121,32 +120,6 @@ def test_what_a_seed_spends_is_infinite_and_moved_parameters_are_found() -> None
         loop.model[0].weight += 1e-3
     with pytest.raises(HypothesisError):
         loop.engine.epsilon(DELTA, steps_fixed_in_advance=True)
-
-
-@pytest.mark.nightly(by_day="test_with_a_seed_no_noise_is_drawn_twice_and_the_batches_go_on")
-@pytest.mark.slow
-def test_epochs_go_on_after_an_interruption(tmp_path: Any) -> None:
-    """Each of the epochs that are left is given with its number, and what is left of it."""
-    given = []
-    for stop in (3, 7, None):
-        model = make_network()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        kept = TrainOptions(checkpoints=Checkpoints(folder=tmp_path, every=1))
-        engine = opened(losses=losses_of(model), optimizer=optimizer, model=model, options=kept)
-        for epoch in engine.epochs():
-            given.append([epoch, 0])
-            for batch in engine.batches():
-                engine.backward(batch)
-                optimizer.step()
-                given[-1][1] += 1
-                if engine.steps == stop:
-                    break
-            if engine.steps == stop:
-                break
-        if stop is None:
-            assert with_fresh_noise(engine.recorded_run()) == engine.run
-        engine.close()
-    assert given == [[0, 3], [0, 2], [1, 2], [1, 3]]
 
 
 def test_an_epoch_without_a_batch_is_refused() -> None:

@@ -15,11 +15,9 @@ from processes import Processes
 from scipy import stats
 from shared_work import (
     Told,
-    collected,
     in_a_loop,
     kept,
     loudest,
-    moved_by,
     network,
     of_noise_alone,
     trained,
@@ -184,16 +182,6 @@ def test_processes_together_go_on_from_a_checkpoint(processes: Processes, tmp_pa
         assert float((results[0][0] - expected).abs().max()) < 1e-9
 
 
-def test_between_micro_batches_sums_lie_in_shards(processes: Processes) -> None:
-    run = make_network_run("full", steps=2)
-    told = processes.run(2, collected, run, {"physical_size": 3})
-    assert all(isinstance(one, list) for one in told), told
-    parts = [one[0][1] for one in told]
-    assert sum(parts) == sum(parameter.numel() for parameter in network().parameters())
-    for one, own in zip(told, parts, strict=True):
-        assert one == [(own, own)] * 6  # four micro-batches of at most three of twelve records, in each of two steps
-
-
 @pytest.mark.nightly(by_day="test_layers_in_bfloat16_keep_to_the_clip_norm")
 def test_a_policy_of_precision_is_kept(processes: Processes) -> None:
     """Layers compute in bfloat16, on float32 shards; one process and two agree to the rounding of bfloat16."""
@@ -244,12 +232,3 @@ def test_the_shards_noises_together_are_one_gaussian(processes: Processes, make:
     for one, other in ((0, 1), (0, 2), (1, 2)):
         pair = torch.stack([shards[one][:83].reshape(-1), shards[other][:83].reshape(-1)]).double()
         assert abs(float(torch.corrcoef(pair)[0, 1])) < 6 / np.sqrt(pair.shape[1])
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("how", "physical_size"), [("all", None), ("whole", 3)])
-def test_one_record_moves_the_parameters_by_at_most_the_sensitivity(processes: Processes, how: str, physical_size: int | None) -> None:
-    run, options = make_network_run("full", steps=1, step_size=2.0), {"physical_size": physical_size}
-    loud, absent = (processes.run(3, moved_by, how, run, scale, options)[0] for scale in (1e9, float("nan")))
-    bound = float(run.sensitivities[0])
-    assert bound * 0.5 <= float((loud - absent).norm()) <= bound * (1 + 1e-12)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from how_many import by_night
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from processes import Processes, all_raised, plain_fit
 from torch import Tensor, nn
@@ -156,18 +155,6 @@ def test_an_error_in_one_process_ends_both(processes: Processes, train: Any, err
     assert "process 1 of 2 stopped with an error" in str(first)
 
 
-def off_the_grid(rank: int) -> Tensor:
-    """Noise that is too small for the grid: found in process 0 alone, which draws it."""
-    run = make_network_run("full", noise_multiplier=1e-20, clip_norm=1.0)
-    return plain_fit(rank, run=run, secure=True)
-
-
-def test_an_error_in_process_0_s_noise_ends_both(processes: Processes) -> None:
-    first, second = processes.run(2, off_the_grid)
-    assert "grid" in str(first)
-    assert "process 0 of 2 stopped" in str(second)
-
-
 def drifting(rank: int) -> Tensor:
     model = make_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -241,26 +228,6 @@ def test_an_error_in_one_loop_ends_both(processes: Processes, fails_at: str, wha
     assert what in str(second)
     assert isinstance(first, StoppedElsewhere), first
     assert "process 1 of 2 stopped with an error" in str(first)
-
-
-def after_an_error(rank: int, trainings: int) -> list[str]:
-    """The process group is as good as before."""
-    told = []
-    for train in (failing_loss, drifting, plain_fit, failing_check, bad_argument, plain_fit)[:trainings]:
-        try:
-            train(rank)
-        except Exception as error:
-            told.append(type(error).__name__)
-        else:
-            told.append("trained")
-    return told
-
-
-def test_the_process_group_survives_an_error(processes: Processes) -> None:
-    trainings = 6 if by_night() else 3
-    first, second = processes.run(2, after_an_error, trainings)
-    assert first == ["StoppedElsewhere", "LetheError", "trained", "StoppedElsewhere", "StoppedElsewhere", "trained"][:trainings]
-    assert second == ["ZeroDivisionError", "LetheError", "trained", "InputError", "InputError", "trained"][:trainings]
 
 
 def vanishing(rank: int) -> Tensor:

@@ -1,7 +1,6 @@
 """Regularisers of single layers: the recursion by hand, what is certified of it, and what is refused."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import nn
 
 from lethe.accounting.certify import certify
 from lethe.calculus.guarantees import GDP
-from lethe.errors import InputError
 from lethe.run.regularisers import L1, L2, Ball, GroupL1
 from lethe.run.run import Run
 from lethe.train import ProximalGroup, TrainOptions, fit
@@ -57,36 +55,6 @@ def test_each_step_ends_with_each_groups_proximal_step(physical_size: int | None
     assert float((got - trained(run, proximal_groups=None)).abs().max()) > 0.05
 
 
-@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "optimizer", [lambda p: torch.optim.Adam(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9)], ids=["adam", "momentum"]
-)
-def test_after_an_optimiser_it_is_the_euclidean_step_with_the_runs_step_size(optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
-    run = make_network_run("full", step_size=FALLING, steps=5)
-    model = make_network()
-    moved = optimizer(list(model.parameters()))
-    for step_size in run.step_sizes.tolist():
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        by_hand(model, make_data(), run.replace(steps=1, step_size=1.0), torch.Generator())
-        with torch.no_grad():
-            for parameter, old in zip(model.parameters(), before, strict=True):
-                parameter.grad = old - parameter
-                parameter.copy_(old)
-        moved.step()
-        proximal_by_hand(model, step_size)
-    other = make_network()
-    fit(
-        other,
-        CROSS_ENTROPY,
-        make_data(),
-        run,
-        optimizer=optimizer(list(other.parameters())),
-        options=TrainOptions(proximal_groups=[FIRST, LAST]),
-    )
-    assert float((flat(other) - flat(model)).abs().max()) < 1e-8  # Adam divides small gradients by small roots
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [False, True])
@@ -108,18 +76,3 @@ def test_it_is_post_processing_recorded_and_certified_as_composition() -> None:
     certificate = certify(with_fresh_noise(recorded), 1e-5)
     assert certificate.theorem == "composition"
     assert certificate.epsilon == pytest.approx(GDP(math.sqrt(3) / 2.0).epsilon(1e-5))  # 9 steps in 4 slots: one is met thrice
-
-
-@pytest.mark.nightly(by_day="test_each_step_ends_with_each_groups_proximal_step")
-@pytest.mark.slow
-def test_frozen_parameters_are_refused_and_left_alone() -> None:
-    model = make_network()
-    bias = model.get_parameter("0.bias").requires_grad_(False)
-    before = bias.detach().clone()
-    run = make_network_run(noise_multiplier=1.0)
-    with pytest.raises(InputError, match=r"'0\.bias' is not one that is trained"):
-        fit(model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[FIRST]))
-    fit(
-        model, CROSS_ENTROPY, make_data(), run, options=TrainOptions(proximal_groups=[ProximalGroup(regularisers=(L2(strength=1.0),))])
-    )  # all: all that are trained
-    assert torch.equal(bias, before)

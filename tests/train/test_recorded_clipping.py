@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from doors import arguments, fit_linear
-from helpers import as_planned, with_fresh_noise
+from doors import arguments
+from helpers import with_fresh_noise
 from networks import CROSS_ENTROPY, make_data, make_network, make_network_run
 from private_loops import Loop
-from problems import make_problem, make_run
 from torch import nn
 
 import lethe
@@ -96,26 +95,6 @@ def test_cut_batches_are_trained_on_one_shape_and_recorded(train: Any) -> None:
     for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-10)
     assert "cut at 7 records" in lethe.certify(recorded, 0.999, allow_large_delta=True).explain()
-
-
-@pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
-def test_linear_models_are_trained_on_cut_batches_too(design: str) -> None:
-    run = make_run(design=design)
-    problem = make_problem(run.loss.kind)
-    cap = run.batch_size + 1
-    cut = run.replace(batches=run.batches.model_copy(update={"truncate_at": cap}))
-    drawn = [len(batch) for batch in draw_batches(run, torch.Generator().manual_seed(5))]
-    kept = [len(batch) for batch in draw_batches(cut, torch.Generator().manual_seed(5))]
-    assert max(drawn) > cap == max(kept)
-
-    def trained(one: Run) -> Any:
-        return fit_linear(
-            one, problem.features, problem.targets, classes=problem.classes,
-            batch_generator=torch.Generator().manual_seed(5), noise_generator=torch.Generator().manual_seed(6),
-        )  # fmt: skip
-
-    assert as_planned(trained(cut).run) == cut
-    assert not (trained(cut).model.weights == trained(run).model.weights).all()
 
 
 def test_fit_and_the_engine_record_the_norms_of_the_layers() -> None:

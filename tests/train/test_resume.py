@@ -183,19 +183,3 @@ def test_a_journal_written_after_the_noise_would_be_seen(tmp_path: Path, monkeyp
     monkeypatch.setattr(Checkpointing, "after", too_late)
     spy, _ = until_finished(tmp_path, make_kept_run("cyclic"), [(5, False)], 3)
     assert len(set(spy.steps)) < len(spy.steps)
-
-
-@pytest.mark.slow
-def test_iterates_are_saved_only_where_the_run_has_noise(tmp_path: Path) -> None:
-    saved: list[int] = []
-    save = Checkpointing.save
-
-    def noted(self: Checkpointing, step: int) -> None:
-        saved.append(step)
-        save(self, step)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpointing, "save", noted)
-        trained(tmp_path / "ends", make_kept_run("pass_ends"), every=3)
-        trained(tmp_path / "steps", make_kept_run("shuffled"), every=7)
-    assert saved == [0, 4, 8, 12, 16, 20, 0, 7, 14, 20]

@@ -185,25 +185,6 @@ def test_a_loop_trains_as_fit_does(design: str, physical_size: int | None, most:
 
 
 @pytest.mark.slow
-def test_a_certificate_of_a_loop_is_about_users() -> None:
-    run = users_run("shuffled", steps=2)
-    fitted = fit(make_network(), CROSS_ENTROPY, make_data(), run, options=TrainOptions(users=IDS, seed=5))
-    loop = Loop(run, users=IDS, **SEEDED)
-    loop.whole()
-    certificate, other = lethe.certify(loop.engine.record(), 1e-3), lethe.certify(fitted, 1e-3)
-    assert certificate.guarantee == other.guarantee
-    said, others = (one.explain().partition("\n")[0] for one in (certificate, other))
-    assert said == others
-    assert "user" in said
-    assert "all records of a user have its id" in certificate.explain()
-    assert ORDER.detail in certificate.explain()
-    assert ORDER.detail not in other.explain()
-    assert loop.engine.epsilon(1e-3, steps_fixed_in_advance=True) == certificate.epsilon
-    with pytest.raises(InputError, match="delta"):
-        loop.engine.epsilon(1 / USERS, steps_fixed_in_advance=True)
-
-
-@pytest.mark.slow
 def test_a_user_is_clipped_once_and_batches_without_users_take_their_steps() -> None:
     """One user with 1000 rows of one kind is worth one unit of C: no more than a user with one of them."""
     moved: list[Tensor] = []

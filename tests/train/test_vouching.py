@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import helpers  # noqa: E402
 from doors import fit_head, fit_linear  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -26,17 +27,8 @@ FEATURES, CLASSES = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(0, 
 
 
 def make_run(**changes: Any) -> lethe.Run:
-    fields: dict[str, Any] = {
-        "records": N,
-        "batches": lethe.batches.Cyclic(10),
-        "passes": 1,
-        "step_size": 0.1,
-        "clip_norm": 1.0,
-        "noise_multiplier": 5.0,
-        "release": "all",
-        "neighbours": "replace_one",
-    }
-    return lethe.Run(**{**fields, **changes})
+    steps = {"passes": 1, "step_size": 0.1, "clip_norm": 1.0, "release": "all", "loss": {"kind": "unknown"}}
+    return helpers.make_run(records=N, **{**steps, **changes})
 
 
 def linear_run(**changes: Any) -> lethe.Run:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from networks import CLASSES, CROSS_ENTROPY, make_data, make_network, make_network_run
+from networks import CLASSES, CROSS_ENTROPY, make_network_run
 from torch import Tensor, nn
 
 from lethe.errors import InputError, LetheError
-from lethe.train import PrivacyEngine
 from lethe.train.clip.clipper import Clipper
 from lethe.train.distributed.collectives import StoppedElsewhere
-from lethe.train.distributed.workers import Workers, ending_together
+from lethe.train.distributed.workers import Workers
 from lethe.train.network.noise.gaussian import NetworkNoise
 from lethe.train.network.noise.secure import SecureNoise
 from lethe.train.network.noise.training_noise import TrainingNoise
@@ -40,18 +39,6 @@ def test_a_process_alone_exchanges_nothing() -> None:
     assert torch.equal(tensors[1], torch.ones(2, 2, dtype=torch.float64))
     with pytest.raises(FrozenInstanceError):
         workers.rank = 1  # type: ignore[misc]
-
-
-def test_a_process_alone_keeps_its_own_errors() -> None:
-    @ending_together
-    def divided(one: int, other: int) -> float:
-        """One by other."""
-        return one / other
-
-    assert divided(1, other=2) == 0.5
-    assert divided.__doc__ == "One by other."
-    with pytest.raises(ZeroDivisionError):
-        divided(1, 0)
 
 
 class Group:
@@ -154,17 +141,6 @@ def test_a_process_group_for_other_devices_is_refused(monkeypatch: pytest.Monkey
     Workers.current().refuse_device(torch.device("cuda", 0))
     with pytest.raises(InputError, match="the model is on cuda:1, and the present GPU of this process is 0"):
         Workers.current().refuse_device(torch.device("cuda", 1))
-
-
-def test_a_process_group_that_comes_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_network()
-    own = torch.optim.SGD(model.parameters(), lr=0.5)
-    losses = lambda batch: CROSS_ENTROPY(model(batch[0]), batch[1])  # noqa: E731
-    engine = PrivacyEngine(model, own, losses, make_data(), make_network_run(noise_multiplier=1.0))
-    batch = next(iter(engine.batches()))
-    Group(monkeypatch, [(0.0, 0.0)])
-    with pytest.raises(InputError, match="process 0 of 2; the engine was made in process 0 of 1"):
-        engine.backward(batch)
 
 
 def test_the_grid_of_secure_noise_counts_the_numbers_of_all_processes() -> None:

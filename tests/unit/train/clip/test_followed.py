@@ -70,15 +70,6 @@ def test_autocast_changes_gradients_by_its_rounding_alone(isolation: str) -> Non
         assert (clipper.precision, plain.precision) == (torch.bfloat16, torch.float32)
 
 
-def test_a_model_in_half_precision_is_measured_in_single() -> None:
-    """Each record alone, by vmap: rows of bfloat16 whose norm would be right to 1 % only."""
-    torch.manual_seed(0)
-    model = nn.Linear(300, 40).to(torch.bfloat16)
-    clipper = Clipper(model, lambda rows: model(rows).float().square().sum(1), 0.5, isolation="enforced")
-    clipper.add(torch.randn(1, 300).to(torch.bfloat16))
-    assert 0.5 * (1 - 1e-5) <= float(flat(clipper.take()).norm()) <= 0.5
-
-
 @pytest.mark.slow
 def test_compiled_models_and_layers_are_followed() -> None:
     model, batch = Model(), batch_of()
@@ -90,52 +81,6 @@ def test_compiled_models_and_layers_are_followed() -> None:
     assert clipper.ways == {"fast"}
     model.mix.compile(backend="eager")
     near(added(model, batch, way="fast"), plain)
-
-
-class Listed(nn.Module):
-    """Parameters in lists, which nobody calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.scales = nn.ParameterList([torch.randn(6) for _ in range(2)])
-        self.named = nn.ParameterDict({"matrix": torch.randn(6, 6)})
-
-    def forward(self, given: Tensor) -> Tensor:
-        return torch.tanh(given @ self.named["matrix"] * self.scales[0]) * self.scales[1]
-
-
-def test_parameters_in_lists_are_those_of_the_module_around_them() -> None:
-    model, batch = Listed().to(F64), torch.randn(RECORDS, 6, dtype=F64)
-    clipper = Clipper(model, lambda rows: model(rows).sum(1), 1e9)
-    clipper.add(batch)
-    assert clipper.ways == {"fast"}
-    gradients = torch.autograd.grad(model(batch).sum(), list(model.parameters()))
-    near(flat(clipper.take()), torch.cat([tensor.flatten() for tensor in gradients]))
-
-
-class Quantised(nn.Module):
-    """A frozen base in 8 bits, one scale a row of the weight, and a LoRA adapter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        weight = torch.randn(6, 6)
-        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 127)
-        self.register_buffer("codes", (weight / self.scale).round().to(torch.int8))
-        self.down, self.up = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
-
-    def forward(self, given: Tensor) -> Tensor:
-        return given @ (self.codes.to(given.dtype) * self.scale.to(given.dtype)).T + self.up(self.down(given))
-
-
-def test_adapters_on_a_quantised_base_are_trained() -> None:
-    model, batch = Quantised().to(F64), torch.randn(RECORDS, 6, dtype=F64)
-    clipper = Clipper(model, lambda rows: model(rows).square().sum(1), 1e9)
-    clipper.add(batch)
-    rows = torch.autograd.grad(model(batch).square().sum(), list(model.parameters()))
-    near(flat(clipper.take()), torch.cat([tensor.flatten() for tensor in rows]))
-    assert clipper.ways == {"fast"}
 
 
 @pytest.mark.parametrize("layout", ["blocks", "interleaved"])

@@ -229,24 +229,6 @@ def test_gradients_that_a_hook_clamps_are_those_of_records_alone() -> None:
     torch.testing.assert_close(clipper.take()[model.first.weight], torch.stack(alone).sum(0))
 
 
-def test_the_check_touches_no_generator() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 2)).double()
-    sums: list[dict[Any, Tensor]] = []
-    for isolation in ("checked", "declared"):
-        torch.manual_seed(3)
-        clipper = Clipper(model, lambda batch: squares(model(batch)), isolation=isolation)
-        clipper.add(rows(0))
-        sums.append(clipper.take())
-    for parameter, tensor in sums[0].items():
-        torch.testing.assert_close(tensor, sums[1][parameter], rtol=1e-12, atol=1e-14)
-
-
-def test_a_model_whose_single_records_fail_says_so() -> None:
-    model = Between(lambda model, hidden: hidden.topk(2, 0).values.repeat(len(hidden) // 2, 1))
-    with pytest.raises(InputError, match=r"a record alone, as a batch of one, does not go through"):
-        Clipper(model, lambda batch: squares(model(batch))).add(rows(0))
-
-
 @pytest.mark.parametrize(("name", "kept"), [("with_one_record_of_the_first_batch", "memory"), ("with_a_scale_of_the_first_batch", "scale")])
 def test_what_the_first_batch_leaves_is_found_by_a_model_that_saw_nothing(name: str, kept: str) -> None:
     """In whichever attribute; where a batch is one record, it hides nothing from the next."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from lethe.train.clip import in_float64
-from lethe.train.clip.clipper import Clipper
-from lethe.train.clip.fast import Recording
-from lethe.train.clip.groups import Group
 from lethe.train.clip.parts import outer_products
 from lethe.train.clip.parts.outer_products import Memory, OuterProducts, Several, together
 from lethe.train.clip.parts.part import CANCELLED, MaterialisedGradients, ParameterGradients, TokenRows
@@ -119,12 +115,6 @@ def test_nothing_is_formed_beyond_the_limit(positions: int, limit: int) -> None:
     assert isinstance(products(Memory(limit + 1), positions).settled(), MaterialisedGradients)
 
 
-def test_a_record_that_is_dropped_is_measured_anew() -> None:
-    settled = products(Memory(1)).settled()
-    settled.drop(torch.arange(RECORDS) == 2)
-    assert [bool(square) for square in settled.squares()] == [True, True, False, True, True]
-
-
 def looked_up() -> TokenRows:
     torch.manual_seed(1)
     return TokenRows(torch.randint(OUTPUTS, (RECORDS, 4)), torch.randn(RECORDS, 4, WIDTH, dtype=torch.float64), OUTPUTS)
@@ -142,33 +132,3 @@ def test_a_tied_table_is_formed_where_there_is_memory(turned: bool, monkeypatch:
     assert isinstance(formed, MaterialisedGradients)
     assert isinstance(factored, Several)
     the_same(formed, factored)
-
-
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.once, self.twice = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, given: Tensor) -> Tensor:
-        return self.twice(torch.tanh(self.twice(torch.tanh(self.once(given)))))
-
-
-def test_a_layer_that_is_called_twice_is_formed_of_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Twice().double()
-    came: dict[nn.Parameter, list[type[ParameterGradients]]] = {}
-    taken = Recording._taken
-
-    def seen(self: Recording, parameters: Sequence[nn.Parameter]) -> dict[nn.Parameter, ParameterGradients]:
-        came.update({parameter: [type(part) for part in parts] for parameter, parts in self.parts.items()})
-        return taken(self, parameters)
-
-    monkeypatch.setattr(Recording, "_taken", seen)
-    given = torch.randn(RECORDS, POSITIONS, WIDTH, dtype=torch.float64)
-    clipper = Clipper(model, lambda batch: model(batch).square().sum((1, 2)), (Group(parameters=("*",), clip_norm=1e9),))
-    clipper.add(given)
-    assert came[model.once.weight] == [MaterialisedGradients]
-    assert came[model.twice.weight] == [OuterProducts] * 2
-    sums = clipper.take()
-    model(given).square().sum().backward()
-    for parameter in model.parameters():
-        torch.testing.assert_close(sums[parameter], parameter.grad, rtol=1e-10, atol=1e-10)

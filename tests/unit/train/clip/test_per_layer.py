@@ -214,15 +214,6 @@ def test_groups_of_several_layers_with_norms_of_their_own_arrive_as_well() -> No
         clipper.add(batch)
 
 
-@pytest.mark.parametrize("isolation", ["checked", "declared"])
-def test_a_method_that_needs_the_norm_of_all_layers_keeps_them(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Arriving, "add", lambda *_: pytest.fail("added as it arrives"))
-    model = built("MLP")
-    clipper = Clipper(model, losses_of(model), per_layer(model, CLIP), method="normalise", isolation=isolation)
-    for _ in range(3):
-        clipper.add(batch_of())
-
-
 @pytest.mark.usefixtures("never_kept")
 @pytest.mark.parametrize("name", ["MLP"])
 def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,13 +231,6 @@ def test_nothing_is_kept_of_a_layer_that_was_added(name: str, monkeypatch: pytes
     before = parts_alive()
     near(added(model, batch_of()), truth(model, batch_of()))
     assert besides == [0] * MODELS[name][1]
-
-
-def test_what_one_layer_kept_for_its_sum_may_be_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, squares = list[int](), OuterProducts.squares
-    monkeypatch.setattr(OuterProducts, "squares", lambda part: (left.append(part.memory.left), part.memory.take(400), squares(part))[-1])
-    added(built("MLP"), batch_of(), memory=1000)
-    assert left == [1000] * 3
 
 
 @pytest.mark.usefixtures("never_kept")
@@ -269,29 +253,6 @@ def test_a_record_moves_the_sum_by_no_more_than_the_norm(name: str, scale: float
             if scale == 1e12 and "unused" not in group.parameters[0]:
                 assert of_layer == pytest.approx(group.clip_norm, rel=1e-3)
         assert math.hypot(*moved.values()) <= CLIP * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("spoilt", ["the loss", "the last layer"])
-def test_a_record_that_is_not_finite_in_one_layer_adds_nothing_to_any(spoilt: str) -> None:
-    """Its batch is computed again and kept, so that this holds whichever batches are compared."""
-    model, batch = built("MLP"), batch_of()
-    batch[2, 0] = 77.0
-
-    def losses(rows: Tensor) -> Tensor:
-        bad, given = rows[:, :1] == 77.0, rows.where(rows != 77.0, 0.0)
-        hidden = model[:4](given)  # pyright: ignore
-        if spoilt == "the last layer":  # whose gradient is 0 times infinity, of a loss that is finite
-            return torch.where(bad, 1.0, model[4](torch.where(bad, math.inf, hidden))).square().sum(1)  # pyright: ignore
-        return model[4](hidden).square().sum(1) + (torch.where(bad[:, 0], math.nan, 0.0) if spoilt == "the loss" else 0.0)  # pyright: ignore
-
-    rest = torch.arange(RECORDS) != 2
-    sums = []
-    for rows in (batch, batch[rest]):
-        clipper = Clipper(model, losses, per_layer(model, CLIP), isolation="declared")
-        clipper.add(rows)
-        sums.append({str(place): total for place, total in enumerate(clipper.take().values())})
-    assert any(bool(total.any()) for total in sums[1].values())
-    near(*sums)
 
 
 def test_a_group_that_seemed_complete_is_not_clipped_twice() -> None:

@@ -238,21 +238,6 @@ def test_what_is_given_is_what_torch_gives(kind: type[nn.RNNBase]) -> None:
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_dropout_between_layers(kind: type[nn.RNNBase]) -> None:
-    layer = kind(3, 4, num_layers=2, dropout=0.4, dtype=F64)
-    given = torch.randn(4, 3, 3, dtype=F64)
-
-    def losses() -> Tensor:
-        torch.manual_seed(1)
-        return losses_of(layer(given)[0].transpose(0, 1))
-
-    parts = fast_parts(layer, losses, 3)
-    names = [name for name, _ in layer.named_parameters()]
-    rows = [torch.autograd.grad(losses()[record], list(layer.parameters())) for record in range(3)]
-    agree(parts, {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
-
-
 @given(
     mode=st.sampled_from(["sum", "mean", "max"]),
     lengths=st.lists(st.integers(0, 4), min_size=1, max_size=4),

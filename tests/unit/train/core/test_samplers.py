@@ -139,11 +139,6 @@ def test_it_takes_its_share_of_very_many_records(design: str, records: int, size
     assert [low <= len(one) <= high for one in batches] == [True] * (records // size)
 
 
-def test_poisson_with_all_records_takes_all() -> None:
-    for batch in drawn("poisson", batches={"design": "poisson", "size": RECORDS}):
-        assert len(batch) == RECORDS
-
-
 @pytest.mark.slow
 def test_without_replacement_is_uniform_over_pairs() -> None:
     """Every pair of records appears together equally often: 253 pairs with probability (5*4)/(23*22)."""

@@ -185,22 +185,12 @@ class Following(Sequences):
         return self.rows[index][0] + 0.1 * before + self.noise * torch.rand(1).round(), self.rows[index][1]
 
 
-class InTurn(Sequences):
-    """Has two views of each record, which it gives in turn."""
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        row, kind = self.rows[index]
-        self.rows[index] = -row, kind
-        return row, kind
-
-
 @pytest.mark.parametrize("records", [3, 24, 100])
 def test_a_data_set_that_remembers_the_record_before_is_refused(records: int) -> None:
     run = make_run("cyclic", records, 1)
     with pytest.raises(InputError, match="another when another record was read before it"):
         BatchStream(run, Following(records=records))
     BatchStream(run, Following(records=records, noise=1.0))  # random augmentation is no memory
-    BatchStream(run, InTurn(records))  # nor is a count of its own
 
 
 ROWS = torch.arange(24.0).reshape(6, 4)
