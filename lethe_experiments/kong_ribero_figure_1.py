@@ -18,7 +18,8 @@ from lethe.run.batches import Cyclic
 from lethe.run.losses import Convex, WeaklyConvex
 from lethe.run.run import Run
 from lethe.theorems.literature.feldman_2018 import Feldman2018
-from lethe.theorems.literature.kong_ribero.second_version import clipped_rho, unclipped_rho
+from lethe.theorems.literature.kong_ribero_2025 import clipped_rho, unclipped_rho
+from lethe.theorems.literature.kong_ribero_setting import Letters
 from lethe_experiments.base import Cell, Progress, Reproduction
 
 STEP_SIZE = 1e-5
@@ -162,14 +163,13 @@ def _published(panel: str, passes: Sequence[int]) -> list[Curve]:
             why="an asymptotic form for batches of one: it leaves out the last touch, which nothing amplifies",
         )
     )
-    numbers = _pass_numbers(passes)
     curves.append(
         Curve(
             panel=panel,
             name="KR (17), any Q",
             published_in=f"{_KONG} (17)",
             weak_convexity=0.0,
-            rhos=_numbers(clipped_rho(**numbers, weak_convexity=0.0, smoothness=max(SMOOTHNESSES))),
+            rhos=_numbers(clipped_rho(_letters(passes, 0.0, max(SMOOTHNESSES)))),
             standing="dominated",
             why="never better than composition over disjoint batches",
         )
@@ -185,19 +185,21 @@ def _unclipped(panel: str, m: float, smoothness: float, passes: Sequence[int]) -
         weak_convexity=m,
         smoothness=smoothness if panel == LEFT else None,
         gradient_bound=f"{CLIP_NORM:g}",
-        rhos=_numbers(unclipped_rho(**_pass_numbers(passes), weak_convexity=m, smoothness=smoothness)),
+        rhos=_numbers(unclipped_rho(_letters(passes, m, smoothness))),
     )
 
 
-def _pass_numbers(passes: Sequence[int]) -> dict[str, np.ndarray | float | int]:
-    return {
-        "step_size": STEP_SIZE,
-        "clip_norm": CLIP_NORM,
-        "batch_size": BATCH_SIZE,
-        "noise_std": NOISE_STD,
-        "steps": np.array(passes) * STEPS_PER_PASS,
-        "steps_per_pass": STEPS_PER_PASS,
-    }
+def _letters(passes: Sequence[int], m: float, smoothness: float) -> Letters:
+    return Letters(
+        step_size=STEP_SIZE,
+        clip_norm=CLIP_NORM,
+        batch_size=BATCH_SIZE,
+        noise_std=NOISE_STD,
+        weak_convexity=m,
+        smoothness=smoothness,
+        steps=np.array(passes) * STEPS_PER_PASS,
+        steps_per_pass=STEPS_PER_PASS,
+    )
 
 
 def _feldman(bound: float, passes: Sequence[int]) -> Curve:

@@ -1,6 +1,6 @@
 r"""Kong & Ribero, revised version, Corollary C.2 as it is printed: how much noise makes a run $(\alpha, \epsilon)$-Rényi-DP at one order.
 
-What $\epsilon$ a run's noise gives by it is `lethe.theorems.literature.kong_ribero.corollaries`.
+What $\epsilon$ a run's noise gives by it is `lethe.theorems.literature.kong_ribero_2025`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.theorems.literature.kong_ribero.constants import FloatArray, checked, touch
-from lethe.theorems.literature.kong_ribero.corollaries import corollary_step_size, corollary_steps_per_pass, pass_growth
+from lethe.theorems.literature.kong_ribero_2025 import corollary_rho, corollary_steps_per_pass
+from lethe.theorems.literature.kong_ribero_setting import FloatArray, Letters, checked, step_limit
 
 
 def stated_noise_std(
@@ -78,8 +78,16 @@ def corrected_noise_std(
 
     Reference: derived from equation (19) of Kong & Ribero, arXiv:2407.05237, revised version; see `KongRibero2025CorollaryCorrected`.
     """
-    slots = checked("steps_per_pass", steps_per_pass, low=1.0)
-    grown = pass_growth(checked("steps", steps, low=1.0), slots, weak_convexity, smoothness)
+    letters = Letters(
+        step_size=step_limit(checked("weak_convexity", weak_convexity, above=0.0), smoothness),
+        clip_norm=clip_norm,
+        batch_size=batch_size,
+        noise_std=1.0,
+        weak_convexity=weak_convexity,
+        smoothness=smoothness,
+        steps=steps,
+        steps_per_pass=steps_per_pass,
+    )
     wanted = checked("order", order, above=1.0) / checked("epsilon", epsilon, above=0.0)
-    moved = touch(corollary_step_size(weak_convexity, smoothness), clip_norm, batch_size, 1.0)
-    return np.where(slots >= corollary_steps_per_pass(weak_convexity, smoothness), moved * np.sqrt(wanted * grown), np.inf)
+    long = np.asarray(letters.steps_per_pass) >= corollary_steps_per_pass(weak_convexity, smoothness)
+    return np.where(long, np.sqrt(wanted * corollary_rho(letters)), np.inf)

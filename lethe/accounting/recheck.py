@@ -1,22 +1,30 @@
-"""recheck: certify a certificate's run again, and compare every field with what comes out."""
+"""recheck: certify a certificate's run again, or compute a statement's guarantee, and compare every field with what comes out."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
-from lethe._version import __version__
 from lethe.accounting.certify import certificate_of, evaluate_theorems
+from lethe.calculus.any_guarantee.stored import require_relation
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.findings import SAID_BY_RUN, Finding, as_said
+from lethe.certificates.derivation import Derivation
+from lethe.certificates.findings import SAID_BY_RUN, Finding, as_said, holds
+from lethe.certificates.statement import Statement
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
+
+if TYPE_CHECKING:
+    from lethe.accounting.derivations import Computed
 
 _SAME = 1e-6  # processors and libraries round differently; a number is the same within that
 _TINY = 1e-15  # and so are two that are nothing
-DELTAS = tuple(10.0**-power for power in range(1, 15))
+# A convolution of the same parts, one of which was rounded in its last digit, has another grid; what counts is what is computed here.
+_CONVOLVED = 1e-4
+_DELTAS = tuple(10.0**-power for power in range(1, 15))
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){1,3}((a|b|rc)\d{1,3})?(\.(post|dev)\d{1,4})?")
 
 
@@ -73,24 +81,24 @@ def _certified_again(certificate: Certificate) -> Certificate:
 
 
 def _compare_numbers(certificate: Certificate, fresh: Certificate) -> None:
-    for delta in (certificate.delta, *DELTAS):
+    for delta in (certificate.delta, *_DELTAS):
         claimed, proved = certificate.guarantee.epsilon(delta), fresh.guarantee.epsilon(delta)
-        if delta == certificate.delta and not close(claimed, certificate.epsilon):
+        if delta == certificate.delta and not _close(claimed, certificate.epsilon):
             claimed = certificate.epsilon
-        if certificate.theorem != fresh.theorem or not close(claimed, proved):
+        if certificate.theorem != fresh.theorem or not _close(claimed, proved):
             raise _refused(
                 certificate,
                 f"it claims epsilon = {claimed:g} at delta = {delta:g} by {certificate.theorem}; from its run follows epsilon = {proved:g} "
                 f"by {fresh.theorem}",
             )
-    if not same_content(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
+    if not _same_content(certificate.guarantee.to_dict(), fresh.guarantee.to_dict()):
         raise _refused(certificate, f"the parts of its guarantee are not those of {fresh.theorem} on its run")
     old, new = certificate.lipschitz, fresh.lipschitz
-    if (old is None) != (new is None) or (old is not None and new is not None and not close(old.constant, new.constant)):
+    if (old is None) != (new is None) or (old is not None and new is not None and not _close(old.constant, new.constant)):
         said, needed = ("none" if one is None else f"{one.constant:.7g}" for one in (old, new))
         raise _refused(certificate, f"it says {said} for the Lipschitz constant of a step; from its run follows {needed}")
     for other, again in zip(certificate.others, fresh.others, strict=True):
-        if (other.status, other.epsilon is None) != (again.status, again.epsilon is None) or not close(
+        if (other.status, other.epsilon is None) != (again.status, again.epsilon is None) or not _close(
             other.epsilon or 0.0, again.epsilon or 0.0
         ):
             raise _refused(
@@ -135,32 +143,114 @@ def _essence(finding: Finding) -> tuple[str, str, str, str]:
     return finding.name, finding.status, finding.evidence, finding.by
 
 
-def _refused(certificate: Certificate, why: str) -> InputError:
-    hint = (
-        ""
-        if certificate.version == __version__
-        else "; another version may prove other numbers, and then its certificates do not hold here"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecheckedStatement:
+    """A statement whose numbers follow from its mechanism.
+
+    Args:
+        statement: with the guarantee as this version of Lethe computes it; one with a seal that is believed as it was sealed.
+        computed: its guarantee, and what that rests on.
+    """
+
+    statement: Statement
+    computed: Computed
+
+    @property
+    def declared(self) -> tuple[Finding, ...]:
+        """What it rests on that nothing proves: numbers that are only written, and its declared hypotheses.
+
+        A file may leave hypotheses out. So that of files the mechanism ran as its numbers say, and that parts are disjoint, is told here
+        whatever the file lists.
+        """
+        numbers = [holds("guarantee", f"of {name}, taken as it is written", evidence="declared") for name in self.computed.stated]
+        numbers += [holds("guarantee", f"of {line}", evidence="declared") for line in self.computed.assumed]
+        if self.computed.unseen:
+            words = f"that {', '.join(self.computed.unseen)} ran with these numbers, and as its theorem needs"
+            numbers.append(holds("mechanism", words, evidence="declared"))
+        if not any(finding.name == "disjoint parts" for finding in self.statement.findings):
+            apart = self.computed.apart
+            numbers += [holds("disjoint parts", f"of {name}, each record in one of them", evidence="declared") for name in apart]
+        return (*numbers, *(finding for finding in self.statement.findings if finding.evidence == "declared"))
+
+
+def recheck_statement(statement: Statement) -> RecheckedStatement:
+    """Compute the guarantee of a statement from the numbers of its mechanism, and compare it with what it says.
+
+    That the mechanism ran with these numbers nothing shows: what it rests on is enforced only by the word of the code, and of a file
+    declared; a seal that is believed says that it did. A statement without numbers, or of a mechanism that is not known here, keeps its
+    guarantee, named in `stated`.
+
+    Raises:
+        InputError: what it says does not follow from its numbers, or its seal is broken.
+    """
+    from lethe.accounting.derivations import computed  # loads every mechanism
+
+    if statement.seal is not None and statement.seal.flaw:
+        raise _refused(statement, f"its seal is {statement.seal.flaw}", what="is not to be relied on")
+    try:
+        require_relation(statement.planned, statement.neighbours)
+        found = computed(statement)
+    except LetheError as error:
+        raise _refused(statement, error.what.rstrip(".")) from error
+    inner = _known_records(statement.derivation)
+    if inner is not None and statement.records is not None and statement.records < inner:
+        raise _refused(statement, f"it says {statement.records} records, and a release in it is of {inner}")
+    claimed, proved = statement.planned, found.guarantee
+    same = _same_content(claimed.to_dict(), proved.to_dict())
+    for delta in (*(() if statement.target_delta is None else (statement.target_delta,)), *_DELTAS):
+        one, other = claimed.epsilon(delta), proved.epsilon(delta)
+        if not _close(one, other) and not (same and math.isclose(one, other, rel_tol=_CONVOLVED)):
+            why = f"it claims epsilon = {claimed.epsilon(delta):g} at delta = {delta:g}; from its numbers follows {proved.epsilon(delta):g}"
+            raise _refused(statement, why)
+    if not same:
+        raise _refused(statement, "the parts of its guarantee are not those that its mechanism has")
+    records = inner if statement.records is None else statement.records
+    again = replace(statement, records=records, seal=None, **{"with_fresh_noise" if statement.seeded else "guarantee": proved})
+    # What was sealed elsewhere may be rounded in other digits, and is whole as it was signed; of a stranger's nothing counts.
+    sealed = statement.seal is not None and (statement.seal.holds or again.to_dict() == replace(statement, seal=None).to_dict())
+    return RecheckedStatement(statement=statement if sealed else again, computed=found)
+
+
+def _known_records(known: Derivation | None) -> int | None:
+    """The largest number of records that the numbers of a mechanism, or of a part, are about; None where none says it."""
+    if known is None:
+        return None
+    numbers = known.parameters
+    run = numbers.get("run")
+    said = [numbers.get("records"), run.get("records") if isinstance(run, dict) else None]
+    phases = numbers.get("phases")
+    said += [phase.get("stop") for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
+    said += [part.records for part in known.parts]
+    said += [_known_records(part.derivation) for part in known.parts]
+    return max((one for one in said if isinstance(one, int)), default=None)
+
+
+def _refused(stated: Certificate | Statement, why: str, *, what: str = "") -> InputError:
+    if isinstance(stated, Statement):
+        kind, source, named, remedy = "statement", "its mechanism", f"{stated.name}, ", "ask for the statement of the fit itself"
+    else:
+        kind, source, named, remedy = "certificate", "its run", "", "certify the run again"
+    hint = "" if stated.version == __version__ else f"; another version may prove other numbers, and then its {kind}s do not hold here"
     return InputError(
-        f"this certificate does not follow from its run: {why}.",
-        source=f"written by lethe {certificate.version}, read by lethe {__version__}{hint}",
-        remedy="do not rely on it; certify the run again.",
+        f"this {kind} {what or f'does not follow from {source}'}: {why}.",
+        source=f"{named}written by lethe {stated.version}, read by lethe {__version__}{hint}",
+        remedy=f"do not rely on it; {remedy}.",
     )
 
 
-def close(one: float, two: float) -> bool:
+def _close(one: float, two: float) -> bool:
     """Whether two numbers are one but for rounding."""
     return math.isclose(one, two, rel_tol=_SAME, abs_tol=_TINY)
 
 
-def same_content(one: object, two: object) -> bool:
+def _same_content(one: object, two: object) -> bool:
     """Two guarantees as plain data: the same kinds, and the same numbers but for rounding."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         first, second = cast("Mapping[str, object]", one), cast("Mapping[str, object]", two)
-        return first.keys() == second.keys() and all(same_content(value, second[key]) for key, value in first.items())
+        return first.keys() == second.keys() and all(_same_content(value, second[key]) for key, value in first.items())
     if isinstance(one, list | tuple) and isinstance(two, list | tuple):
         entries, others = cast("list[object]", one), cast("list[object]", two)
-        return len(entries) == len(others) and all(map(same_content, entries, others))
+        return len(entries) == len(others) and all(map(_same_content, entries, others))
     if isinstance(one, int | float) and isinstance(two, int | float) and not isinstance(one, bool):
-        return close(one, two)
+        return _close(one, two)
     return one == two

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.accounting.totals.composed import Total
-from lethe.calculus.upward_formatting import shown
+from lethe.accounting.totals import Total
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.sealing.seal import Seal
 from lethe.certificates.statement import Statement
@@ -82,12 +81,6 @@ class Verification:
         answers = {name: None if one is None else {"yes": one.yes, "why": one.why} for name, one in named.items()}
         large = {"large_delta": True} if self.large_delta else {}
         return {"yes": self.yes, **large, **answers, "declared": list(self.declared), "note": self.note}
-
-
-def within(epsilon: float, limit: float) -> Answer:
-    """Whether an epsilon is at most the one asked for."""
-    sign = "<=" if epsilon <= limit else ">"
-    return Answer(question=f"epsilon at most {limit:g}", yes=epsilon <= limit, why=f"{shown(epsilon)} {sign} {limit:g}")
 
 
 def sealed_by(seal: Seal[Any] | None, otherwise: str) -> Answer:

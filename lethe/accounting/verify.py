@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from lethe.accounting.recheck import recheck, words_differ
-from lethe.accounting.totals.composed import Total
-from lethe.accounting.verification import Answer, Verification, belongs_to, sealed_by, within
-from lethe.accounting.verify_others import load, named_weights, verify_statement, verify_total
-from lethe.calculus.large_delta import large_delta_note, require_allowed
+from lethe.accounting.recheck import recheck, recheck_statement, words_differ
+from lethe.accounting.totals import TOTAL, Total
+from lethe.accounting.verification import Answer, Verification, belongs_to, sealed_by
+from lethe.calculus.large_delta import is_large, large_delta_note, require_allowed, usual_delta
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import Finding
+from lethe.certificates.sealing.seal import Seal
 from lethe.certificates.signing.keys import PublicKey
-from lethe.certificates.statement import Statement
+from lethe.certificates.statement import KIND, Statement
 from lethe.certificates.weights.digest import tensors_digest
 from lethe.certificates.weights.files import as_tensors
+from lethe.documents.strict import read_document
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError, require_finite
+
+_SOME_DELTA = 1e-5  # where neither a delta nor a number of records is known
+
+
+def load(path: str | os.PathLike[str], *, key: PublicKey | None = None) -> Certificate | Statement | Total:
+    """The certificate, statement or total in a file.
+
+    Args:
+        path: of the file.
+        key: whose seals are believed; None: this installation's and its team's.
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    content, source = read_document(path), str(path)
+    kind = {KIND: Statement, TOTAL: Total}.get(str(content.get("kind")), Certificate)
+    return kind.from_dict(content, source=source, key=key)
 
 
 @in_other_words
@@ -47,36 +67,124 @@ def verify(
     believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
     allowed = require_allowed(allow_large_delta)
     limit = None if max_epsilon is None else require_finite("max_epsilon", max_epsilon, low=0.0)
-    given = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
-    if isinstance(given, Total):
-        return verify_total(given, key=believed, weights=weights, limit=limit, allow_large_delta=allowed)
-    if isinstance(given, Statement):
-        return verify_statement(given, key=believed, weights=weights, limit=limit, allow_large_delta=allowed)
-    if not isinstance(given, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"certificate: got {type(given).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
-    digest = None if weights is None else tensors_digest(as_tensors(weights))
-    judged = given.trusting(believed)
+    stated = load(certificate, key=believed) if isinstance(certificate, str | os.PathLike) else certificate
+    if isinstance(stated, Total):
+        facts = _of_total(stated, believed)
+    elif isinstance(stated, Statement):
+        facts = _of_statement(stated.trusting(believed))
+    elif isinstance(stated, Certificate):  # pyright: ignore[reportUnnecessaryIsInstance]
+        facts = _of_certificate(stated.trusting(believed))
+    else:
+        raise InputError(f"certificate: got {type(stated).__name__}; it needs a Certificate or the file of one, a Statement or a Total.")
+    # Of an unknown number of records nobody can tell whether delta is small.
+    large = facts.records is None or is_large(facts.delta, facts.records)
+    belongs = within = None
+    if weights is not None:
+        # Without a seal nothing is looked for in the weights.
+        digest = "" if facts.seal is None else tensors_digest(as_tensors(weights))
+        belongs = belongs_to(facts.seal, digest, Path(weights).name if isinstance(weights, str | os.PathLike) else "these weights")
+    if limit is not None:
+        sign, at_most = "<=" if facts.epsilon <= limit else ">", facts.epsilon <= limit
+        within = Answer(question=f"epsilon at most {limit:g}", yes=at_most, why=f"{shown(facts.epsilon)} {sign} {limit:g}")
+    return Verification(
+        follows=facts.follows,
+        private=_private(facts, allowed=allowed or not large),
+        sealed=facts.sealed,
+        belongs=belongs,
+        within=within,
+        declared=facts.declared,
+        certificate=facts.again,
+        large_delta=large,
+        note=facts.note,
+    )
+
+
+class _Facts(NamedTuple):
+    """What the answers are made of: the numbers that hold, what was computed again (None where it does not follow), and the seal."""
+
+    follows: Answer
+    epsilon: float
+    delta: float
+    records: int | None
+    sealed: Answer
+    declared: tuple[str, ...]
+    again: Certificate | Statement | Total | None
+    seal: Seal[Any] | None = None
+    note: str = ""
+
+
+def _private(facts: _Facts, *, allowed: bool) -> Answer:
+    why = f"epsilon = {shown(facts.epsilon)} at delta = {facts.delta:g}"
+    if facts.records is None:
+        why += "; of how many records nothing says, and delta needs to be below 1/records"
+    elif (note := large_delta_note(facts.delta, facts.records)) is not None:
+        why += f"; {note.removeprefix('note: ')}"
+    return Answer(question="private", yes=facts.epsilon < float("inf") and facts.delta < 1.0 and allowed, why=why)
+
+
+def _of_certificate(judged: Certificate) -> _Facts:
     again, why = None, "its numbers, hypotheses and words are those of its run"
     try:
         again = recheck(judged)
     except InputError as error:
         why = error.what
-    return Verification(
+    return _Facts(
         follows=Answer(question="follows from its run", yes=again is not None, why=why),
-        private=_private(judged, allowed),
+        epsilon=judged.epsilon,
+        delta=judged.delta,
+        records=judged.run.records,
         sealed=sealed_by(judged.seal, "its run may have been typed by hand"),
-        belongs=None if digest is None else belongs_to(judged.seal, digest, named_weights(weights)),
-        within=None if limit is None else within(judged.epsilon, limit),
-        declared=tuple(f"{one.name}: {one.words}" for one in (again or judged).findings if one.evidence == "declared"),
-        certificate=again,
-        large_delta=judged.large_delta,
+        declared=_declared((again or judged).findings),
+        again=again,
+        seal=judged.seal,
         note="" if again is None else words_differ(judged, again),
     )
 
 
-def _private(certificate: Certificate, allow_large_delta: bool) -> Answer:
-    why = f"epsilon = {shown(certificate.epsilon)} at delta = {certificate.delta:g}"
-    if (told := large_delta_note(certificate.delta, certificate.run.records)) is not None:
-        why += f"; {told.removeprefix('note: ')}"
-    allowed = allow_large_delta or not certificate.large_delta
-    return Answer(question="private", yes=certificate.epsilon < float("inf") and allowed, why=why)
+def _of_statement(judged: Statement) -> _Facts:
+    again, why = None, "its guarantee is that of its mechanism with its numbers"
+    try:
+        again = recheck_statement(judged)
+        if again.computed.stated:
+            why = f"nothing computes the guarantee of {', '.join(again.computed.stated)}: it is taken as it is written"
+    except InputError as error:
+        why = error.what
+    stated, delta = judged if again is None else again.statement, judged.target_delta
+    if delta is None:
+        delta = _SOME_DELTA if stated.records is None else usual_delta(stated.records)
+    return _Facts(
+        follows=Answer(question="follows from its mechanism", yes=again is not None and not again.computed.stated, why=why),
+        epsilon=stated.epsilon(delta),
+        delta=delta,
+        records=stated.records,
+        sealed=sealed_by(judged.seal, "its numbers may have been typed by hand"),
+        declared=_declared(stated.findings if again is None else again.declared),
+        again=None if again is None else stated,
+        seal=judged.seal,
+    )
+
+
+def _of_total(total: Total, key: PublicKey | None) -> _Facts:
+    again, why = None, "every part is what its document gives, and so is their composition"
+    try:
+        again = Total.from_dict(total.to_dict(), key=key)
+        if again.written:
+            why = f"nothing computes the guarantee of {', '.join(again.written)}: it is taken as it is written"
+    except InputError as error:
+        why = error.what
+    stated = again or total
+    unsealed = [part.name for part in stated.parts if not part.sealed]
+    sealed = "every part by a key that is known" if not unsealed else f"not {', '.join(unsealed)}"
+    return _Facts(
+        follows=Answer(question="follows from its parts", yes=again is not None and not again.written, why=why),
+        epsilon=stated.epsilon,
+        delta=total.delta,
+        records=total.records,
+        sealed=Answer(question="sealed", yes=not unsealed, why=sealed),
+        declared=stated.declared,
+        again=again,
+    )
+
+
+def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(f"{one.name}: {one.words}" for one in findings if one.evidence == "declared")

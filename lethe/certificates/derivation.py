@@ -13,7 +13,7 @@ from lethe.documents.strict import to_json
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How a guarantee is computed: by which rule of `lethe.accounting.statements.derivations`, from which numbers.
+    """How a guarantee is computed: by which rule of `lethe.accounting.derivations`, from which numbers.
 
     Args:
         kind: the rule, such as "objective perturbation".

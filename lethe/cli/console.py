@@ -1,7 +1,8 @@
-"""Console output and options shared by all verbs."""
+"""What all verbs share: options, names that a shell completes, console output, and the gate of verbs that state an epsilon."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,20 +13,81 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import Progress
 
-from lethe.errors import LargeDeltaWarning
+from lethe.calculus.upward_formatting import shown
+from lethe.documents.strict import require_place, to_json
+from lethe.errors import InputError, LargeDeltaWarning
 
 ERRORS = Console(stderr=True)
-INTERRUPTED = 130
+SHUT, INTERRUPTED = 1, 130
 _PIPE_WIDTH = 140  # of what is no terminal: nobody sees where its lines end, and names must be found whole
 
+
+def file_option(text: str, *suffixes: str, output: bool = True) -> Any:
+    """An option that names a file to write: one that could not be written is refused before the long work.
+
+    Args:
+        text: of its help.
+        suffixes: one of which its name must end in.
+        output: whether it is -o or --output, or else what its parameter is called.
+    """
+
+    def check(context: typer.Context, file: Path | None) -> Path | None:
+        if file is not None and not context.resilient_parsing:
+            require_place(file, *suffixes)
+        return file
+
+    return typer.Option(*(("-o", "--output") if output else ()), help=text, callback=check)
+
+
+def _limit(limit: float | None) -> float | None:
+    if limit is not None and not 0.0 <= limit < math.inf:
+        raise InputError(f"--max-epsilon: got {limit:g}; it needs a finite number >= 0.", remedy="write --max-epsilon 1.")
+    return limit
+
+
+def beginning_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What a shell offers when Tab is pressed."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
 RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run: .yaml or .json.")]
+ProofFile = Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="A certificate, a statement or a total: .json.")]
 Delta = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta)-DP, in (0, 1), and below 1/records.")]
 AllowLargeDelta = Annotated[
     bool, typer.Option("--allow-large-delta", help="Take a delta of 1/records or more, which promises next to nothing; it is told.")
 ]
+MaxEpsilon = Annotated[
+    float | None, typer.Option("--max-epsilon", help="Exit with status 1 if epsilon is above this; for scripts and CI.", callback=_limit)
+]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", help="The public key, in PEM, of who must have sealed it; default: this installation's.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress; results, warnings and errors are shown all the same.")]
+
+
+class Interrupted(Exception):
+    """Ctrl-C where something was kept: its text says what, and how to go on."""
+
+
+def say(text: object, style: str | None = None) -> None:
+    """A line on standard error."""
+    ERRORS.print(str(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def gate(epsilon: float, limit: float | None = None) -> None:
+    """Call it last, after everything is printed and written: exit status 1 where nothing is proved, or where more than `limit` is.
+
+    Raises:
+        typer.Exit: with the reason on standard error. What is not a number never passes.
+    """
+    if not epsilon < math.inf:
+        say("lethe: NOT PRIVATE: no epsilon is proved.", "red")
+    elif limit is not None and not epsilon <= limit:
+        say(f"lethe: epsilon = {shown(epsilon)} is above --max-epsilon {limit:.17g}.", "red")
+    else:
+        return
+    raise typer.Exit(SHUT)
 
 
 @contextmanager
@@ -49,10 +111,6 @@ def progress_bar(task: str, quiet: bool, **options: Any) -> Iterator[Callable[[i
         yield lambda done, parts: bar.update(running, completed=done, total=parts)
 
 
-class Interrupted(Exception):
-    """Ctrl-C where something was kept: its text says what, and how to go on."""
-
-
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
     """A line on standard error for each warning of a large delta, and never twice the same."""
@@ -67,7 +125,7 @@ def warnings_on_stderr() -> Iterator[None]:
                 others(message, category, *place)
             elif text not in told:
                 told.add(text)
-                ERRORS.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+                say(text, "yellow")
 
         warnings.showwarning = show
         yield
@@ -84,3 +142,8 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
     page = page_console()
     for table in tables:
         page.print(table)
+
+
+def print_json(content: object) -> None:
+    """Print one JSON object."""
+    print(to_json(content), end="")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from lethe.documents.shortened import html_table, shortened
-from lethe.documents.strict import read_document, refuse_other_kind, write_document
+from lethe.documents.strict import errors_from, read_document, refuse_other_kind, write_document
 from lethe.documents.synonyms import did_you_mean, respelt
 from lethe.errors import InputError, LetheError, quoted
 
@@ -116,12 +116,9 @@ class StoredSpecification(Specification):
             raise InputError(f"got {type(document).__name__}; {cls.__name__} is a mapping of its fields.", source=source)
         if cls._kind is not None:
             refuse_other_kind(document, cls._kind, source=source)
-        try:
+        with errors_from(source):
             fields = cls.respelt({str(key): value for key, value in document.items()})
             return cls(**fields | {name: value for name, value in cls._of_files.items() if fields.get(name) is None})
-        except InputError as error:
-            where = ": ".join(part for part in (source, error.source) if part) or None
-            raise InputError(error.what, source=where, remedy=error.remedy) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -112,6 +112,16 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"path: got {type(path).__name__}; it needs the path of a file.") from error
 
 
+@contextmanager
+def errors_from(source: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Within: an InputError says that it comes from there."""
+    try:
+        yield
+    except InputError as error:
+        where = ": ".join(str(part) for part in (source, error.source) if part) or None
+        raise InputError(error.what, source=where, remedy=error.remedy) from error
+
+
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read one mapping of plain Python values from a .json, .yaml or .yml file; its suffix decides the format.
 
@@ -132,12 +142,13 @@ def parse_document(text: str, name: str) -> dict[str, Any]:
     file = Path(name)
     _require_document(file)
     try:
-        if file.suffix.lower() == ".json":
-            content = json.loads(text, object_pairs_hook=_pairs_once, parse_constant=_refuse_constant)
-        else:
-            content = yaml.load(text, Loader=_StrictLoader)
-    except InputError as error:
-        raise InputError(error.what, source=name, remedy=error.remedy) from error
+        with errors_from(name):
+            if file.suffix.lower() == ".json":
+                content = json.loads(text, object_pairs_hook=_pairs_once, parse_constant=_refuse_constant)
+            else:
+                content = yaml.load(text, Loader=_StrictLoader)
+    except InputError:
+        raise
     except _UNREADABLE as error:
         raise InputError(f"{name} is not valid: {error}", remedy="mend the text at the place named.") from error
     if not isinstance(content, dict):

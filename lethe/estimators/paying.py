@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from lethe.calculus.guarantees import Guarantee
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
-from lethe.errors import InputError, LetheError
+from lethe.errors import InputError
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours
 from lethe.train.callbacks.paying import known_in_force, spender_in_force
@@ -25,50 +25,33 @@ class ReleaseSpender(Protocol):
         ...
 
     def start_release(self, number: int) -> None:
-        """Its noise is about to be drawn."""
+        """Its noise is about to be drawn; what cannot be started is given back."""
         ...
 
     def settle_release(self, number: int, stated: Any) -> None:
         """What was released, which must not cost more than was reserved."""
         ...
 
-    def void_run(self, number: int, reason: str) -> None:
-        """Give a reservation back under which no noise was drawn."""
-        ...
 
-    def address(self) -> dict[str, Any]:
-        """Where the ledger is and on whose behalf is spent, as plain data without a password."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LedgerAddress:
-    """What pays for an estimator that has left its process: where the ledger is, and on whose behalf is spent.
+    """What pays for an estimator that has left its process, still pickled: where the ledger is, and on whose behalf is spent.
 
     It is what `ledger` of an estimator becomes when it is pickled, so that a model can be loaded where there is no ledger; a fit there
-    opens the ledger, and is refused if it cannot.
+    opens the ledger, and is refused if it cannot. There is no password in it.
 
     Args:
-        place: of the ledger.
-        data_set, by, why, slack, reservation: as of `lethe.ledger.Spending`.
-        timeout, key: as of `lethe.ledger.Ledger.open`.
+        spending: the pickled `lethe.ledger.Spending`.
     """
 
-    place: str
-    data_set: str
-    by: str | None
-    why: str
-    slack: float
-    reservation: int | None
-    timeout: float
-    key: Any = None
+    spending: bytes
 
     @classmethod
     def of(cls, spender: ReleaseSpender) -> LedgerAddress:
         """The address of a spender, which in this process stands for the spender itself."""
-        found = cls(**spender.address())
-        _OPENED.setdefault(found, spender)
-        return found
+        address = cls(pickle.dumps(spender))
+        _OPENED.setdefault(address, spender)
+        return address
 
     def opened(self) -> ReleaseSpender:
         """The spender, with the ledger opened once a process.
@@ -77,9 +60,7 @@ class LedgerAddress:
             InputError, LedgerError, MissingExtraError: the ledger cannot be opened here.
         """
         if self not in _OPENED:
-            from lethe.ledger import Spending  # needs SQLAlchemy, which is optional
-
-            _OPENED[self] = Spending.at({name: getattr(self, name) for name in LedgerAddress.__slots__})
+            _OPENED[self] = pickle.loads(self.spending)
         return _OPENED[self]
 
 
@@ -149,12 +130,7 @@ def paid(ledger: Any, planned: Callable[[], Statement], *, seeded: bool) -> Paym
         )
     release = planned()
     number = spender.reserve_release(release, most=release.target_delta)
-    try:
-        spender.start_release(number)
-    except BaseException:
-        with suppress(LetheError):  # where it cannot be given back it stays counted
-            spender.void_run(number, "its start could not be written, and nothing was begun")
-        raise
+    spender.start_release(number)
     return Payment(spender, number)
 
 

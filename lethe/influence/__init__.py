@@ -5,8 +5,7 @@ is small. Three estimators, which agree where more than one applies: exact on qu
 """
 
 from lethe.influence.adjoint import adjoint_influence
-from lethe.influence.auxiliary import PublicData, SyntheticData
-from lethe.influence.fit import fit_exponential
+from lethe.influence.data import PublicData, SyntheticData, fit_exponential
 from lethe.influence.quadratic import quadratic_influence
 from lethe.influence.retraining import PublicTrainer, retraining_influence
 

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError
-from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public
-from lethe.influence.backward import influence_along
-from lethe.influence.estimate import Estimate
-from lethe.influence.linear_problem import linear_problem, refuse_pass_averages, repeat_seeds
+from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public
+from lethe.influence.linear_problem import LinearProblem, Trajectory, linear_problem, refuse_pass_averages, repeat_seeds
 from lethe.run.descended import descends_envelope
+from lethe.run.losses import Logistic, Softmax
+from lethe.run.losses.linear import LinearLoss
 from lethe.run.regularisers import Ball
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.train.callbacks.progress import Progress, reporting
+from lethe.train.linear.gradients import residuals_of
 
 
 @torch.no_grad()
-def adjoint_influence(
-    run: Run, data: AuxiliaryData, *, repeats: int, seed: int, directions: int = 8, progress: bool | Progress = False
-) -> Estimate:
+def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int, directions: int = 8) -> Estimate:
     r"""The influence of every step's noise on the expected mean loss $f$ of a linear model, from one backward pass a repeat.
 
     $$q_t = \tfrac12\,\mathbb{E}\,\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T) = \tfrac12\,\mathbb{E}\Big[\mathrm{tr}\,J_t^\top H_T J_t
@@ -49,7 +51,6 @@ def adjoint_influence(
         repeats: >= 2, seeds for paths (batches and noise) and probes.
         seed: integer >= 0, from which these seeds are made.
         directions: probes carried back along each path.
-        progress: True, or a function of (repeats done, repeats).
     Returns:
         All T weights, with standard errors over the repeats.
     Raises:
@@ -57,38 +58,160 @@ def adjoint_influence(
             an envelope of several scores.
         LetheError: a training overflowed.
     """
-    require_public(run, data, (SyntheticData, PublicData))
-    repeats = require_count("repeats", repeats, low=2)
-    directions = require_count("directions", directions, low=1)
+    require_public(run, data, SyntheticData, PublicData)
+    repeats, directions = require_count("repeats", repeats, low=2), require_count("directions", directions)
     seed = require_count("seed", seed, low=0)
     refuse_pass_averages(run)
     if any(isinstance(part, Ball) for part in run.regularisers):
-        raise InputError(
-            "regulariser: ball; its projection bends, which this estimate leaves out.",
-            source="regulariser",
-            remedy="use retraining_influence.",
-        )
+        raise _refused("regulariser: ball; its projection bends, which this estimate leaves out.", "regulariser")
     if descends_envelope(run) and not run.loss.scalar:
-        raise InputError(
-            "clip_method: envelope; the derivative of an envelope of several scores is left out of this estimate.",
-            source="run.clip_method",
-            remedy="use retraining_influence.",
-        )
-    problem = linear_problem(run, data)
-    rows: list[Array] = []
-    with reporting(progress, repeats) as finished:
-        for number in repeat_seeds(seed, repeats):
-            # Probes must not reuse the path's normal numbers.
-            probe_seed, path_seed = repeat_seeds(number, 2)
-            path = problem.path(run.noise_stds, path_seed)
-            rows.append(influence_along(problem, path, directions, torch.Generator().manual_seed(probe_seed)))
-            finished(len(rows), repeats)
-    samples = np.array(rows)
-    return Estimate(
-        steps=run.total_steps,
-        probes=np.arange(1, run.total_steps + 1),
-        weights=samples.mean(axis=0),
-        errors=samples.std(axis=0, ddof=1) / math.sqrt(repeats),
-        basis=data.basis,
-        detail=f"adjoint of {repeats} paths with {directions} probes each on {data.origin}",
-    )
+        what = "clip_method: envelope; the derivative of an envelope of several scores is left out of this estimate."
+        raise _refused(what, "run.clip_method")
+    problem, samples = linear_problem(run, data), list[Array]()
+    for number in repeat_seeds(seed, repeats):
+        # Probes must not reuse the path's normal numbers.
+        probe_seed, path_seed = repeat_seeds(number, 2)
+        path = problem.path(run.noise_stds, path_seed)
+        samples.append(_influence_along(problem, path, directions, torch.Generator().manual_seed(probe_seed)))
+    detail = f"adjoint of {repeats} paths with {directions} probes each on {data.origin}"
+    steps = np.arange(1, run.total_steps + 1)
+    return Estimate.of_samples(samples, steps=run.total_steps, probes=steps, basis=data.basis, detail=detail)
+
+
+def _influence_along(problem: LinearProblem, path: Trajectory, directions: int, generator: torch.Generator) -> Array:
+    r"""An unbiased estimate of $\frac12\mathrm{tr}\,\nabla^2_{\nu_t} f(x_T)$ for every step t of one path, shape (T,).
+
+    With $\Phi_t$ the Hessian of the final loss as a function of $y_t$ (step t's parameters after the noise, before the proximal step),
+    $P_t$ the derivative of the proximal step, $A_t$ that of the gradient step, and $p_t$ the gradient of the final loss in $y_t$:
+
+    $$\Phi_T = P_T H_T P_T,\qquad
+    \Phi_{t-1} = P_{t-1}\Big(A_t^\top \Phi_t A_t - \frac{\lambda_t}{b}\nabla^3\!f_{B_t}(x_{t-1})[p_t]\Big)P_{t-1}$$
+
+    `plus` and `minus` are random vectors with $\mathbb{E}[g_+g_+^\top] - \mathbb{E}[g_-g_-^\top] = \Phi_t$: the recursion acts on each
+    as on a root of $\Phi_t$, and independent roots of the new term add up.
+    """
+    rows, targets = problem.rows, problem.column
+    scores = rows @ path.before[-1]
+    curvature = _curvature(problem.loss, scores, targets)
+    plus = rows.T @ curvature.root(_normal((directions, *scores.shape), generator)) / math.sqrt(len(rows))
+    minus = torch.zeros_like(plus)
+    gradient = rows.T @ residuals_of(problem.loss, scores, targets) / len(rows)
+    weights = np.empty(problem.run.total_steps)
+    for step in reversed(range(problem.run.total_steps)):
+        slope = _prox_slope(problem, path.unproximated[step], float(problem.run.step_sizes[step]))
+        plus, minus, gradient = slope * plus, slope * minus, slope * gradient
+        weights[step] = float((plus**2).sum() - (minus**2).sum()) / (2 * directions)
+        back = _StepBack(problem, path, step)
+        bent_plus, bent_minus = back.bend_roots(gradient, directions, generator)
+        # The new term has a minus sign: its positive part belongs to `minus`.
+        plus, minus, gradient = back.carried(plus) + bent_minus, back.carried(minus) + bent_plus, back.carried(gradient)
+    return weights
+
+
+class _StepBack:
+    """The derivatives of one gradient step $x - (\\lambda/b)\\sum_{i\\in B} \\mathrm{Clip}_C(u_i r_i^\\top)$ where the path took it."""
+
+    def __init__(self, problem: LinearProblem, path: Trajectory, step: int) -> None:
+        run, batch = problem.run, path.batches[step]
+        self._share = float(run.step_sizes[step]) / run.batch_size
+        self._rows = problem.rows[batch]
+        scores, targets = self._rows @ path.before[step], problem.column[batch]
+        self._curvature = _curvature(problem.loss, scores, targets)
+        residuals = residuals_of(problem.loss, scores, targets)
+        lengths = torch.linalg.vector_norm(residuals, dim=1, keepdim=True)
+        norms = lengths * torch.linalg.vector_norm(self._rows, dim=1, keepdim=True)
+        limit = math.inf if run.clip_norm is None else run.clip_norm
+        self._unclipped = norms <= limit
+        self._factors = torch.where(self._unclipped, 1.0, limit / norms)
+        self._units = torch.where(self._unclipped, 0.0, residuals / lengths)
+
+    def carried(self, vectors: Tensor) -> Tensor:
+        """The transposed derivative of the step times vectors of shape (..., d, k); a clipped residual keeps its length."""
+        scores = self._rows @ vectors
+        turned = self._factors * (scores - self._units * (self._units * scores).sum(dim=-1, keepdim=True))
+        return vectors - self._share * (self._rows.T @ self._curvature.product(turned))
+
+    def bend_roots(self, gradient: Tensor, directions: int, generator: torch.Generator) -> tuple[Any, Any]:
+        """Random roots of the two parts of the third derivative along `gradient`, of unclipped records; zeros where it is 0."""
+        direction = self._unclipped * (self._rows @ gradient)
+        noise = _normal((2, directions, *direction.shape), generator)
+        if self._curvature.bend_roots is None:
+            return 0.0, 0.0
+        plus, minus = (math.sqrt(self._share) * (self._rows.T @ root) for root in self._curvature.bend_roots(direction, noise))
+        return plus, minus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curvature:
+    r"""The curvature of each record's loss at given scores, shape (..., n, k), in the factored form that random probes need.
+
+    `product` is the second derivative S times each direction; `root` is $Rz$ for noise z, with $RR^\top = S$; `bend_roots` are such roots
+    of the two parts of the third derivative along a direction, times the two halves of the noise; None where it is 0.
+    """
+
+    product: Callable[[Tensor], Tensor]
+    root: Callable[[Tensor], Tensor]
+    bend_roots: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+
+
+def _curvature(loss: LinearLoss, scores: Tensor, targets: Tensor) -> _Curvature:
+    match loss:
+        case Softmax():
+            return _softmax(torch.softmax(scores, dim=-1))
+        case Logistic():
+            return _logistic(torch.sigmoid(scores))
+        case _:
+            curvatures = loss.curvatures(scores.numpy(), targets.to(torch.float64).squeeze(1).numpy())
+            if curvatures.terms or not loss.quadratic_pieces:
+                raise _refused(f"loss.kind: got {loss.kind}; its third derivative is not known here.", "run.loss")
+            diagonal = torch.from_numpy(curvatures.diagonal).to(scores)
+            return _Curvature(lambda directions: diagonal * directions, lambda noise: diagonal.sqrt() * noise)
+
+
+def _logistic(chances: Tensor) -> _Curvature:
+    r"""$S = p(1-p)$, $T = p(1-p)(1-2p)\,s$ with $p = \mathrm{sigmoid}$ of the score, split by sign."""
+    second = chances * (1 - chances)
+
+    def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        bend = second * (1 - 2 * chances) * direction
+        return bend.clamp(min=0).sqrt() * noise[0], (-bend).clamp(min=0).sqrt() * noise[1]
+
+    return _Curvature(lambda directions: second * directions, lambda noise: second.sqrt() * noise, bend_roots)
+
+
+def _softmax(chances: Tensor) -> _Curvature:
+    r"""$S = \mathrm{diag}(p) - pp^\top$, the covariance of a random class c, and $T = \mathbb{E}[a_c (e_c - p)(e_c - p)^\top]$.
+
+    Here $p = \mathrm{softmax}$ of the scores and $a = s - p\cdot s$ for the direction $s$; T is split by the sign of $a_c$.
+    """
+
+    def product(directions: Tensor) -> Tensor:
+        return chances * (directions - (chances * directions).sum(dim=-1, keepdim=True))
+
+    def weighted(weights: Tensor, noise: Tensor) -> Tensor:
+        scaled = weights.sqrt() * noise  # sum_c sqrt(w_c) z_c (e_c - p)
+        return scaled - chances * scaled.sum(dim=-1, keepdim=True)
+
+    def bend_roots(direction: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        weights = product(direction)
+        return weighted(weights.clamp(min=0), noise[0]), weighted((-weights).clamp(min=0), noise[1])
+
+    return _Curvature(product, lambda noise: weighted(chances, noise), bend_roots)
+
+
+def _prox_slope(problem: LinearProblem, parameters: Tensor, step_size: float) -> Tensor | float:
+    """The diagonal of the proximal step's derivative, which has no other entries for ridge and l1."""
+    if not problem.run.regularisers:
+        return 1.0
+    with torch.enable_grad():
+        point = parameters.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(problem.prox(point, step_size).sum(), point)
+    return slope
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _refused(what: str, source: str) -> InputError:
+    return InputError(what, source=source, remedy="use retraining_influence, which needs no derivative.")

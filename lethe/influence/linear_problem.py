@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lethe.errors import InputError, LetheError
-from lethe.influence.auxiliary import AuxiliaryData
+from lethe.influence.data import AuxiliaryData
 from lethe.run.descended import gradients_by
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.run import Run
@@ -61,46 +61,36 @@ class LinearProblem:
     prox: Proximal
 
     def train(self, noise_stds: Array, seed: int) -> float:
-        """Train with these noises and return the mean loss after the last step, without the regulariser.
+        """The mean loss after the last step, without the regulariser, where step t adds noise_stds[t] times standard normal numbers.
 
-        Args:
-            noise_stds: shape (T,), parameter units, signed: step t adds noise_stds[t] times standard normal numbers.
-            seed: of batches and noise.
-        Raises:
-            LetheError: training overflowed.
+        Noise is in parameter units and signed; a LetheError says that training overflowed.
         """
-        return self.mean_loss(self._descend(noise_stds, seed, list(self._batches(seed)), self.prox))
+        last = self._descend(noise_stds, seed, self._batches(seed), self.prox)
+        return float(_finite(losses_of(self.loss, self.rows @ last, self.column).mean(), self.run))
 
     def path(self, noise_stds: Array, seed: int) -> Trajectory:
-        """Train as `train` does and keep every iterate."""
-        unproximated: list[torch.Tensor] = []
-        before = [torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)]
+        """All iterates of the training."""
+        unproximated, before = list[torch.Tensor](), [self._start]
 
         def noted(parameters: torch.Tensor, step_size: float) -> torch.Tensor:
             unproximated.append(parameters)
             before.append(self.prox(parameters, step_size))
             return before[-1]
 
-        batches = list(self._batches(seed))
-        self._finite(self._descend(noise_stds, seed, batches, noted))
+        batches = self._batches(seed)
+        self._descend(noise_stds, seed, batches, noted)
         return Trajectory(batches=batches, before=before, unproximated=unproximated)
 
-    def mean_loss(self, parameters: torch.Tensor) -> float:
-        """The mean loss of all records, without the regulariser.
-
-        Raises:
-            LetheError: it is not finite.
-        """
-        return float(self._finite(losses_of(self.loss, self.rows @ parameters, self.column).mean()))
+    @property
+    def _start(self) -> torch.Tensor:
+        return torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
 
     def _batches(self, seed: int) -> list[Batch]:
         return list(draw_batches(self.run, seeded_generators(seed, (_CPU, _CPU))[0]))
 
     def _descend(self, noise_stds: Array, seed: int, batches: list[Batch], prox: Proximal) -> torch.Tensor:
-        run = self.run
+        run, start, generator = self.run, self._start, seeded_generators(seed, (_CPU, _CPU))[1]
         model = LinearModel(self.loss, self.rows, self.column, clip_norm=run.clip_norm, method=gradients_by(run))
-        start = torch.zeros(self.rows.shape[1], self.loss.outputs, dtype=self.rows.dtype)
-        generator = seeded_generators(seed, (_CPU, _CPU))[1]
 
         def add_noise(tensors: Sequence[torch.Tensor], noise_std: float) -> None:
             tensors[0].add_(noise_std * torch.randn(start.shape, generator=generator, dtype=torch.float64))
@@ -108,37 +98,31 @@ class LinearProblem:
         def of_step(step: int, _: torch.Tensor) -> float:
             return float(noise_stds[step - 1])
 
-        return descend(run, start, model.clipped_gradient_sum, batches, add_noise, noise_of_step=of_step, prox=prox)
+        return _finite(descend(run, start, model.clipped_gradient_sum, batches, add_noise, noise_of_step=of_step, prox=prox), run)
 
-    def _finite(self, values: torch.Tensor) -> torch.Tensor:
-        if not bool(torch.isfinite(values).all()):
-            raise LetheError(
-                "training overflowed on the auxiliary data: it did not end in finite numbers.",
-                source=f"step_size up to {self.run.step_sizes.max():g}",
-                remedy="take smaller steps or less noise.",
-            )
-        return values
+
+def _finite(values: torch.Tensor, run: Run) -> torch.Tensor:
+    if not bool(torch.isfinite(values).all()):
+        raise LetheError(
+            "training overflowed on the auxiliary data: it did not end in finite numbers.",
+            source=f"step_size up to {run.step_sizes.max():g}",
+            remedy="take smaller steps or less noise.",
+        )
+    return values
 
 
 def linear_problem(run: Run, data: AuxiliaryData) -> LinearProblem:
-    """The run on the auxiliary data, checked as `fit` checks its arguments.
-
-    Raises:
-        InputError: a loss, a regulariser or a way of clipping that the trainer does not know, or data that do not go with them.
-    """
+    """The run on the auxiliary data, checked as `fit` checks its arguments."""
     refuse_other_clipping(run)
     loss, prox, records = require_linear_loss(run.loss), proximal_step(run.regularisers), data.records(run)
     loss = loss.for_classes(records.classes)
-    rows = prepare_features(
-        records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU
-    ).rows
-    return LinearProblem(
-        run=run,
-        rows=rows,
-        column=prepare_targets(records.targets, classes=loss.target_classes, records=run.records, device=_CPU),
-        loss=loss,
-        prox=prox,
-    )
+    column = prepare_targets(records.targets, classes=loss.target_classes, records=run.records, device=_CPU)
+    return LinearProblem(run=run, rows=prepared_rows(records.features, loss), column=column, loss=loss, prox=prox)
+
+
+def prepared_rows(features: Array, loss: LinearLoss) -> torch.Tensor:
+    """Features as the trainer prepares them, projected and with the intercept's column, in float64."""
+    return prepare_features(features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=_CPU).rows
 
 
 def refuse_pass_averages(run: Run) -> None:

@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 
 from lethe.calculus.domains import require_vector
 from lethe.errors import InputError
-from lethe.influence.auxiliary import AuxiliaryData, PublicData, SyntheticData, require_public, require_statement
-from lethe.influence.estimate import Estimate
-from lethe.influence.linear_problem import refuse_pass_averages
+from lethe.influence.data import AuxiliaryData, Estimate, PublicData, SyntheticData, require_public, require_statement
+from lethe.influence.linear_problem import prepared_rows, refuse_pass_averages
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.participation import Participation
 from lethe.run.regularisers import L2
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.train.linear.models import prepare_features
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +25,6 @@ class PublicCurvatures:
     Args:
         eigenvalues: $\lambda_1, \lambda_2, \dots \ge 0$, in loss per parameter unit squared, each as often as it occurs; one is above 0.
         statement: where they come from and why they are public.
-    Raises:
-        InputError: a number out of range, all zero, or no statement.
     """
 
     basis: ClassVar[Literal["quadratic"]] = "quadratic"
@@ -71,10 +66,9 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
     Raises:
         InputError: plain arrays, a regulariser other than ridge, averaged passes, or data that do not go with the run's loss.
     """
-    require_public(run, data, (PublicCurvatures, SyntheticData, PublicData))
+    require_public(run, data, PublicCurvatures, SyntheticData, PublicData)
     refuse_pass_averages(run)
-    strengths = [part.strength for part in run.regularisers if isinstance(part, L2)]
-    if len(strengths) != len(run.regularisers):
+    if not all(isinstance(part, L2) for part in run.regularisers):
         raise InputError(
             "regulariser: it is not ridge alone, and only ridge keeps a quadratic quadratic.",
             source="regulariser",
@@ -86,7 +80,7 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
     return Estimate(
         steps=run.total_steps,
         probes=np.arange(1, run.total_steps + 1),
-        weights=np.exp(_log_weights(eigenvalues, run.step_sizes, sum(strengths))),
+        weights=np.exp(_log_weights(eigenvalues, run.step_sizes, run.strong_convexity)),
         errors=np.zeros(run.total_steps),
         basis=data.basis,
         detail=f"{how} the quadratic of {data.origin}",
@@ -111,26 +105,21 @@ def _sums_to_the_end(terms: Array) -> Array:
 
 def _eigenvalues(run: Run, data: AuxiliaryData) -> Array:
     loss, records = require_linear_loss(run.loss), data.records(run)
-    rows = prepare_features(
-        records.features, feature_norm=loss.feature_norm, intercept=loss.intercept, dtype=torch.float64, device=torch.device("cpu")
-    ).rows.numpy()
+    rows = prepared_rows(records.features, loss).numpy()
     values = np.linalg.svd(rows, compute_uv=False) ** 2 / len(rows)
     return np.outer(values, _score_eigenvalues(loss.for_classes(records.classes))).ravel()
 
 
 def _score_eigenvalues(loss: LinearLoss) -> Array:
-    """Of the loss's second derivative in scores of 0, those that are not 0 for every record; of numbers without truncation.
-
-    For softmax regression it is $(I - 11^\\top/k)/k$, so k - 1 times 1/k.
-    """
+    """Of l'' in scores of 0, those that are not 0 for every record: k - 1 times 1/k for softmax; of numbers without truncation."""
     if loss.numeric_targets:
         return np.array([loss.curvature_bound])
     (curvature,) = loss.curvatures(np.zeros((1, loss.outputs)), np.zeros(1)).dense()
-    found = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)
-    if found.max() <= 0.0:
+    values = np.linalg.eigvalsh(curvature)[-loss.curvature_rank :].astype(np.float64)
+    if values.max() <= 0.0:
         raise InputError(
             f"loss.kind: got {loss.kind}, which has no curvature where training begins; no quadratic stands for it.",
             source="run.loss",
             remedy="use retraining_influence, which asks nothing of the loss.",
         )
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""The sections of a training configuration: privacy, data, and the questions of it that nobody has answered yet."""
+"""The sections of a training configuration: data, privacy, ledger, and the questions in it that nobody has answered yet."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ UNANSWERED = "???"
 """What `lethe init` writes where only a person may answer."""
 FROM_DATA = "from_data"
 AUTO = "auto"
-
-
-def as_mapping(value: Any) -> dict[str, Any]:
-    """A mapping with keys of text; InputError of anything else."""
-    if not isinstance(value, dict):
-        raise InputError(f"got {value!r}; it needs a mapping.")
-    return {str(key): entry for key, entry in value.items()}
 
 
 def _as_classes(value: Any) -> tuple[str, ...] | None:
@@ -75,25 +68,43 @@ class Data(Specification):
             raise InputError("target: missing; name the column (or array) to predict.")
         return self
 
+    def to_document(self) -> dict[str, Any]:
+        """As plain data."""
+        classes = None if self.classes is None else list(self.classes) or FROM_DATA
+        return {**self.model_dump(mode="json"), "classes": classes}
 
-def as_data(value: Any) -> Data:
-    """The section that a mapping describes."""
-    return value if isinstance(value, Data) else Data(**as_mapping(value))
 
+class LedgerSection(Specification):
+    """Which data set's budget pays.
 
-def as_privacy(value: Any) -> Privacy:
-    """The section that a mapping describes."""
-    return value if isinstance(value, Privacy) else Privacy(**as_mapping(value))
+    Args:
+        place: of the ledger: a SQLite file, or a URL.
+        data_set: its name in the ledger.
+        by: who trains; null: the user of this process.
+        why: what for.
+        slack: the share of delta for a run without an exact price; 0: of an estimator, as `lethe.ledger.Spending` says.
+    """
+
+    place: str
+    data_set: str
+    by: str | None = None
+    why: str = ""
+    slack: float = Field(default=0.0, ge=0, lt=1)
+
+    def spending(self) -> Any:
+        """What `ledger=` of a training takes.
+
+        Raises:
+            InputError, LedgerError, MissingExtraError: the ledger cannot be used.
+        """
+        from lethe.ledger import Ledger, Spending  # needs SQLAlchemy, which is optional
+
+        return Spending(Ledger.open(self.place), self.data_set, by=self.by, why=self.why, slack=self.slack)
 
 
 def refuse_unanswered(content: Mapping[str, Any]) -> None:
-    """Refuse a configuration in which a question stands that `lethe init` asked.
-
-    Raises:
-        InputError: by name, all of them.
-    """
-    open_questions = list(_unanswered(content, ""))
-    if open_questions:
+    """Refuse a configuration in which questions stand that `lethe init` asked, by the names of all of them."""
+    if open_questions := list(_unanswered(content, "")):
         raise InputError(
             f"{', '.join(open_questions)}: not answered yet ({UNANSWERED}).",
             remedy="write what is known without looking at the records; the comment beside each says what is asked.",
@@ -101,10 +112,8 @@ def refuse_unanswered(content: Mapping[str, Any]) -> None:
 
 
 def _unanswered(value: Any, path: str) -> Iterator[str]:
-    if value == UNANSWERED:
+    if value == UNANSWERED or (isinstance(value, list | tuple) and UNANSWERED in value):
         yield path
     elif isinstance(value, Mapping):
         for name, entry in value.items():
             yield from _unanswered(entry, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list | tuple) and any(entry == UNANSWERED for entry in value):
-        yield path

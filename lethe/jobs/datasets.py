@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +14,8 @@ import numpy.typing as npt
 
 from lethe.documents.strict import as_path, reading_arrays
 from lethe.errors import InputError
-from lethe.jobs.tables.columns import as_number
-from lethe.jobs.tables.optional import extra
-from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_name, table_suffix
+from lethe.jobs.tables.columns import PublicColumns, as_number
+from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, bad_entry, extra, table_suffix
 
 Task = Literal["classification", "regression"]
 
@@ -103,16 +101,21 @@ def load_table(
         raise InputError(f"task: got {task!r}; it needs classification, regression or None.")
     if suffix == ".npz":
         if columns is not None:
-            raise InputError(
-                "columns: arrays have no named columns.", source=str(file), remedy="give a .csv or .parquet file, or drop columns."
-            )
+            remedy = "give a .csv or .parquet file, or drop columns."
+            raise InputError("columns: arrays have no named columns.", source=str(file), remedy=remedy)
         features, targets = _read_npz(file, target)
     elif suffix not in SUFFIXES:
         raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in .npz, .csv, .csv.gz or .parquet.")
     elif columns is None:
-        features, targets = _read_columns(file, target)
+        table = ColumnTable.read(file)
+        target = table.require_target(target)
+        features = np.column_stack([_feature(table, name) for name in table.names if name != target])
+        targets = _target(table, target)
     else:
-        features, targets = _encode_columns(file, target, columns, task)
+        table = ColumnTable.read(file, as_text=[*columns.stated, *([] if target is None else [target])])
+        target = table.require_target(target)
+        features = columns.encode(table, target)
+        targets = _target(table, target) if suffix == ".parquet" else _text_target(table, target, task)
     return _table(file, features, targets, task, classes)
 
 
@@ -136,18 +139,12 @@ def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTa
     if rows < 2:
         raise InputError(f"table: got {rows} row; a split needs at least 2.")
     order = np.random.default_rng(seed).permutation(rows)
-    held_out = min(max(round(test_fraction * rows), 1), rows - 1)
-    return _rows(table, np.sort(order[held_out:]), "train"), _rows(table, np.sort(order[:held_out]), "test")
-
-
-def _rows(table: RecordTable, rows: npt.NDArray[np.int64], part: str) -> RecordTable:
-    return RecordTable(
-        features=table.features[rows],
-        targets=table.targets[rows],
-        classes=table.classes,
-        name=f"{table.name}, {part}",
-        class_names=table.class_names,
+    test_rows = min(max(round(test_fraction * rows), 1), rows - 1)
+    train, test = (
+        replace(table, features=table.features[part], targets=table.targets[part], name=f"{table.name}, {name}")
+        for name, part in (("train", np.sort(order[test_rows:])), ("test", np.sort(order[:test_rows])))
     )
+    return train, test
 
 
 def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -157,24 +154,16 @@ def _read_npz(file: Path, target: str | None) -> tuple[npt.NDArray[Any], npt.NDA
         np.load(stream, allow_pickle=False) as archive,
     ):
         arrays = {name: archive[name] for name in archive.files}
-    wanted, named = _npz_names(file, arrays, target)
-    features, targets = arrays[wanted], arrays[named]
-    if features.ndim < 2:
-        raise InputError(f"{wanted} has shape {features.shape}; features need one row a record.", source=str(file))
-    return features.reshape(len(features), math.prod(features.shape[1:])), targets
-
-
-def _npz_names(file: Path, arrays: Mapping[str, object], target: str | None) -> tuple[str, str]:
-    if target is None:
-        pairs = _NPZ_PAIRS
-    else:
-        pairs = tuple((x, y) for x, y in _NPZ_PAIRS if y == target)
-        if target[:1] == "y":
-            pairs = (("x" + target[1:], target), ("X" + target[1:], target), *pairs)
-        pairs = (*pairs, *((x, target) for x in ("x", "X", "features", "data") if x != target))
+    pairs = [*_NPZ_PAIRS]
+    if target is not None:
+        pairs = [(letter + target[1:], target) for letter in "xX" if target[:1] == "y"]
+        pairs += [(x, y) for x, y in _NPZ_PAIRS if y == target]
+        pairs += [(x, target) for x in ("x", "X", "features", "data") if x != target]
     for x, y in pairs:
         if x in arrays and y in arrays:
-            return x, y
+            if arrays[x].ndim < 2:
+                raise InputError(f"{x} has shape {arrays[x].shape}; features need one row a record.", source=str(file))
+            return arrays[x].reshape(len(arrays[x]), math.prod(arrays[x].shape[1:])), arrays[y]
     raise InputError(
         f"no features and targets among the arrays {', '.join(arrays) or '(none)'}" + (f" for target {target!r}." if target else "."),
         source=str(file),
@@ -182,36 +171,9 @@ def _npz_names(file: Path, arrays: Mapping[str, object], target: str | None) -> 
     )
 
 
-def _read_columns(file: Path, target: str | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
-    table = ColumnTable.read(file)
-    target = table.require_target(target)
-    columns = [_feature(table, name) for name in table.names if name != target]
-    return np.column_stack(columns), _target(table, target)
-
-
-def _encode_columns(
-    file: Path, target: str | None, columns: PublicColumns, task: Task | None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
-    known = [*columns.stated, *([] if target is None else [target])]
-    table = ColumnTable.read(file, as_text=known)
-    target = table.require_target(target)
-    features = columns.encode(table, target)
-    if table_suffix(file) == ".parquet":
-        return features, _target(table, target)
-    labels = [(entry or "").strip() for entry in table.texts(target)]
-    return features, np.array([_number(file, target, row, label) for row, label in enumerate(labels)] if task == "regression" else labels)
-
-
-def _number(file: Path, name: str, row: int, text: str) -> float:
-    number = as_number(text)
-    if number is None:
-        raise _missing(file, row, name)
-    return number
-
-
 def _feature(table: ColumnTable, name: str) -> npt.NDArray[np.float64]:
     column = table.column(name)
-    _refuse_missing(table.file, name, column)
+    _refuse_missing(table.file, name, column.is_null().to_numpy())
     if not table.is_number(name):
         raise InputError(
             f"column {name!r} holds {column.type}, not numbers.",
@@ -223,24 +185,27 @@ def _feature(table: ColumnTable, name: str) -> npt.NDArray[np.float64]:
 
 
 def _target(table: ColumnTable, name: str) -> npt.NDArray[Any]:
-    _refuse_missing(table.file, name, table.content.column(name))
     column = table.column(name)
+    _refuse_missing(table.file, name, column.is_null().to_numpy())
     values = column.to_numpy()
     return values.astype(np.float64) if extra("pyarrow").types.is_decimal(column.type) else values
 
 
-def _refuse_missing(file: Path, name: str, column: Any) -> None:
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy()))
-        raise _missing(file, row, name)
+def _text_target(table: ColumnTable, name: str, task: Task | None) -> npt.NDArray[Any]:
+    labels = [(entry or "").strip() for entry in table.texts(name)]
+    if task != "regression":
+        return np.array(labels)
+    numbers = np.array([math.nan if (number := as_number(label)) is None else number for label in labels])
+    _refuse_missing(table.file, name, np.isnan(numbers))
+    return numbers
 
 
-def _missing(file: Path, row: int, column: object) -> InputError:
-    return InputError(
-        f"row {row}, column {column!r}: the value is missing or not finite (rows counted from 0, without the header).",
-        source=str(file),
-        remedy="drop such rows, or fill them in by a rule that does not look at other records.",
-    )
+def _refuse_missing(file: Path, column: object, missing: npt.NDArray[np.bool_]) -> None:
+    """Refuse a column, or features where `column` is None, in which a value is missing."""
+    if missing.any():
+        row, place = int(np.argwhere(missing)[0][0]), int(np.argwhere(missing)[0][-1])
+        remedy = "drop such rows, or fill them in by a rule that does not look at other records."
+        raise bad_entry(file, row, place if column is None else column, "the value is missing or not finite", remedy)
 
 
 def _table(
@@ -251,28 +216,24 @@ def _table(
     numbers = features.astype(np.float64)
     if 0 in numbers.shape:
         raise InputError(f"features have shape {numbers.shape}; they need at least one row and one column.", source=str(file))
-    if not np.isfinite(numbers).all():
-        row, column = np.argwhere(~np.isfinite(numbers))[0]
-        raise _missing(file, int(row), int(column))
+    _refuse_missing(file, None, ~np.isfinite(numbers))
     if targets.shape not in ((len(numbers),), (len(numbers), 1)):
         raise InputError(f"targets have shape {targets.shape}; they need ({len(numbers)},), one a row of features.", source=str(file))
-    values = targets.reshape(-1)
+    values, name = targets.reshape(-1), file.name[: len(file.name) - len(table_suffix(file))]
     if task is None:
         task = "regression" if values.dtype.kind == "f" else "classification"
     if task == "regression":
-        return RecordTable(features=numbers, targets=_real(file, values), classes=None, name=table_name(file))
+        return RecordTable(features=numbers, targets=_real(file, values), classes=None, name=name)
     names, encoded = _numbered(file, values) if classes is None else _numbered_as(file, values, classes)
-    return RecordTable(features=numbers, targets=encoded, classes=len(names), name=table_name(file), class_names=names)
+    return RecordTable(features=numbers, targets=encoded, classes=len(names), name=name, class_names=names)
 
 
 def _real(file: Path, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     if values.dtype.kind not in "fiub":
-        raise InputError(
-            f"targets have type {values.dtype}; regression needs numbers.", source=str(file), remedy="use task='classification'."
-        )
+        what = f"targets have type {values.dtype}; regression needs numbers."
+        raise InputError(what, source=str(file), remedy="use task='classification'.")
     numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise _missing(file, int(np.argmin(np.isfinite(numbers))), "target")
+    _refuse_missing(file, "target", ~np.isfinite(numbers))
     return numbers
 
 
@@ -293,22 +254,16 @@ def _numbered_as(file: Path, values: npt.NDArray[Any], classes: Sequence[str]) -
 
 
 def _numbered(file: Path, values: npt.NDArray[Any]) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    if values.dtype.kind == "f":
-        if not np.all(_real(file, values) == np.floor(values)):
-            raise InputError(
-                "the target holds measurements, not classes.", source=str(file), remedy="choose a column of labels, or least squares."
-            )
-    elif values.dtype.kind in "OU":
-        texts: Sequence[object] = values.tolist()
-        empty = [row for row, text in enumerate(texts) if not isinstance(text, str) or not text]
-        if empty:
-            raise _missing(file, empty[0], "target")
-        values = np.asarray(texts, dtype=np.str_)
-    elif values.dtype.kind not in "iub":
+    if values.dtype.kind in "OU":
+        _refuse_missing(file, "target", np.array([not isinstance(text, str) or not text for text in values.tolist()]))
+        values = values.astype(np.str_)
+    elif values.dtype.kind not in "fiub":
         raise InputError(f"targets have type {values.dtype}; classes need text or numbers.", source=str(file))
+    elif not np.all(_real(file, values) == np.floor(_real(file, values))):
+        remedy = "choose a column of labels, or least squares."
+        raise InputError("the target holds measurements, not classes.", source=str(file), remedy=remedy)
     names, encoded = np.unique(values, return_inverse=True)
     if len(names) < 2:
-        raise InputError(
-            f"the target has {len(names)} class; there is nothing to learn.", source=str(file), remedy="choose another target."
-        )
+        what = f"the target has {len(names)} class; there is nothing to learn."
+        raise InputError(what, source=str(file), remedy="choose another target.")
     return tuple(str(name) for name in names), encoded.reshape(-1).astype(np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
@@ -18,12 +18,12 @@ from rich.progress import Progress
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for, is_large, usual_delta
-from lethe.certificates.certificate import Certificate
 from lethe.documents.folders import require_new_folder, write_folder
-from lethe.documents.strict import to_json
+from lethe.documents.strict import errors_from, read_document, refuse_other_kind, to_json
 from lethe.errors import InputError
-from lethe.jobs.datasets import RecordTable, split
-from lethe.jobs.own_table import OwnTable, own_table
+from lethe.jobs.configuration import Data, refuse_unanswered
+from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
+from lethe.jobs.tables.columns import PublicColumns
 from lethe.report.plots import demo_plot
 from lethe.run.batches import Batches, Cyclic, Poisson, ShuffledOnce
 from lethe.run.losses import Softmax
@@ -38,7 +38,17 @@ TEST_FRACTION = 0.22
 FEATURE_NORM = 1.0
 FEWEST_RECORDS = 40
 _SCALE_FIRST = ": divide the columns by their publicly known ranges first, or the longest of them is all that is learned from."
-_LETTERS = "abcdef"
+_DIGITS_NOTE = "The rule's constants and the picture that centres the digits were chosen by its authors on these digits, which are public."
+# Letter, what it is, batches of a size, where the noise is, and what is released; the last one is without privacy.
+_ROWS: tuple[tuple[str, str, type[Batches], NoiseAt, Release], ...] = (
+    ("a", "cyclic, noise calibrated by composition", Cyclic, "every_step", "all"),
+    ("b", "cyclic, last iterate", Cyclic, "every_step", "last"),
+    ("c", "shuffled once, last iterate", ShuffledOnce, "every_step", "last"),
+    ("d", "cyclic, noise at pass ends, last iterate", Cyclic, "pass_ends", "last"),
+    ("e", "Poisson DP-SGD, dp_accounting", Poisson, "every_step", "all"),
+    ("f", "no privacy", Cyclic, "every_step", "all"),
+)
+_LETTERS = "".join(letter for letter, *_ in _ROWS)
 _FILES = (
     "table.json",
     "accuracy.png",
@@ -47,88 +57,11 @@ _FILES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoRow:
-    """One way to train: where the batches come from, where the noise goes, what is assumed to be released."""
+class DemoTable(NamedTuple):
+    """The whole table as plain data, and what it rests on."""
 
-    letter: str
-    label: str
-    run: Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One row trained with every seed.
-
-    Args:
-        row: the row.
-        run: as training recorded it, seeded.
-        certificate: of the same run with fresh noise; None without privacy.
-        accuracies: one a seed.
-    """
-
-    row: DemoRow
-    run: Run
-    certificate: Certificate | None
-    accuracies: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row of the table."""
-        multiplier = self.run.noise_multiplier
-        return {
-            "letter": self.row.letter,
-            "label": self.row.label,
-            "theorem": None if self.certificate is None else self.certificate.theorem,
-            "noise_multiplier": multiplier if self.certificate is not None and isinstance(multiplier, float) else None,
-            "epsilon": "inf" if self.certificate is None else self.certificate.epsilon,
-            "accuracy_mean": statistics.fmean(self.accuracies),
-            "accuracy_std": statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0,
-            "accuracy_min": min(self.accuracies),
-            "accuracy_max": max(self.accuracies),
-            "accuracies": list(self.accuracies),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoTable:
-    """The whole table."""
-
-    demo: Demo
-    results: tuple[Result, ...]
-    projected: int
-    folder: Path
-
-    def to_dict(self) -> dict[str, Any]:
-        """The table as plain data."""
-        demo = self.demo
-        large = is_large(demo.delta, demo.train_records)
-        return {
-            "title": f"{demo.table.name}: softmax regression, {demo.train_records} training records, "
-            f"({demo.epsilon:g}, {demo.delta:g})-DP{', delta >= 1/records' if large else ''}, {demo.neighbours}, {demo.seeds} seeds",
-            "epsilon": demo.epsilon,
-            "delta": demo.delta,
-            **({"large_delta": True} if large else {}),
-            "neighbours": demo.neighbours,
-            "records": demo.train_records,
-            "projected": self.projected,
-            "rows": [result.to_dict() for result in self.results],
-        }
-
-    def fine_print(self) -> str:
-        """What the table rests on."""
-        demo = self.demo
-        return (
-            "Fixed in advance from public quantities, by a rule that looks at no data: "
-            f"batches of {demo.batch_size} ({BATCHES_PER_PASS} a pass), step size {demo.step_size:g} (half of 1/smoothness), "
-            f"clip norm {CLIP_NORM:g}, {PASSES} passes ({PASSES_WITHOUT_PRIVACY} without privacy).\n"
-            f"Feature vectors longer than {FEATURE_NORM:g} are projected: {self.projected} of {demo.train_records} in the last split"
-            f"{_SCALE_FIRST if demo.scale_first and 2 * self.projected > demo.train_records else '.'}\n"
-            "(a) and (e) hold even if every iterate is seen; (b), (c), (d) for the last iterate only; (c) and (e) need secret batches.\n"
-            f"{demo.data_note}"
-            "Noise is seeded here so that the table can be made again, and every epsilon is that of the same run with fresh noise: train "
-            "without a seed before you release weights.\n"
-            f"Runs, certificates, table and plot: {self.folder}/"
-        )
+    content: dict[str, Any]
+    fine_print: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +69,17 @@ class Demo:
     """What will be trained.
 
     Args:
-        data: the records, and what was taken as public of them.
+        table: the records.
+        notes: what was taken from data before training, a line each.
+        scaled: whether the columns are known to be scaled.
         epsilon, delta: the privacy target of every private row.
         neighbours: the relation that every row is certified under.
         seeds: each row is trained with seeds 0..seeds-1; a seed sets the split, the order and the noise.
     """
 
-    data: OwnTable
+    table: RecordTable
+    notes: tuple[str, ...]
+    scaled: bool
     epsilon: float
     delta: float
     neighbours: Neighbours
@@ -164,9 +101,9 @@ class Demo:
         """Load the data and check every argument, before anything is trained.
 
         Args:
-            data: a file with a table; None: the digits of scikit-learn.
-            target: the column to predict; None with the digits.
-            columns: a configuration of `lethe train`, of which columns: and data: are read; None: all columns are numbers.
+            data: a file with a table; None: the one that `columns` names, or the digits of scikit-learn.
+            target: the column to predict; None: the one that `columns` names, or none of the digits.
+            columns: a configuration of `lethe train`, of which columns:, public: and data: are read; None: all columns are numbers.
             epsilon: of every private row.
             delta: None: the smaller of 1e-5 and 1/(10 records).
             neighbours: zero_out or replace_one.
@@ -179,46 +116,26 @@ class Demo:
             raise InputError(
                 f"neighbours: got {neighbours!r}; it needs zero_out or replace_one.", remedy="the fixed designs exclude add_or_remove."
             )
-        own = own_table(data, target, columns)
-        table = own.table
+        table, notes, scaled = _own_table(data, target, columns)
         if table.classes is None:
             raise InputError(f"{table.name}: the target is a measurement; the demo needs classes.", remedy="choose a column of labels.")
         if seeds < 1:
             raise InputError(f"seeds: got {seeds}; it needs at least 1.")
         if len(table.features) < FEWEST_RECORDS:
             raise InputError(f"{table.name}: {len(table.features)} records; the demo needs at least {FEWEST_RECORDS}.")
-        records = _train_records(table)
+        records = len(split(table, TEST_FRACTION, seed=0)[0].features)
         chosen = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
-        return cls(data=own, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
+        return cls(table=table, notes=notes, scaled=scaled, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
 
     @property
-    def data_note(self) -> str:
-        """A line on what was taken from data before training: the classes of the user's own, the rule's constants from the digits."""
-        if self.data.own:
-            return "".join(f"{note}\n" for note in self.data.notes)
-        return (
-            "The rule's constants and the picture that centres the digits were chosen by its authors on these digits, which are public.\n"
-        )
-
-    @property
-    def table(self) -> RecordTable:
-        """The records."""
-        return self.data.table
-
-    @property
-    def scale_first(self) -> bool:
-        """Whether nothing says that the columns are scaled."""
-        return self.data.own and not self.data.stated
-
-    @property
-    def train_records(self) -> int:
-        """n."""
-        return _train_records(self.table)
+    def records(self) -> int:
+        """How many are trained on."""
+        return len(split(self.table, TEST_FRACTION, seed=0)[0].features)
 
     @property
     def batch_size(self) -> int:
         """A quarter of the records."""
-        return max(1, self.train_records // BATCHES_PER_PASS)
+        return max(1, self.records // BATCHES_PER_PASS)
 
     @property
     def step_size(self) -> float:
@@ -235,51 +152,43 @@ class Demo:
             InputError: `folder` exists and is not a demo's, or a parameter is out of range.
         """
         require_new_folder(folder, replaceable=_FILES)
-        results: list[Result] = []
+        rows: list[dict[str, Any]] = []
+        files: dict[str, bytes] = {}
         projected = 0
         with Progress(transient=True, console=Console(stderr=True), disable=not progress) as bar:
-            rows = self._rows()
-            task = bar.add_task("planning", total=len(rows) * self.seeds)
-            for row in rows:
-                private = row.letter != "f"
-                run = plan(row.run, self.epsilon, self.delta, allow_large_delta=True) if private else row.run
-                bar.update(task, description=f"({row.letter}) {row.label}")
+            task = bar.add_task("planning", total=len(_ROWS) * self.seeds)
+            for letter, label, batches, noise_at, release in _ROWS:
+                bar.update(task, description=f"({letter}) {label}")
+                private = letter != _LETTERS[-1]
+                run = self._run(batches, noise_at, release, private=private)
                 accuracies: list[float] = []
                 recorded: list[Run] = []
                 for seed in range(self.seeds):
                     train, test = split(self.table, TEST_FRACTION, seed=seed)
                     options = TrainOptions(seed=seed, progress=False)
-                    trained = fit(Linear(classes=self.table.classes), None, (train.features, train.targets), run, options=options)
-                    accuracies.append(trained.model.accuracy(test.features, test.targets))
-                    recorded.append(trained.run.replace(seeded=False))
-                    projected = trained.diagnostics.projected
+                    fitted = fit(Linear(classes=self.table.classes), None, (train.features, train.targets), run, options=options)
+                    accuracies.append(fitted.model.accuracy(test.features, test.targets))
+                    recorded.append(fitted.run.replace(seeded=False))
+                    projected = fitted.diagnostics.projected
                     bar.advance(task)
-                certificates = (
-                    [certify(executed, self.delta, allow_large_delta=True) for executed in dict.fromkeys(recorded)] if private else []
-                )
-                worst = max(certificates, key=lambda certificate: certificate.epsilon, default=None)
-                results.append(Result(row=row, run=recorded[0].replace(seeded=True), certificate=worst, accuracies=tuple(accuracies)))
-        outcome = DemoTable(demo=self, results=tuple(results), projected=projected, folder=folder)
-        write_folder(folder, _files(outcome), replace=True)
-        return outcome
+                row = {"letter": letter, "label": label, "theorem": None, "noise_multiplier": None, "epsilon": "inf"}
+                files[f"runs/{letter}.json"] = to_json(recorded[0].replace(seeded=True).to_document()).encode()
+                if private:
+                    certificates = [certify(one, self.delta, allow_large_delta=True) for one in dict.fromkeys(recorded)]
+                    worst = max(certificates, key=lambda certificate: certificate.epsilon)
+                    files[f"certificates/{letter}.json"] = to_json(worst.to_dict()).encode()
+                    multiplier = recorded[0].noise_multiplier
+                    row |= {"theorem": worst.theorem, "epsilon": worst.epsilon}
+                    row["noise_multiplier"] = multiplier if isinstance(multiplier, float) else None
+                rows.append(row | _summary(accuracies))
+        content = self._content(rows, projected)
+        write_folder(folder, {"table.json": to_json(content).encode(), "accuracy.png": demo_plot(content), **files}, replace=True)
+        return DemoTable(content, self._fine_print(projected, folder))
 
-    def _rows(self) -> tuple[DemoRow, ...]:
-        size = self.batch_size
-        every_step: NoiseAt = "every_step"
-        return (
-            self._row("a", "cyclic, noise calibrated by composition", Cyclic(size=size), every_step, "all"),
-            self._row("b", "cyclic, last iterate", Cyclic(size=size), every_step, "last"),
-            self._row("c", "shuffled once, last iterate", ShuffledOnce(size=size), every_step, "last"),
-            self._row("d", "cyclic, noise at pass ends, last iterate", Cyclic(size=size), "pass_ends", "last"),
-            self._row("e", "Poisson DP-SGD, dp_accounting", Poisson(size=size), every_step, "all"),
-            self._row("f", "no privacy", Cyclic(size=size), every_step, "all"),
-        )
-
-    def _row(self, letter: str, label: str, batches: Batches, noise_at: NoiseAt, release: Release) -> DemoRow:
-        private = letter != "f"
+    def _run(self, batches: type[Batches], noise_at: NoiseAt, release: Release, *, private: bool) -> Run:
         run = Run(
-            records=self.train_records,
-            batches=batches,
+            records=self.records,
+            batches=batches(size=self.batch_size),
             passes=PASSES if private else PASSES_WITHOUT_PRIVACY,
             step_size=self.step_size,
             clip_norm=CLIP_NORM if private else None,
@@ -289,19 +198,77 @@ class Demo:
             release=release,
             neighbours=self.neighbours,
         )
-        return DemoRow(letter=letter, label=label, run=run)
+        return plan(run, self.epsilon, self.delta, allow_large_delta=True) if private else run
+
+    def _content(self, rows: list[dict[str, Any]], projected: int) -> dict[str, Any]:
+        large = is_large(self.delta, self.records)
+        return {
+            "title": f"{self.table.name}: softmax regression, {self.records} training records, "
+            f"({self.epsilon:g}, {self.delta:g})-DP{', delta >= 1/records' if large else ''}, {self.neighbours}, {self.seeds} seeds",
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            **({"large_delta": True} if large else {}),
+            "neighbours": self.neighbours,
+            "records": self.records,
+            "projected": projected,
+            "rows": rows,
+        }
+
+    def _fine_print(self, projected: int, folder: Path) -> str:
+        lines = [
+            f"Fixed in advance from public quantities, by a rule that looks at no data: batches of {self.batch_size} ({BATCHES_PER_PASS} a "
+            f"pass), step size {self.step_size:g} (half of 1/smoothness), clip norm {CLIP_NORM:g}, {PASSES} passes "
+            f"({PASSES_WITHOUT_PRIVACY} without privacy).",
+            f"Feature vectors longer than {FEATURE_NORM:g} are projected: {projected} of {self.records} in the last split"
+            f"{_SCALE_FIRST if not self.scaled and 2 * projected > self.records else '.'}",
+            "(a) and (e) hold even if every iterate is seen; (b), (c), (d) for the last iterate only; (c) and (e) need secret batches.",
+            *self.notes,
+            "Noise is seeded here so that the table can be made again, and every epsilon is that of the same run with fresh noise: train "
+            "without a seed before you release weights.",
+            f"Runs, certificates, table and plot: {folder}/",
+        ]
+        return "\n".join(lines)
 
 
-def _train_records(table: RecordTable) -> int:
-    return len(split(table, TEST_FRACTION, seed=0)[0].features)
+def _summary(accuracies: list[float]) -> dict[str, Any]:
+    return {
+        "accuracy_mean": statistics.fmean(accuracies),
+        "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
+        "accuracy_min": min(accuracies),
+        "accuracy_max": max(accuracies),
+        "accuracies": accuracies,
+    }
 
 
-def _files(outcome: DemoTable) -> dict[str, bytes]:
-    content = outcome.to_dict()
-    files = {"table.json": to_json(content).encode(), "accuracy.png": demo_plot(content)}
-    for result in outcome.results:
-        letter = result.row.letter
-        files[f"runs/{letter}.json"] = to_json(result.run.to_document()).encode()
-        if result.certificate is not None:
-            files[f"certificates/{letter}.json"] = to_json(result.certificate.to_dict()).encode()
-    return files
+def _own_table(data: Path | None, target: str | None, columns: Path | None) -> tuple[RecordTable, tuple[str, ...], bool]:
+    """The records, what was taken as public of them, and whether their columns are scaled."""
+    stated, public, section = (None, None, Data()) if columns is None else _stated(columns)
+    path = data if data is not None or section.path is None else Path(section.path)
+    target = target if target is not None else section.target
+    if (path is None) != (target is None) or (columns is not None and path is None):
+        raise InputError("--data and --target: one is given without the other.", remedy="name the file and the column to predict.")
+    if path is None or target is None:
+        return centred_digits(), (_DIGITS_NOTE,), True
+    classes = section.classes or None
+    table = load_table(path, target, task="classification", classes=classes, columns=stated)
+    how = "read off the data and are" if classes is None else "stated and are"
+    notes = [f"The classes were {how} taken as public: {', '.join(table.class_names)}."]
+    if stated is not None:
+        said = "" if public is None else f" ({public})"
+        notes.append(f"Ranges and categories of {len(stated.kept)} columns were stated and are taken as public{said}.")
+    return table, tuple(notes), stated is not None
+
+
+def _stated(file: Path) -> tuple[PublicColumns, Any, Data]:
+    content = read_document(file)
+    refuse_other_kind(content, "configuration of `lethe train`", source=str(file))
+    with errors_from(file):
+        section: dict[str, Any] = {key: content[key] for key in ("data", "columns", "public") if key in content}
+        refuse_unanswered(section)
+        if "columns" not in section:
+            raise InputError(
+                "columns: missing; nothing is stated of the columns.",
+                remedy="give a configuration of `lethe train`; `lethe init --data FILE --target COLUMN` writes one.",
+            )
+        # target_range and test_fraction are for `lethe train`
+        return PublicColumns.parse(section["columns"]), section.get("public"), Data(**section.get("data", {}))

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-import os
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.accounting.certify import certify
 from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.statement import Statement
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.documents.folders import require_new_folder, write_folder
-from lethe.documents.specification import Specification
-from lethe.documents.strict import read_document, refuse_other_kind
+from lethe.documents.specification import StoredSpecification
+from lethe.documents.strict import errors_from
 from lethe.errors import InputError
-from lethe.jobs.configuration import FROM_DATA, Data, Privacy, as_data, as_mapping, as_privacy, refuse_unanswered
+from lethe.jobs.configuration import FROM_DATA, Data, LedgerSection, Privacy, refuse_unanswered
 from lethe.jobs.datasets import RecordTable, centred_digits, load_table, split
 from lethe.jobs.estimators.choice import EstimatorChoice
-from lethe.jobs.estimators.training import EstimatorOutcome, train_estimator
-from lethe.jobs.ledger_section import LedgerSection, as_ledger
-from lethe.jobs.run_outcome import JobOutcome
-from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.jobs.tables.scale_notes import scale_notes
+from lethe.jobs.estimators.saved import SavedModel, weights_file
+from lethe.jobs.outcome import JobOutcome
+from lethe.jobs.tables.columns import PublicColumns
 from lethe.run.losses import LOSSES
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train import Linear, TrainOptions, fit
 
-
-def _as_columns(value: Any) -> PublicColumns | None:
-    return None if value is None else PublicColumns.parse(value)
-
-
-def _as_run(value: Any) -> dict[str, Any] | None:
-    return None if value is None else as_mapping(value)
-
-
-def _as_model(value: Any) -> EstimatorChoice | None:
-    return None if value is None else EstimatorChoice.parse(value)
+NOT_SCALED = (
+    "no ranges are stated, so the numbers are used as they stand: where columns have different units, the largest is all that is learned "
+    "from. State columns: (`lethe init --data FILE --target COLUMN` asks for them), or divide by publicly known ranges first."
+)
+_FAR = 1.5
 
 
 class TrainingRows(NamedTuple):
@@ -50,7 +47,7 @@ class TrainingRows(NamedTuple):
     test: RecordTable | None
 
 
-class Job(Specification):
+class Job(StoredSpecification):
     """The configuration of `lethe train`.
 
     Args:
@@ -65,14 +62,17 @@ class Job(Specification):
         ledger: {place, data_set, by, why, slack}: what pays for the training; null: nothing is counted.
     """
 
-    data: Annotated[InstanceOf[Data], BeforeValidator(as_data)] = Data()
-    columns: Annotated[InstanceOf[PublicColumns] | None, BeforeValidator(_as_columns)] = None
+    _kind = "configuration of `lethe train`"
+    data: Data = Field(default=Data(), strict=False)
+    columns: Annotated[
+        InstanceOf[PublicColumns] | None, BeforeValidator(lambda value: None if value is None else PublicColumns.parse(value))
+    ] = None
     public: str | None = Field(default=None, min_length=1, max_length=300)
-    run: Annotated[dict[str, Any] | None, BeforeValidator(_as_run)] = None
-    model: Annotated[InstanceOf[EstimatorChoice] | None, BeforeValidator(_as_model)] = None
-    privacy: Annotated[InstanceOf[Privacy], BeforeValidator(as_privacy)]
+    run: dict[str, Any] | None = None
+    model: Annotated[EstimatorChoice | None, BeforeValidator(lambda value: None if value is None else EstimatorChoice.parse(value))] = None
+    privacy: Privacy = Field(strict=False)
     seed: int | None = Field(default=None, ge=0)
-    ledger: Annotated[InstanceOf[LedgerSection] | None, BeforeValidator(as_ledger)] = None
+    ledger: Annotated[LedgerSection | None, Field(strict=False)] = None
 
     @model_validator(mode="after")
     def _one_way_to_train(self) -> Job:
@@ -94,41 +94,28 @@ class Job(Specification):
         return self
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Job:
-        """Read a .yaml or .json configuration.
+    def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Job:
+        """Build one from plain data, in which every question of `lethe init` is answered; InputError, naming `source`."""
+        with errors_from(source):
+            refuse_unanswered(document)
+        return super().from_document(document, source=source)
 
-        Raises:
-            InputError: the file cannot be read or holds no valid configuration.
-        """
-        content = read_document(path)
-        try:
-            refuse_unanswered(content)
-        except InputError as error:
-            raise InputError(error.what, source=str(path), remedy=error.remedy) from error
-        refuse_other_kind(content, "configuration of `lethe train`", source=str(path))
-        try:
-            return cls(**{str(key): value for key, value in content.items()})
-        except InputError as error:
-            raise InputError(error.what, source=str(path), remedy=error.remedy) from error
-
-    def repeating(self, run: Run | None = None) -> dict[str, Any]:
-        """The configuration that trains the same again, as plain data.
+    def to_document(self, run: Run | None = None) -> dict[str, Any]:
+        """The configuration as plain data.
 
         Args:
-            run: as it was planned, to be carried out with the noise that it has; None: of an estimator.
+            run: as it was planned, to be carried out with the noise that it has, in place of the configuration's own.
         """
-        data = {**self.data.model_dump(), "classes": None}
-        if self.data.classes is not None:
-            data["classes"] = list(self.data.classes) or FROM_DATA
-        privacy = self.privacy.model_dump()
-        content: dict[str, Any] = {"data": data}
+        content: dict[str, Any] = {"data": self.data.to_document()}
         if self.columns is not None:
             content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
-        paid = {} if self.ledger is None else {"ledger": self.ledger.model_dump()}
-        if run is None:
-            assert self.model is not None
-            return {**content, "model": self.model.to_document(), "privacy": privacy, "seed": self.seed, **paid}
-        return {**content, "run": run.to_document(), "privacy": {**privacy, "epsilon": None}, "seed": self.seed, **paid}
+        if self.model is not None:
+            content["model"] = self.model.to_document()
+        else:
+            content["run"] = self.run if run is None else run.to_document()
+        privacy = self.privacy.model_dump() | ({} if run is None else {"epsilon": None})
+        ledger = {} if self.ledger is None else {"ledger": self.ledger.model_dump()}
+        return {**content, "privacy": privacy, "seed": self.seed, **ledger}
 
     def prepare(self) -> tuple[TrainingRows, Run]:
         """All that comes before the training of a run: read the data, and plan the run if a target is given.
@@ -155,75 +142,128 @@ class Job(Specification):
             run = plan(run, self.privacy.epsilon, self.privacy.delta, allow_large_delta=True)
         return rows, run
 
-    def train(self, folder: Path, *, progress: bool = True) -> JobOutcome | EstimatorOutcome:
-        """Train by the run, or the model, and write the folder, whole or not at all.
+    def train(self, folder: Path, *, progress: bool = True) -> JobOutcome:
+        """Train by the run (planned, if a target is given) or the model, and write the folder, whole or not at all.
 
         Args:
             folder: a new one.
             progress: whether a bar is shown.
         Raises:
-            InputError: data, run, model or folder cannot be used.
+            InputError: data, run, model, ledger or folder cannot be used.
             CalibrationError: no noise of the run's shape meets the target.
+            BudgetExceededError: the ledger has not enough left.
         """
-        if self.model is None:
-            return self.execute(folder, progress=progress)
         require_new_folder(folder)
-        self.model.build(self.privacy, self.data, seed=self.seed)  # its parameters, before the data
+        if self.model is not None:
+            self.model.build(self.privacy, self.data, seed=self.seed)  # its parameters, before the data
         paid = None if self.ledger is None else self.ledger.spending()  # and a ledger that is not there
-        rows = self._rows()
-        return train_estimator(
-            self.model,
-            rows.train,
-            rows.test,
-            data=self.data,
-            privacy=self.privacy,
-            seed=self.seed,
-            columns=self.columns,
-            declared=self._declared(rows.every),
-            notes=self._notes(self.model.feature_norm),
-            config=self.repeating(),
-            folder=folder,
-            ledger=paid,
-        )
-
-    def execute(self, folder: Path, *, progress: bool = True) -> JobOutcome:
-        """Of a run: plan (if a target is given), train, certify what was recorded, and write the folder, whole or not at all.
-
-        Args:
-            folder: a new one.
-            progress: whether a bar is shown.
-        Raises:
-            InputError: data, run or folder cannot be used.
-            CalibrationError: no noise of the run's shape meets the target.
-        """
-        require_new_folder(folder)
-        paid = None if self.ledger is None else self.ledger.spending()  # a ledger that is not there, before the data
-        (table, train, test), run = self.prepare()
-        options = TrainOptions(seed=self.seed, progress=progress, ledger=paid)
-        trained = fit(Linear(classes=table.classes), None, (train.features, train.targets), run, options=options)
-        record = trained.record
-        for claim in self._declared(table):
-            record = record.with_declared(*claim)
-        certificate = certify(record, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
-        outcome = JobOutcome(
-            trained=trained,
-            certificate=certificate,
-            train_score=trained.model.score(train.features, train.targets),
-            test_score=None if test is None else trained.model.score(test.features, test.targets),
-            folder=folder,
-            seeded=trained.run.seeded,
-            class_names=table.class_names,
-            config=self.repeating(run),
-            target=self.data.target,
-            columns=self.columns,
-            notes=tuple(self._notes(trained.run.loss.to_document().get("feature_norm"))),
-        )
+        outcome = self._by_run(folder, progress, paid) if self.model is None else self._by_model(self.model, folder, paid)
         write_folder(folder, outcome.files())
         return outcome
 
+    def _by_run(self, folder: Path, progress: bool, paid: Any) -> JobOutcome:
+        (every, train, test), run = self.prepare()
+        options = TrainOptions(seed=self.seed, progress=progress, ledger=paid)
+        fitted = fit(Linear(classes=every.classes), None, (train.features, train.targets), run, options=options)
+        record = fitted.record
+        for claim in self._declared(every):
+            record = record.with_declared(*claim)
+        certificate = certify(record, self.privacy.delta, allow_large_delta=True)  # `prepare` has looked at it
+        report, model, loss = fitted.diagnostics, fitted.model, fitted.run.loss.to_document()
+        facts = {name: getattr(report, name) for name in ("records", "projected", "left_over", "steps")}
+        saved, stated = None, list[str]()
+        if self.columns is not None:
+            facts["public"] = self.columns.describe()
+            stated = ["Stated of the columns:", *(f"    {line}" for line in self.columns.describe())]
+            saved = SavedModel(
+                trained_by=str(loss["kind"]),
+                target=str(self.data.target),
+                classes=every.class_names or None,
+                feature_norm=float(loss["feature_norm"]),
+                columns=self.columns,
+                weights=model.weights,
+                intercept=model.intercept,
+            )
+        return JobOutcome(
+            trained=fitted,
+            certificate=certificate,
+            epsilon=certificate.epsilon,
+            seeded=fitted.run.seeded,
+            score_name=model.score_name,
+            train_score=model.score(train.features, train.targets),
+            test_score=None if test is None else model.score(test.features, test.targets),
+            facts=facts,
+            about=f"{report.records} records, {report.projected} projected to the feature norm, {report.left_over} left over by the "
+            f"batches, {report.steps} steps",
+            explanation="\n".join([certificate.explain(), *stated]),
+            notes=self._notes(loss.get("feature_norm")),
+            weights=weights_file(
+                weights=model.weights,
+                intercept=model.intercept,
+                class_names=every.class_names,
+                loss=loss["kind"],
+                feature_norm=loss["feature_norm"],  # new features must be projected to it before predicting
+            ),
+            model=saved,
+            run=fitted.run,
+            config=self.to_document(run),
+            folder=folder,
+        )
+
+    def _by_model(self, choice: EstimatorChoice, folder: Path, paid: Any) -> JobOutcome:
+        every, train, test = self._rows()
+        estimator = choice.build(self.privacy, self.data, seed=self.seed).set_params(ledger=paid)
+        estimator.fit(train.features, _targets(train))
+        saved = SavedModel(
+            trained_by=choice.estimator,
+            target=self.data.target or "digit",
+            classes=tuple(map(str, estimator.classes_.tolist())) if choice.is_classifier else None,
+            feature_norm=float(estimator.feature_norm_),
+            columns=self.columns,
+            weights=np.atleast_2d(estimator.coef_).T,
+            intercept=np.atleast_1d(estimator.intercept_),
+            target_range=None if choice.is_classifier else estimator.target_range_,
+        )
+        declared, public = self._declared(every), [] if self.columns is None else self.columns.describe()
+        lines = [estimator.privacy_report_]
+        if public:
+            lines += ["", "Stated of the columns, and taken as public:", *(f"    {line}" for line in public)]
+        if declared:
+            lines += ["", "Declared of the data:", *(f"    {claim.name}: {claim.detail}" for claim in declared)]
+        epsilon, records = float(estimator.epsilon_), estimator.n_samples_seen_
+        facts = {
+            "records": records,
+            "estimator": choice.estimator,
+            "mechanism": estimator.mechanism_,
+            "feature_norm": saved.feature_norm,
+            "epsilon": "inf" if epsilon == math.inf else epsilon,
+            "delta": self.privacy.delta,
+            "declared": [claim._asdict() for claim in declared],
+            "public": public,
+            "privacy_report": estimator.privacy_report_,
+        }
+        return JobOutcome(
+            trained=estimator,
+            certificate=_with_declared(estimator, declared, self.privacy.delta),
+            epsilon=epsilon,
+            seeded=bool(estimator.seed_noise),
+            score_name="accuracy" if choice.is_classifier else "R^2",
+            train_score=float(estimator.score(train.features, _targets(train))),
+            test_score=None if test is None else float(estimator.score(test.features, _targets(test))),
+            facts=facts,
+            about=f"{choice.estimator} by {estimator.mechanism_}, {records} records, {len(saved.weights)} features, "
+            f"feature norm {saved.feature_norm:.4g}",
+            explanation="\n".join(lines),
+            notes=self._notes(choice.feature_norm),
+            weights=weights_file(coef_=estimator.coef_, intercept_=estimator.intercept_),
+            model=saved,
+            run=None,
+            config=self.to_document(),
+            folder=folder,
+        )
+
     def _rows(self) -> TrainingRows:
-        table = self._table()
-        fraction = self.data.test_fraction
+        table, fraction = self._table(), self.data.test_fraction
         return TrainingRows(table, *(split(table, fraction, seed=self.seed or 0) if fraction > 0 else (table, None)))
 
     def _declared(self, table: RecordTable) -> list[HypothesisClaim]:
@@ -238,7 +278,18 @@ class Job(Specification):
         return claims
 
     def _notes(self, feature_norm: float | None) -> list[str]:
-        return [] if self.data.path is None else scale_notes(feature_norm, self.columns)
+        """On features whose scale makes a model useless, from public facts alone: what was stated, never what stands in the records."""
+        if self.data.path is None:
+            return []
+        if self.columns is None:
+            return [NOT_SCALED]
+        longest = self.columns.longest
+        if feature_norm is None or feature_norm <= _FAR * longest:
+            return []
+        return [
+            f"feature_norm = {feature_norm:g} is far above {longest:.3g}, which no row of {len(self.columns.kept)} columns exceeds "
+            f"after scaling: noise grows with it. State {longest:.3g} or less."
+        ]
 
     def _table(self) -> RecordTable:
         data, columns = self.data, self.columns
@@ -261,3 +312,26 @@ class Job(Specification):
         loss = (self.run or {}).get("loss")
         known = LOSSES.get(str(loss.get("kind"))) if isinstance(loss, dict) else None
         return known is not None and issubclass(known, LinearLoss) and known.numeric_targets
+
+
+def _targets(table: RecordTable) -> npt.NDArray[Any]:
+    """Targets as an estimator takes them: classes by their names."""
+    return table.targets if table.classes is None else np.array(table.class_names)[table.targets]
+
+
+def _with_declared(estimator: Any, declared: Sequence[HypothesisClaim], delta: float) -> Certificate | Statement:
+    """The estimator's own, and what is declared of the data besides: within the seal."""
+    from lethe.estimators.choice.runs import certified, release_record, training_record  # needs the optional scikit-learn
+
+    proof: Certificate | Statement = estimator.certificate_
+    if not declared:
+        return proof
+    if isinstance(proof, Certificate):
+        record = training_record(proof.run, estimator.coef_, estimator.intercept_, averaged=estimator.n_averaged_)
+        for claim in declared:
+            record = record.with_declared(*claim)
+        return certified(proof.run, delta).sealed(record)
+    release = release_record(estimator.statement_, estimator.coef_, estimator.intercept_)
+    for claim in declared:
+        release = release.with_declared(*claim)
+    return Statement.sealed(release)

@@ -19,7 +19,6 @@ else:
 
 from lethe.ledger.budgets import Budget
 from lethe.ledger.ledger import Ledger
-from lethe.ledger.paying.spending import Spending
-from lethe.ledger.paying.surrounding import spending
+from lethe.ledger.paying import Spending, spending
 
 __all__ = ["Budget", "Ledger", "Spending", "spending"]

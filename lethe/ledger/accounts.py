@@ -1,30 +1,35 @@
-"""Account: what was released from a data set, what is reserved, and what is left."""
+"""Account: what was released from a data set, what is reserved, and what is left; as the entries say it, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from lethe.calculus.large_delta import open_delta
 from lethe.calculus.rounding import round_up
 from lethe.calculus.upward_formatting import shown
-from lethe.errors import InputError
+from lethe.errors import InputError, LedgerError, LetheError
+from lethe.ledger.budgets import DataSet
 from lethe.ledger.chain import Entry, damaged
-from lethe.ledger.data_set import DataSet, price_fields
 from lethe.ledger.prices import FREE, Price
-from lethe.ledger.reservation import State
 
+State = Literal["reserved", "started", "settled", "voided"]
 ADAPTIVE = (
     "the budget holds for everything released within it, though each release was chosen in view of those before; what is counted so far "
     "is the guarantee of these releases only if they, and when to look, were chosen without looking at any."
 )
 NOT_COUNTED = "not counted: what was released from this data set without a reservation here."
+# What may follow which state, and what it then is.
+_FOLLOWS: dict[str, tuple[State, tuple[State, ...]]] = {
+    "start": ("started", ("reserved",)),
+    "release": ("settled", ("reserved", "started")),
+    "void": ("voided", ("reserved",)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A reservation and what became of it.
+class Reservation:
+    """A part of a budget that is counted as spent, and what became of it.
 
     Args:
         number: of the reservation.
@@ -32,56 +37,117 @@ class Line:
         at, by, why, what: when, by whom, what for, and what was reserved.
         guarantee: in words: of the release, and before that of what was reserved.
         price: what is counted of it now; nothing of what was voided.
-        counted: of the data set in all, after the reservation.
         declared: what it rests on that nothing proves.
         settled_at, artefact: of the release.
         reason: why it was voided, or how a smaller cost was fixed before.
+        data_set: whose budget.
+        slack: its share of delta.
+        digest: of its entry, which no other reservation of any ledger has.
     """
 
     number: int
-    state: State
+    state: State = "reserved"
     at: str
     by: str
     why: str
     what: str
     guarantee: str
     price: Price
-    counted: Price
     declared: tuple[str, ...]
     settled_at: str = ""
     artefact: str = ""
     reason: str = ""
+    data_set: str
+    slack: float
+    digest: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> Reservation:
+        """What an entry of kind reservation says."""
+        content = entry.fields
+        own = {name: content[name] for name in ("by", "why", "what", "guarantee")}
+        return cls(
+            number=entry.seq,
+            at=entry.at,
+            price=Price.of(content["price"]),
+            declared=tuple(content["declared"]),
+            data_set=entry.data_set,
+            slack=float(content["slack"]),
+            digest=entry.digest,
+            **own,
+        )
+
+    def after(self, entry: Entry) -> Reservation:
+        """What becomes of it by a later entry about it; an error where that cannot follow."""
+        content, (state, before) = entry.fields, _FOLLOWS[entry.kind]
+        if self.state not in before or entry.data_set != self.data_set:
+            raise ValueError(f"reservation {self.number} is of {self.data_set}, and {self.state} already")
+        if entry.kind == "start":
+            return replace(self, state=state)
+        if entry.kind == "void":
+            return replace(self, state=state, price=FREE, reason=content["reason"])
+        price = Price.of(content["price"])
+        if not price.within(self.price) or (price != self.price and not content["fixed_before"]):
+            raise ValueError("what is counted of it is not what was reserved")
+        own = {name: content[name] for name in ("what", "guarantee", "artefact")}
+        settled = {"settled_at": entry.at, "reason": content["fixed_before"], "declared": tuple(content["declared"])}
+        return replace(self, state=state, price=price, **settled, **own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Account:
     """What a ledger says of a data set.
 
     Args:
         terms: on which the data set was entered.
-        counted: what is settled and reserved together.
-        lines: the reservations, in order.
-        history: when what was counted, one pair an entry.
         head: the digest of the last entry about the data set.
+        counted: what is settled and reserved together.
+        history: when what was counted, one pair an entry.
+        spenders: who may reserve, where the data set is closed.
+        reservations: by their numbers, in order.
     """
 
     terms: DataSet
-    counted: Price
-    lines: tuple[Line, ...]
-    history: tuple[tuple[str, Price], ...]
     head: str
+    counted: Price = FREE
+    history: list[tuple[str, Price]] = field(default_factory=list)
+    spenders: set[str] = field(default_factory=set)
+    reservations: dict[int, Reservation] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> tuple[Reservation, ...]:
+        """The reservations, in order."""
+        return tuple(self.reservations.values())
+
+    def follow(self, entry: Entry) -> None:
+        """Take in the next entry about this data set; whatever error says that it does not follow."""
+        content, change = entry.fields, FREE
+        if entry.kind == "spender":
+            self.spenders.add(content["name"])
+        elif entry.kind == "reservation":
+            line = Reservation.of(entry)
+            if self.terms.closed and line.by not in self.spenders:
+                raise ValueError("who reserved was not admitted")
+            self.reservations[entry.seq], change = line, line.price
+        elif entry.kind in _FOLLOWS:
+            before = self.reservations[content["reservation"]]
+            line = self.reservations[before.number] = before.after(entry)
+            change = line.price - before.price
+        counted = self.counted + change
+        if counted != entry.counted or not counted.within(self.terms.limit) or counted.cost < 0 or counted.slack < 0:
+            raise ValueError("what it counts is not the sum, or above the limit")
+        self.counted, self.head = counted, entry.digest
+        self.history.append((entry.at, counted))
 
     def epsilon(self, delta: float | None = None) -> float:
         r"""$\epsilon$ of what is counted, composed; rounded up.
 
         Args:
             delta: in (0, 1); None: that of the budget.
-        Raises:
-            InputError: there is none, or it is outside its range.
         """
         return self._epsilon(self.counted, delta)
 
-    def epsilon_alone(self, line: Line, delta: float | None = None) -> float:
+    def epsilon_alone(self, line: Reservation, delta: float | None = None) -> float:
         """As `epsilon`, of the price of one reservation alone; of what has no exact price it is above its own epsilon."""
         return self._epsilon(line.price, delta)
 
@@ -91,11 +157,7 @@ class Account:
 
     @property
     def delta(self) -> float:
-        """The budget's delta.
-
-        Raises:
-            InputError: it has none.
-        """
+        """The budget's delta."""
         if self.terms.budget.delta is None:
             raise InputError(
                 f"delta: the budget of {self.terms.name} is one of {self.terms.budget.kind}, without a delta.",
@@ -106,7 +168,7 @@ class Account:
 
     def largest_epsilon(self, delta: float | None = None) -> float:
         r"""The largest $\epsilon$ of a Gaussian release that still fits, rounded down."""
-        return self.terms.budget.largest_epsilon(self.terms.left(self.counted), self.delta if delta is None else open_delta(delta))
+        return self.terms.budget.largest_epsilon(self.terms.limit - self.counted, self.delta if delta is None else open_delta(delta))
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -133,17 +195,13 @@ class Account:
         spent = "" if level is None else f": epsilon {shown(self.epsilon(level))} at delta = {level:g}"
         return (
             f"{self.terms.name}: {self.terms.budget.describe()}, for {self.terms.about()}",
-            f"counted of {len(self.lines)} reservations{spent}; {self.share:.4%} of the budget",
+            f"counted of {len(self.lines)} reservations{spent}; {self._share(self.counted):.4%} of the budget",
             self.terms.what_fits(self.counted, level),
         )
 
     def _share(self, counted: Price) -> float:
-        return round_up(counted.cost / self.terms.limit.cost)
-
-    @property
-    def share(self) -> float:
         """The part of the budget that is counted, in [0, 1]."""
-        return self._share(self.counted)
+        return round_up(counted.cost / self.terms.limit.cost)
 
     def to_dict(self, delta: float | None = None) -> dict[str, Any]:
         """The account as plain data."""
@@ -155,97 +213,35 @@ class Account:
             "neighbours": self.terms.neighbours,
             "unit": self.terms.unit,
             "budget": self.terms.budget.to_dict(),
-            "counted": price_fields(self.counted),
-            "limit": price_fields(self.terms.limit),
-            "share": self.share,
+            "counted": self.counted.to_dict(),
+            "limit": self.terms.limit.to_dict(),
+            "share": self._share(self.counted),
             **numbers,
-            "reservations": [
-                {
-                    "number": line.number,
-                    "state": line.state,
-                    "at": line.at,
-                    "by": line.by,
-                    "why": line.why,
-                    "what": line.what,
-                    "guarantee": line.guarantee,
-                    "price": price_fields(line.price),
-                    **({} if level is None else {"epsilon": self.epsilon_alone(line, level)}),
-                    "settled_at": line.settled_at,
-                    "artefact": line.artefact,
-                    "reason": line.reason,
-                    "declared": list(line.declared),
-                }
-                for line in self.lines
-            ],
+            "reservations": [self._line(line, level) for line in self.lines],
             "declared": list(self.declared),
             "note": ADAPTIVE,
             "history": [{"at": at, "share": self._share(counted)} for at, counted in self.history],
             "head": self.head,
         }
 
-
-def account_of(terms: DataSet, entries: Iterable[Entry]) -> Account:
-    """The account that the entries about a data set make, in their order.
-
-    Raises:
-        LedgerError: they contradict one another.
-    """
-    lines: dict[int, Line] = {}
-    history: list[tuple[str, Price]] = []
-    last = None
-    for entry in entries:
-        last = entry
-        history.append((entry.at, entry.counted))
-        said = entry.fields
-        try:
-            _take(lines, entry, said)
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(entry.seq, "it does not follow from the entries before") from error
-    assert last is not None
-    return Account(terms=terms, counted=last.counted, lines=tuple(lines.values()), history=tuple(history), head=last.digest)
+    def _line(self, line: Reservation, level: float | None) -> dict[str, Any]:
+        plain = {one.name: getattr(line, one.name) for one in fields(line) if one.name not in ("data_set", "slack", "digest")}
+        epsilon = {} if level is None else {"epsilon": self.epsilon_alone(line, level)}
+        return plain | epsilon | {"price": line.price.to_dict(), "declared": list(line.declared)}
 
 
-def _take(lines: dict[int, Line], entry: Entry, said: dict[str, Any]) -> None:
-    match entry.kind:
-        case "reservation":
-            lines[entry.seq] = Line(
-                number=entry.seq,
-                state="reserved",
-                at=entry.at,
-                by=said["by"],
-                why=said["why"],
-                what=said["what"],
-                guarantee=said["guarantee"],
-                price=_price(said),
-                counted=entry.counted,
-                declared=tuple(said["declared"]),
-            )
-        case "start":
-            lines[said["reservation"]] = _changed(lines[said["reservation"]], state="started")
-        case "release":
-            lines[said["reservation"]] = _changed(
-                lines[said["reservation"]],
-                state="settled",
-                settled_at=entry.at,
-                what=said["what"],
-                guarantee=said["guarantee"],
-                price=_price(said),
-                declared=tuple(said["declared"]),
-                artefact=said["artefact"],
-                reason=said["fixed_before"],
-            )
-        case "void":
-            lines[said["reservation"]] = _changed(lines[said["reservation"]], state="voided", price=FREE, reason=said["reason"])
-        case _:
-            pass
-
-
-def _changed(line: Line, **values: Any) -> Line:
-    return Line(**{name: values.get(name, getattr(line, name)) for name in Line.__slots__})
-
-
-def _price(said: dict[str, Any]) -> Price:
-    return Price(int(said["price"]["cost"]), int(said["price"]["slack"]))
+def account_after(account: Account | None, entry: Entry) -> Account:
+    """The account with one entry more, which must follow from those before; None: its data set is entered by it."""
+    try:
+        if (entry.kind == "data_set") != (account is None):
+            raise ValueError("its data set is unknown, or entered twice")
+        account = Account(terms=DataSet.of(entry), head="") if account is None else account
+        account.follow(entry)
+    except LedgerError:
+        raise
+    except (LetheError, KeyError, TypeError, ValueError) as error:
+        raise damaged(entry.seq, f"what it says does not hold: {str(error).splitlines()[0]}") from error
+    return account
 
 
 def _few(numbers: list[str]) -> str:

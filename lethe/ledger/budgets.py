@@ -1,4 +1,4 @@
-"""Budgets: what a data set may lose in all, as a privacy filter keeps it."""
+"""Budgets: what a data set may lose in all, as a privacy filter keeps it, and the terms on which it is entered."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from fractions import Fraction
 from typing import Any, get_args
 
 from lethe.calculus.conversions import gdp_epsilon, gdp_mu, zcdp_epsilon
+from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_delta, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, Guarantee, WithSlack
 from lethe.calculus.rounding import root_above, round_down, round_up
 from lethe.calculus.upward_formatting import shown
 from lethe.errors import InputError
-from lethe.ledger.prices import COST_BITS, SLACK_BITS, Filter, Price, units_above, units_below
+from lethe.ledger.chain import Entry
+from lethe.ledger.prices import COST_BITS, SLACK_BITS, Filter, Price, units_below
+from lethe.run.neighbours import NOUNS, Neighbours, Unit
 
 # A budget of rho = 1 is spent by ten releases of 0.1 although 0.1 is no binary number; the guarantee pays for this.
 _TOLERANCE = Fraction(1, 10**12)
@@ -52,36 +55,31 @@ class Budget:
     slack: float | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
-        if len(given) != 1 or (self.delta is None) != (self.epsilon is None):
+        budgets = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
+        if len(budgets) != 1 or (self.delta is None) != (self.epsilon is None):
             raise InputError(
-                f"budget: got {', '.join(given) or 'nothing'}{'' if self.delta is None else ' and delta'}; it needs one budget.",
+                f"budget: got {', '.join(budgets) or 'nothing'}{'' if self.delta is None else ' and delta'}; it needs one budget.",
                 source="epsilon and delta, rho, mu",
                 remedy="give epsilon=1, delta=1e-6; or rho=0.1; or mu=0.5.",
             )
-        (name,) = given
+        (name,) = budgets
         number = require_positive(name, getattr(self, name))
         if number > _LARGEST:
             raise outside(name, number, f"a number at most {_LARGEST:g}")
-        object.__setattr__(self, name, number)
-        own: Filter | None = {"rho": "zcdp", "mu": "gdp"}.get(name)  # pyright: ignore[reportAssignmentType]
-        if self.filter not in (None, *((own,) if own else get_args(Filter))):
-            raise outside("filter", self.filter, f"{own}, that of {name}" if own else "gdp or zcdp")
-        object.__setattr__(self, "filter", own or self.filter or "gdp")
-        self._check_slack()
-
-    def _check_slack(self) -> None:
+        filters = {"rho": ("zcdp",), "mu": ("gdp",)}.get(name, get_args(Filter))
+        if self.filter not in (None, *filters):
+            raise outside("filter", self.filter, " or ".join(filters) + f", as {name} needs")
+        delta, most = None, 1.0
         if self.delta is not None:
-            delta = require_delta(self.delta)
+            delta = most = require_delta(self.delta)
             if delta == 0.0:
                 raise outside("delta", delta, "a number in (0, 1)")
-            object.__setattr__(self, "delta", delta)
-        usual = 0.0 if self.delta is None else self.delta * _SHARE
+        usual = 0.0 if delta is None else delta * _SHARE
         slack = require_nonnegative("slack", usual if self.slack is None else self.slack, allow_infinity=False)
-        most = 1.0 if self.delta is None else self.delta
         if slack >= most:
-            raise outside("slack", slack, f"a number below {'1' if self.delta is None else f'delta = {self.delta:g}'}")
-        object.__setattr__(self, "slack", slack)
+            raise outside("slack", slack, "a number below 1" if delta is None else f"a number below delta = {delta:g}")
+        for field, value in ((name, number), ("delta", delta), ("filter", self.filter or filters[0]), ("slack", slack)):
+            object.__setattr__(self, field, value)
 
     @property
     def kind(self) -> Filter:
@@ -95,12 +93,9 @@ class Budget:
         assert self.slack is not None
         # Never more than delta has: what is rounded down there must be above what is paid here.
         slack = units_below(Fraction(self.slack) * (1 + _TOLERANCE), SLACK_BITS)
-        if self.mu is not None:
-            return Price(units_below(Fraction(self.mu) ** 2 * (1 + _TOLERANCE), COST_BITS), slack)
-        if self.rho is not None:
-            return Price(units_below(Fraction(self.rho) * (1 + _TOLERANCE), COST_BITS), slack)
-        assert self.epsilon is not None
-        assert self.delta is not None
+        if self.epsilon is None or self.delta is None:
+            whole = Fraction(self.mu) ** 2 if self.mu is not None else Fraction(self.rho or 0.0)
+            return Price(units_below(whole * (1 + _TOLERANCE), COST_BITS), slack)
         left = round_down(self.delta - _slack_above(slack)) if slack else self.delta
         if left <= 0.0:
             raise outside("slack", self.slack, f"a number below delta = {self.delta:g}")
@@ -147,18 +142,58 @@ def _slack_above(units: int) -> float:
 
 def _largest_rho(epsilon: float, delta: float) -> Fraction:
     """The largest rho, but for 1e-12 of it, whose epsilon at delta is seen to be at most this."""
-    low, high = 0.0, 1e-300
-    while zcdp_epsilon(high, delta) <= epsilon:
-        low, high = high, high * 1e3
-    while high - low > 1e-12 * high:
-        middle = 0.5 * (low + high)
-        if zcdp_epsilon(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return Fraction(low)
+    return Fraction(1.0 / smallest(lambda inverse: zcdp_epsilon(1.0 / inverse, delta), epsilon, start=1.0, tolerance=1e-12))
 
 
-def slack_price(slack: float) -> int:
-    """A share of delta in units, rounded up."""
-    return units_above(slack, SLACK_BITS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """The terms on which a data set was entered, which no later entry can change.
+
+    Args:
+        name: of the data set.
+        neighbours, unit: what the budget is about.
+        budget: what everything released from it may cost.
+        limit: the budget in units, as it was when the data set was entered.
+        closed: whether only named spenders may reserve.
+        digest: of the entry.
+    """
+
+    name: str
+    neighbours: Neighbours
+    unit: Unit
+    budget: Budget
+    limit: Price
+    closed: bool
+    digest: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> DataSet:
+        """What an entry of kind data_set says."""
+        content = entry.fields
+        terms = {name: content[name] for name in ("neighbours", "unit", "closed")}
+        budget, limit = Budget(**content["budget"]), Price.of(content["limit"])
+        return cls(name=entry.data_set, budget=budget, limit=limit, digest=entry.digest, **terms)
+
+    def what_fits(self, counted: Price, delta: float | None = None) -> str:
+        """A line on the largest Gaussian release that still fits."""
+        left = self.limit - counted
+        at = self.budget.delta if self.budget.delta is not None else delta
+        mu = self.budget.largest_mu(left)
+        if left.cost * 10**11 <= self.limit.cost or mu <= 0.0:  # what a budget's tolerance leaves is nobody's to spend
+            return "nothing is left"
+        fitting = "" if at is None else f"epsilon = {_below(self.budget.largest_epsilon(left, at))} at delta = {at:g}, that is "
+        slack = f", beside {_below(left.slack / 2**SLACK_BITS)} of delta for covers" if self.limit.slack else ""
+        return f"the largest Gaussian release that still fits has {fitting}mu = {_below(mu)}{slack}"
+
+    def about(self) -> str:
+        """What the budget is about, such as `replace_one of records`."""
+        return f"{self.neighbours} of {NOUNS[self.unit][1]}"
+
+
+def _below(value: float) -> str:
+    """Six digits, cut off and not rounded, so that a plan for this number fits."""
+    text = f"{value:.5e}"
+    if float(text) > value:
+        step = 10.0 ** (int(text.partition("e")[2]) - 5)
+        text = f"{max(float(text) - step, 0.0):.5e}"
+    return f"{float(text):.6g}"

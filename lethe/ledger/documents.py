@@ -1,39 +1,37 @@
-"""Documents: what a reservation or a release rests on, computed again, and written so that it can be computed again later."""
+"""Documents: what a reservation or a release rests on, computed again, its price, and the refusals that say what is left."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from fractions import Fraction
+from typing import Any
 
-from lethe.accounting.totals.parts import Part, part_of, read_part
-from lethe.calculus.domains import outside
+from lethe.accounting.parts import Part, part_of
+from lethe.calculus.rounding import round_down
 from lethe.certificates.signing.keys import PublicKey
-from lethe.errors import InputError
-from lethe.ledger.prices import Filter, Price, price_of
-from lethe.run.neighbours import Neighbours, Unit
+from lethe.errors import BudgetExceededError, InputError
+from lethe.ledger.accounts import Reservation
+from lethe.ledger.budgets import DataSet
+from lethe.ledger.prices import SLACK_BITS, Price, has_exact_price, price_of
 
 _OF_ROUNDING = 2e-5
+_PARTS = 100
 
 
-def presented(item: object, neighbours: Neighbours, unit: Unit, data_set: str, *, key: PublicKey | None = None) -> Part:
+def presented(item: object, terms: DataSet, *, key: PublicKey | None = None) -> Part:
     """A certificate, statement, guarantee, dp_accounting event, or the plain data of one, that is to be about a data set's neighbours.
 
     A number that says no relation, a guarantee or an event, is taken to be about those of the data set, and so recorded as declared.
 
     Args:
         item: it.
-        neighbours, unit: of the data set.
-        data_set: its name.
+        terms: of the data set.
         key: whose seals are believed; None: this installation's and its team's.
-    Raises:
-        InputError: it is about others, does not follow from what it is computed from, or is of another type.
     """
-    if isinstance(item, dict):
-        part, relation = read_part(item, name="the document", count=1, neighbours=neighbours, key=key, unit=unit)
-    else:
-        part, relation = part_of(item, name="", count=1, neighbours=neighbours, key=key, unit=unit)
-    if (relation, part.unit) != (neighbours, unit):
+    about: dict[str, Any] = {"count": 1, "neighbours": terms.neighbours, "unit": terms.unit, "key": key}
+    part, relation = part_of(item, name="the document" if isinstance(item, dict) else "", **about)
+    if (relation, part.unit) != (terms.neighbours, terms.unit):
         raise InputError(
-            f"{part.name} counts {relation} of unit {part.unit}, the budget of {data_set} {neighbours} of unit {unit}: these "
+            f"{part.name} counts {relation} of unit {part.unit}, the budget of {terms.name} {terms.neighbours} of unit {terms.unit}: these "
             "do not add up.",
             source="neighbours and unit of the data set",
             remedy="certify the release for the data set's relation and unit, or enter the data set again, with a budget for these.",
@@ -53,15 +51,13 @@ def recorded(part: Part) -> dict[str, Any]:
     }
 
 
-def priced(part: Part, kind: Filter, slack: float) -> Price:
-    """Its price; see `price_of`.
+def priced(part: Part, terms: DataSet, slack: float) -> Price:
+    """Its price in the data set's filter; see `price_of`.
 
     Args:
         part: that was presented.
-        kind, slack: as `price_of`.
-
-    Raises:
-        InputError: it has none.
+        terms: of the data set.
+        slack: the share of delta.
     """
     if part.not_private:
         raise InputError(
@@ -69,7 +65,28 @@ def priced(part: Part, kind: Filter, slack: float) -> Price:
             source="the certificate",
             remedy="nothing pays for a release without a guarantee; certify one that has noise.",
         )
-    return price_of(part.guarantee, kind, slack)
+    return price_of(part.guarantee, terms.budget.kind, slack)
+
+
+def needed_slack(part: Part, terms: DataSet, most: float | None) -> float:
+    """The share of delta for a release for which none was named: nothing where its price is exact, else a hundredth of what there is.
+
+    Args:
+        part: the release.
+        terms: of the data set; they were fixed before it, so that the share does not depend on a record.
+        most: that it may be; None: nothing is said.
+    """
+    if part.not_private or has_exact_price(part.guarantee, terms.budget.kind):
+        return 0.0
+    share = round_down(float(Fraction(terms.limit.slack, _PARTS * 2**SLACK_BITS)))
+    if not share > 0.0:
+        raise InputError(
+            f"{part.name} has no exact price in the filter {terms.budget.kind}, and the budget of {terms.name} sets no share of delta "
+            "aside for what covers it.",
+            source=f"slack of the budget of {terms.name}",
+            remedy="take a mechanism with Gaussian noise alone; or enter the data set with Budget(..., slack=...).",
+        )
+    return share if most is None else min(share, most)
 
 
 def room_for_rounding(part: Part) -> float:
@@ -81,16 +98,38 @@ def room_for_rounding(part: Part) -> float:
 
 def releases_of(part: Part, artefact: str) -> list[str]:
     """What tells a release from others: digests of what was released. A run tells nothing: it may be trained every night."""
-    known = part.releases if part.kind == "statement" or part.sealed else frozenset[str]()
-    return sorted({*known, *([artefact] if artefact else [])})
+    own = part.releases if part.kind == "statement" or part.sealed else frozenset[str]()
+    return sorted({*own, *([artefact] if artefact else [])})
 
 
-def require_neighbours(neighbours: object, unit: object) -> None:
-    """Refuse a relation or a unit that is none.
+def too_much(terms: DataSet, counted: Price, price: Price, part: Part) -> BudgetExceededError:
+    """A reservation that does not fit, with what does.
 
-    Raises:
-        InputError: it is none.
+    Args:
+        terms: of the data set.
+        counted: of it so far.
+        price: of what was to be reserved.
+        part: what that was.
     """
-    for name, value, known in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
-        if value not in known:
-            raise outside(name, value, "one of " + ", ".join(known))
+    whole = (counted + price).cost > terms.limit.cost
+    delta = part.content.get("delta") or part.content.get("target_delta")
+    fits = terms.what_fits(counted, delta if isinstance(delta, float) and 0.0 < delta < 1.0 else None)
+    return BudgetExceededError(
+        f"{part.name} does not fit the {'budget' if whole else 'share of delta for covers'} of {terms.name} "
+        f"({terms.budget.describe()}): {fits}.",
+        source=f"the ledger: what is settled and what is reserved of {terms.name}",
+        remedy="plan the release with more noise for what is left, or release nothing more from this data set."
+        if whole
+        else "take a mechanism with Gaussian noise alone, which needs none of it, or a smaller slack or delta; the share itself is fixed.",
+    )
+
+
+def more_than_reserved(reserved: Reservation, price: Price) -> BudgetExceededError:
+    """A release that cost more than its reservation."""
+    missing = max(price.cost - reserved.price.cost, 0)
+    more = f"costs more than was reserved ({missing / price.cost:.3%} is missing)" if missing else "takes more of delta than was reserved"
+    return BudgetExceededError(
+        f"reservation {reserved.number}: what was released {more}.",
+        source=f"the price of what was reserved of {reserved.data_set}",
+        remedy="release nothing of it, or reserve all of it anew: this stays counted. If rounding costs the rest, train model.double().",
+    )

@@ -5,30 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 from sqlalchemy import Connection
 
-from lethe.calculus.domains import require_nonnegative, require_probability
+from lethe.calculus.domains import outside, require_nonnegative, require_probability
 from lethe.certificates.signing.keys import PublicKey
 from lethe.errors import InputError
-from lethe.ledger.budgets import Budget
-from lethe.ledger.chain import Entry, Kind, next_entry
-from lethe.ledger.data_set import DataSet, price_fields
-from lethe.ledger.documents import presented, priced, recorded, releases_of, require_neighbours, room_for_rounding
-from lethe.ledger.lookups import counted_of, open_reservation, terms_of
+from lethe.ledger.accounts import Reservation, State
+from lethe.ledger.budgets import Budget, DataSet
+from lethe.ledger.chain import FIRST, Entry, Kind, canonical
+from lethe.ledger.database import Database
+from lethe.ledger.documents import more_than_reserved, presented, priced, recorded, releases_of, room_for_rounding, too_much
 from lethe.ledger.prices import FREE, Price, units_above
-from lethe.ledger.reading import ReadLedger
-from lethe.ledger.refusals import more_than_reserved, too_much
-from lethe.ledger.reservation import Reservation, price_in, require_number, smaller, spender_of, with_rounding
-from lethe.ledger.store.database import Database
-from lethe.ledger.store.rows import exists, last_entry, write
-from lethe.ledger.store.schema.upgrading import make_or_upgrade, newest, refused_version, require_newest, require_same
-from lethe.ledger.store.standing import DataSetStanding
-from lethe.ledger.store.tables import RELEASED, SPENDERS, STARTS
-from lethe.ledger.texts import require_digest, require_name, require_text
+from lethe.ledger.reading import ReadLedger, reservation_of, terms_of
+from lethe.ledger.schema import make_or_upgrade, require_newest
+from lethe.ledger.tables import RELEASED, SPENDERS, exists, last_entry, write
+from lethe.ledger.texts import require_digest, require_name, require_text, spender_of
 from lethe.run.neighbours import Neighbours, Unit
+
+# Clocks of two machines differ by so much; more than that is somebody's mistake.
+_SECONDS_BACK = 1.0
 
 
 class Ledger(ReadLedger):
@@ -74,21 +75,17 @@ class Ledger(ReadLedger):
         """
         database = Database(where, make=make, timeout=timeout)
         believed = key if key is None or isinstance(key, PublicKey) else PublicKey.load(key)
-        if make:
-            with database.making() as connection:
-                make_or_upgrade(connection)
-        else:
-            with database.reading() as connection:
-                require_newest(connection)
+        with database.writing(make=True) if make else database.reading() as connection:
+            (make_or_upgrade if make else require_newest)(connection)
         return cls(database, key=believed)
 
     def __deepcopy__(self, memo: object) -> Ledger:
-        """The same: copies would open more connections to one database (scikit-learn copies the parameters of its clones)."""
+        """The same: scikit-learn copies the parameters of its clones."""
         return self
 
     def __reduce__(self) -> Any:
         """In another process it is opened again; a password is not sent along, and comes from PGPASSWORD or ~/.pgpass there."""
-        return _opened_again, (self.place, self.timeout, self.key)
+        return partial(Ledger.open, timeout=self._database.timeout, key=self.key), (self._database.place,)
 
     def create(
         self,
@@ -116,14 +113,15 @@ class Ledger(ReadLedger):
             InputError: there is one of that name, or an argument is out of its range.
             LedgerError: it cannot be written.
         """
-        require_neighbours(neighbours, unit)
+        for what, value, known in (("neighbours", neighbours, get_args(Neighbours)), ("unit", unit, get_args(Unit))):
+            if value not in known:
+                raise outside(what, value, "one of " + ", ".join(known))
         label, who = require_name("name", name), spender_of(by)
-        limit = budget.limit
-        said = {
+        content = {
             "neighbours": neighbours,
             "unit": unit,
             "budget": budget.to_dict(),
-            "limit": price_fields(limit),
+            "limit": budget.limit.to_dict(),
             "closed": bool(spenders),
             "fingerprint": require_text("fingerprint", fingerprint, empty=True),
             "by": who,
@@ -133,7 +131,7 @@ class Ledger(ReadLedger):
                 raise InputError(
                     f"{label!r} is in the ledger already.", source="name", remedy="give another name; a budget is never changed."
                 )
-            entry = self._add(connection, "data_set", label, FREE, said)
+            entry = self._add(connection, "data_set", label, FREE, content)
             for spender in dict.fromkeys(require_name("spenders", one) for one in spenders):
                 self._add(connection, "spender", label, FREE, {"name": spender, "by": who})
         return DataSet.of(entry)
@@ -151,11 +149,11 @@ class Ledger(ReadLedger):
             LedgerError: it cannot be written.
         """
         with self._writing() as connection:
-            found, counted = terms_of(connection, data_set)
-            if not found.closed or exists(connection, SPENDERS, data_set=found.name, name=spender):
-                why = "is one of them already" if found.closed else "needs no admission: everybody may reserve from it"
-                raise InputError(f"{spender!r} {why} ({found.name}).", source="spender", remedy="nothing needs to be done.")
-            self._add(connection, "spender", found.name, counted, {"name": require_name("spender", spender), "by": spender_of(by)})
+            terms = terms_of(connection, data_set)
+            if not terms.closed or exists(connection, SPENDERS, data_set=terms.name, name=spender):
+                why = "is one of them already" if terms.closed else "needs no admission: everybody may reserve from it"
+                raise InputError(f"{spender!r} {why} ({terms.name}).", source="spender", remedy="nothing needs to be done.")
+            self._add(connection, "spender", terms.name, FREE, {"name": require_name("spender", spender), "by": spender_of(by)})
 
     def reserve(
         self, data_set: str, item: object, *, by: str | None = None, why: str = "", slack: float = 0.0, margin: float = 0.0
@@ -175,39 +173,32 @@ class Ledger(ReadLedger):
             LedgerError: the ledger cannot be written.
         """
         share, least = require_nonnegative("slack", slack, allow_infinity=False), require_probability("margin", margin)
-        # No later entry changes the terms of a data set, so that they are read once; the price is computed before the lock is taken,
-        # since it may take seconds.
-        terms = self._known.get(str(data_set)) or self.terms(data_set)
-        part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
-        price = priced(part, terms.budget.kind, share)
-        more = max(least, room_for_rounding(part))
-        price = Price(price.cost + units_above(Fraction(price.cost) * Fraction(more), 0), price.slack)
-        said = {
-            "by": spender_of(by),
+        # The price is computed before the lock is taken, since it may take seconds.
+        terms = self.terms(data_set)
+        part = presented(item, terms, key=self.key)
+        price = priced(part, terms, share)
+        more = Fraction(max(least, room_for_rounding(part)))
+        price = Price(price.cost + units_above(price.cost * more, 0), price.slack)
+        who = spender_of(by)
+        content = {
+            "by": who,
             "why": require_text("why", why, empty=True),
             "slack": share,
-            "price": price_fields(price),
+            "price": price.to_dict(),
             **recorded(part),
         }
-
-        def decide(now: DataSetStanding) -> Entry:
-            if now.version != newest():
-                raise refused_version(now.version)
-            if now.entered is None or now.own is None or now.moment is None or now.entered.digest != terms.digest:
-                self._known.pop(terms.name, None)
+        with self._writing() as connection:
+            if terms_of(connection, terms.name) != terms:
                 raise InputError(f"{data_set}: its entry changed while it was read.", source="the database", remedy="verify the ledger.")
-            if terms.closed and not now.admitted:
+            if terms.closed and not exists(connection, SPENDERS, data_set=terms.name, name=who):
                 raise InputError(
-                    f"{said['by']!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."
+                    f"{who!r} may not reserve from {terms.name}.", source="by", remedy="be admitted by whoever keeps the ledger."
                 )
-            counted = now.own.counted
+            counted = _counted(connection, terms.name)
             if not (counted + price).within(terms.limit):
                 raise too_much(terms, counted, price, part)
-            return next_entry(now.last, "reservation", terms.name, counted + price, said, now.moment)
-
-        entry = self._database.decide(terms.name, said["by"], decide)
-        self._known[terms.name] = terms
-        return Reservation(number=entry.seq, data_set=terms.name, price=price, counted=entry.counted)
+            entry = self._add(connection, "reservation", terms.name, price, content)
+        return Reservation.of(entry)
 
     def start(self, reservation: Reservation | int) -> None:
         """Say that noise is about to be drawn: from now on the reservation can be settled, and never voided.
@@ -216,16 +207,9 @@ class Ledger(ReadLedger):
             InputError: no such reservation, or it is settled, voided or started already.
             LedgerError: it cannot be written; no noise must be drawn then.
         """
-        number = require_number(reservation)
         with self._writing() as connection:
-            entry = open_reservation(connection, number)
-            if exists(connection, STARTS, reservation=number):
-                raise InputError(
-                    f"reservation {number} was started before: its noise may have been released.",
-                    source="reservation",
-                    remedy="reserve again for another training.",
-                )
-            self._add(connection, "start", entry.data_set, counted_of(connection, entry.data_set), {"reservation": number})
+            reserved = _open(connection, reservation, "reserved")
+            self._add(connection, "start", reserved.data_set, FREE, {"reservation": reserved.number})
 
     def settle(
         self,
@@ -256,39 +240,36 @@ class Ledger(ReadLedger):
                 neighbours, or without a price.
             LedgerError: the ledger cannot be written.
         """
-        number = require_number(reservation)
-        with self._reading() as connection:
-            before = open_reservation(connection, number)
-            terms, _ = terms_of(connection, before.data_set)
-        reserved = price_in(before)
-        part = presented(item, terms.neighbours, terms.unit, terms.name, key=self._key)
-        price = priced(part, terms.budget.kind, float(before.fields["slack"]))
-        given_back = require_text("fixed_before", fixed_before, empty=True)
-        if not price.within(with_rounding(reserved)):
-            raise more_than_reserved(number, terms, reserved, price)
-        charged = smaller(price, reserved) if given_back else reserved
-        said = {
-            "reservation": number,
+        with self._database.reading() as connection:
+            reserved = _open(connection, reservation, "reserved", "started")
+            terms = terms_of(connection, reserved.data_set)
+        part = presented(item, terms, key=self.key)
+        price = priced(part, terms, reserved.slack)
+        fixed = require_text("fixed_before", fixed_before, empty=True)
+        if not price.within(reserved.price.with_rounding()):
+            raise more_than_reserved(reserved, price)
+        charged = Price(min(price.cost, reserved.price.cost), min(price.slack, reserved.price.slack)) if fixed else reserved.price
+        content = {
+            "reservation": reserved.number,
             "by": spender_of(by),
             "why": require_text("why", why, empty=True),
-            "price": price_fields(charged),
+            "price": charged.to_dict(),
             "artefact": require_digest("artefact", artefact),
-            "fixed_before": given_back,
+            "fixed_before": fixed,
             "releases": releases_of(part, artefact),
             **recorded(part),
         }
         with self._writing() as connection:
-            open_reservation(connection, number)
-            for release in said["releases"]:
+            reserved = _open(connection, reserved, "reserved", "started")
+            for release in content["releases"]:
                 if exists(connection, RELEASED, data_set=terms.name, release=release):
                     raise InputError(
                         f"{part.name}: this release is in the ledger already; one release settles one reservation.",
                         source=f"release {release[:16]}",
                         remedy="give the certificate of the release that this reservation was for.",
                     )
-            counted = counted_of(connection, terms.name) - reserved + charged
-            entry = self._add(connection, "release", terms.name, counted, said)
-        return Reservation(number=number, data_set=terms.name, price=charged, counted=entry.counted)
+            entry = self._add(connection, "release", terms.name, charged - reserved.price, content)
+        return reserved.after(entry)
 
     def void(self, reservation: Reservation | int, *, reason: str, by: str | None = None) -> None:
         """Give back a reservation under which no noise was drawn.
@@ -301,29 +282,52 @@ class Ledger(ReadLedger):
             InputError: no reason, no such reservation, it is settled or voided, or it was started: noise may have been released.
             LedgerError: the ledger cannot be written.
         """
-        number, why = require_number(reservation), require_text("reason", reason)
+        why = require_text("reason", reason)
         with self._writing() as connection:
-            entry = open_reservation(connection, number)
-            if exists(connection, STARTS, reservation=number):
-                raise InputError(
-                    f"reservation {number} was started: noise may have been drawn and released under it, and it stays counted.",
-                    source="start, in the ledger",
-                    remedy="settle it with the certificate of what was released; or leave it as it is.",
-                )
-            counted = counted_of(connection, entry.data_set) - price_in(entry)
-            self._add(connection, "void", entry.data_set, counted, {"reservation": number, "reason": why, "by": spender_of(by)})
+            reserved = _open(connection, reservation, "reserved")
+            content = {"reservation": reserved.number, "reason": why, "by": spender_of(by)}
+            self._add(connection, "void", reserved.data_set, FREE - reserved.price, content)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._database.writing() as connection:
-            require_same(connection)
+            require_newest(connection)
             yield connection
 
-    def _add(self, connection: Connection, kind: Kind, data_set: str, counted: Price, said: dict[str, Any]) -> Entry:
-        entry = next_entry(last_entry(connection), kind, data_set, counted, said, self._database.now(connection))
+    def _add(self, connection: Connection, kind: Kind, data_set: str, change: Price, content: dict[str, Any]) -> Entry:
+        """Add the next entry, which changes what is counted of its data set by so much."""
+        before, now = last_entry(connection), self._database.now(connection)
+        seq, previous, latest = (1, FIRST, "") if before is None else (before.seq + 1, before.digest, before.at)
+        at = now.astimezone(UTC).isoformat(timespec="microseconds")  # texts sort as times do
+        if at < latest and (datetime.fromisoformat(latest) - now).total_seconds() > _SECONDS_BACK:
+            raise InputError(
+                f"the clock says {at}; the last entry of the ledger was written at {latest}, and entries do not go back in time.",
+                source="the clock of this machine, or of the database's server",
+                remedy="set the clock right and try again; nothing was written.",
+            )
+        counted = FREE if kind == "data_set" else _counted(connection, data_set) + change
+        own = {"kind": kind, "data_set": data_set, "counted": counted, "content": canonical(content)}
+        entry = Entry(seq=seq, at=max(at, latest), previous=previous, digest="", **own)
+        entry = replace(entry, digest=entry.own_digest())
         write(connection, entry)
         return entry
 
 
-def _opened_again(where: str, timeout: float, key: PublicKey | None) -> Ledger:
-    return Ledger.open(where, timeout=timeout, key=key)
+def _counted(connection: Connection, data_set: str) -> Price:
+    entry = last_entry(connection, data_set)
+    assert entry is not None
+    return entry.counted
+
+
+def _open(connection: Connection, reservation: Reservation | int, *states: State) -> Reservation:
+    """A reservation that is in one of these states."""
+    now = reservation_of(connection, reservation)
+    if now.state in states:
+        return now
+    if now.state != "started":
+        raise InputError(f"reservation {now.number} is {now.state} already.", source="the ledger", remedy="reserve again for another one.")
+    raise InputError(
+        f"reservation {now.number} was started before: noise may have been drawn and released under it, and it stays counted.",
+        source="start, in the ledger",
+        remedy="settle it with the certificate of what was released; reserve again for another training.",
+    )

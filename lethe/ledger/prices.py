@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from lethe.calculus.any_guarantee.composition import Composition
 from lethe.calculus.domains import outside
@@ -23,6 +23,8 @@ Filter = Literal["gdp", "zcdp"]
 
 COST_BITS = 80
 SLACK_BITS = 120
+# Two machines compute one certificate's numbers alike, but for rounding.
+_ROUNDING = 10**9
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,6 +43,19 @@ class Price:
     def within(self, other: Price) -> bool:
         """Whether neither part is above that of `other`."""
         return self.cost <= other.cost and self.slack <= other.slack
+
+    def with_rounding(self) -> Price:
+        """The price, with what another machine may round otherwise."""
+        return Price(self.cost + self.cost // _ROUNDING + 1, self.slack + self.slack // _ROUNDING + 1)
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data: whole numbers as text, which no reader rounds."""
+        return {"cost": str(self.cost), "slack": str(self.slack)}
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Price:
+        """What `to_dict` wrote."""
+        return cls(int(content["cost"]), int(content["slack"]))
 
 
 FREE = Price(0, 0)
@@ -74,18 +89,16 @@ def price_of(guarantee: Guarantee, kind: Filter, slack: float = 0.0) -> Price:
     """
     if kind not in get_args(Filter):
         raise outside("filter", kind, "one of " + ", ".join(get_args(Filter)))
-    found = [
-        price for price in (_exact(guarantee, kind), _covered(guarantee, kind, slack)) if price is not None and price.slack < 2**SLACK_BITS
-    ]
-    if not found:
+    prices = [price for price in (_exact(guarantee, kind), _covered(guarantee, kind, slack)) if price and price.slack < 2**SLACK_BITS]
+    if not prices:
         raise _no_price(guarantee, kind, slack)
-    return min(found)
+    return min(prices)
 
 
 def has_exact_price(guarantee: Guarantee, kind: Filter) -> bool:
     """Whether a guarantee has a price by a theorem on its kind, and none of delta is spent for it: `price_of` then needs no slack."""
-    found = _exact(guarantee, kind)
-    return found is not None and found.slack == 0
+    price = _exact(guarantee, kind)
+    return price is not None and price.slack == 0
 
 
 def _exact(guarantee: Guarantee, kind: Filter) -> Price | None:

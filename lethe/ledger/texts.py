@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 
 from lethe.errors import InputError, quoted
 
-_MOST = 200
-_LONGEST = 2000
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
-
-def require_name(what: str, value: object) -> str:
-    """A name: 1 to 200 printable letters, without blanks at its ends.
-
-    Raises:
-        InputError: it is none.
-    """
-    if not isinstance(value, str) or not value.isprintable() or value != value.strip() or not 1 <= len(value) <= _MOST:
-        raise InputError(f"{what}: got {quoted(value)[:80]}; it needs a name of 1 to {_MOST} printable letters.", source=what)
-    return value
-
-
-def require_text(what: str, value: object, *, empty: bool = False) -> str:
-    """A text of at most 2000 printable letters.
+def require_text(what: str, value: object, *, most: int = 2000, empty: bool = False) -> str:
+    """A line of printable letters, without the blanks at its ends.
 
     Args:
         what: how the error calls it.
         value: it.
-        empty: whether it may have nothing in it.
-
-    Raises:
-        InputError: it is none, or has nothing in it.
+        most: how many letters it may have.
+        empty: whether it may have none.
     """
-    if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST or not (empty or value.strip()):
-        needed = f"a line of {'at most' if empty else '1 to'} {_LONGEST} printable letters"
-        raise InputError(f"{what}: got {quoted(value)[:80]}; it needs {needed}.", source=what)
+    if not isinstance(value, str) or not value.isprintable() or len(value) > most or not (empty or value.strip()):
+        raise _refusal(what, value, f"a line of {'at most' if empty else '1 to'} {most} printable letters")
     return value.strip()
 
 
-def require_digest(what: str, value: object) -> str:
-    """A SHA-256 in 64 hexadecimal digits, or nothing.
+def require_name(what: str, value: object) -> str:
+    """A name of 1 to 200 letters; errors as `require_text`."""
+    return require_text(what, value, most=200)
 
-    Raises:
-        InputError: it is neither.
-    """
-    if not isinstance(value, str) or not (value == "" or _DIGEST.fullmatch(value)):
-        raise InputError(f"{what}: got {quoted(value)[:80]}; it needs the 64 hexadecimal digits of a SHA-256.", source=what)
+
+def require_digest(what: str, value: object) -> str:
+    """A SHA-256 in 64 hexadecimal digits, or nothing; errors as `require_text`."""
+    if not isinstance(value, str) or not re.fullmatch(r"([0-9a-f]{64})?", value):
+        raise _refusal(what, value, "the 64 hexadecimal digits of a SHA-256")
     return value
+
+
+def require_number(value: object) -> int:
+    """The number of a reservation; errors as `require_text`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**62:
+        raise _refusal("reservation", value, "a Reservation or its number")
+    return value
+
+
+def spender_of(by: str | None) -> str:
+    """Who spends: the name, or the user of this process."""
+    try:
+        return require_name("by", getpass.getuser() if by is None else by)
+    except (OSError, KeyError) as error:
+        raise InputError("by: nobody is named, and this process has no user.", source="by", remedy="say who: by='team A'.") from error
+
+
+def _refusal(what: str, value: object, needed: str) -> InputError:
+    return InputError(f"{what}: got {quoted(value)[:80]}; it needs {needed}.", source=what)

@@ -4,8 +4,7 @@ table = lethe.partitions.parquet_table("people/*.parquet")
 model = lethe.estimators.LogisticRegression(epsilon=1.0, feature_norm=5.0).fit(table, "label")
 """
 
-from lethe.partitions.array_tables import array_table
-from lethe.partitions.on_dask.dask_tables import dask_table
-from lethe.partitions.parquet_tables import parquet_table
+from lethe.partitions.dask_tables import dask_table
+from lethe.partitions.files import array_table, parquet_table
 
 __all__ = ["array_table", "dask_table", "parquet_table"]

@@ -11,6 +11,7 @@ import numpy as np
 from lethe.errors import InputError
 
 Values = np.ndarray[Any, np.dtype[Any]]
+Rows = slice | np.ndarray[Any, np.dtype[np.intp]]
 _FOLDS = 127  # pieces of a block that are added up place by place: a record elsewhere shows, but for whole pieces, and files come in fewer
 _SMALL = 2**17  # bytes below which a CRC of all of them costs nothing, and where folds would have few places
 
@@ -50,13 +51,10 @@ class Block:
     def __len__(self) -> int:
         return len(self.features)
 
-    def rows(self, start: int, stop: int) -> Block:
-        """Some of its records, as views."""
-        return self._of(slice(start, stop))
-
-    def some(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Block:
-        """Those of its records at these places, copied."""
-        return self._of(places)
+    def some(self, rows: Rows) -> Block:
+        """Consecutive ones of its records, as views, or those at these places, copied."""
+        targets, weights, users = (None if values is None else values[rows] for values in (self.targets, self.weights, self.users))
+        return replace(self, features=self.features[rows], targets=targets, weights=weights, users=users)
 
     def fingerprint(self) -> Fingerprint:
         """The number of records and a checksum."""
@@ -66,27 +64,25 @@ class Block:
                 checksum = zlib.crc32(checksum.to_bytes(4, "little"), _checksum(values))
         return Fingerprint(len(self), checksum)
 
-    def _of(self, which: slice | np.ndarray[Any, np.dtype[np.intp]]) -> Block:
-        targets, weights, users = (None if values is None else values[which] for values in (self.targets, self.weights, self.users))
-        return replace(self, features=self.features[which], targets=targets, weights=weights, users=users)
-
     def refuse_not_finite(self) -> None:
-        """Look for NaN and infinity in the features.
-
-        Raises:
-            InputError: there is one; it names the partition and the column.
-        """
+        """Refuse NaN and infinity in the features by an InputError that names partition and column."""
         for place, column in enumerate(self.columns):
-            values = self.features[:, place]
-            finite = np.isfinite(values)
-            if not finite.all():
-                row = int(np.argmin(finite))
-                raise refused(
-                    self.name,
-                    column,
-                    f"row {row} holds {values[row]}; it needs a finite number",
-                    "fill such entries by a number known without looking at the records, or drop their rows, before",
-                )
+            remedy = "fill such entries by a number known without looking at the records, or drop their rows, before"
+            _require_finite(self.name, column, self.features[:, place], remedy)
+
+
+def targets_of(block: Block) -> Values:
+    """The targets of a block of a table that has some."""
+    assert block.targets is not None  # `table_in_blocks` has asked for them
+    return block.targets
+
+
+def looked_at_numbers(block: Block) -> None:
+    """Refuse targets that are no finite numbers by an InputError that names the partition."""
+    values = targets_of(block)
+    if values.dtype.kind not in "biuf":
+        raise refused(block.name, "y", f"it holds {values.dtype}; it needs numbers", "write the targets as numbers before")
+    _require_finite(block.name, "y", values, "leave such records out before")
 
 
 def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
@@ -99,6 +95,13 @@ def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
         remedy: what to do.
     """
     return InputError(f"{block}, column {column!r}: {what}.", source=f"{block}; nothing was released", remedy=remedy)
+
+
+def _require_finite(name: str, column: Any, values: Values, remedy: str) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise refused(name, column, f"row {row} holds {values[row]}; it needs a finite number", remedy)
 
 
 def _checksum(values: Values) -> int:

@@ -29,11 +29,7 @@ class PartitionTasks:
         self.keys, self.graph, self.inputs = keys, graph, inputs
 
     def __call__(self, *results: Any) -> Any:
-        """The partition, a tuple where it has several keys.
-
-        Args:
-            results: of the inputs.
-        """
+        """The partition, of the results of the inputs: a tuple where it has several keys."""
         # A task without arguments: a result by itself might look like a key or a task.
         inputs = {key: (partial(_result, result),) for key, result in zip(self.inputs, results, strict=True)}
         values = importlib.import_module("dask").get({**self.graph, **inputs}, list(self.keys))
@@ -41,11 +37,7 @@ class PartitionTasks:
 
 
 def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[PartitionTasks, list[Any]]]:
-    """For each partition the tasks that only it needs, and what they take from others as a list of Delayed.
-
-    Args:
-        partitions: the Delayed objects of each: its features, or features and targets.
-    """
+    """For each partition, of which Delayed objects are given, the tasks that only it needs, and what they take from others as Delayed."""
     graphs = {id(one.dask): one.dask for some in partitions for one in some}
     together = {key: task for graph in graphs.values() for key, task in graph.items()}
     # Without what is persisted: futures are no tasks.
@@ -85,11 +77,7 @@ def partition_tasks(partitions: Sequence[tuple[Any, ...]]) -> list[tuple[Partiti
 
 
 def computed(stored: Any) -> Any:
-    """A partition as the reader takes it: tasks of Dask are carried out in this thread.
-
-    Args:
-        stored: whatever a `Part` holds; tuples are looked into.
-    """
+    """A partition as the reader takes it: tasks of Dask are carried out in this thread; tuples are looked into."""
     if not isinstance(stored, tuple):
         return stored
     if stored and isinstance(stored[0], PartitionTasks):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
 
+from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
-from lethe.partitions.block import Block, Fingerprint
+from lethe.partitions.block import Block, Fingerprint, Rows
 from lethe.partitions.partition_tasks import computed
 
 # Of a partition as it is stored, and its name; refuses what is not as the table says.
 Reader = Callable[[Any, str], Block]
-Rows = tuple[int, int] | np.ndarray[Any, np.dtype[np.intp]]
+# The number of the pass, from 1; blocks done; blocks of the pass.
+BlockCallback = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +33,7 @@ class BlockLocation:
         place: its number, which it keeps in every pass.
         name: for people.
         stored: what the reader makes a Block of: an address, arrays, or tasks of Dask with their inputs (`partition_tasks`).
-        rows: which records are asked for, (start, stop) or their places; None: all.
+        rows: which records are asked for; None: all.
     """
 
     place: int
@@ -79,36 +85,29 @@ class Work:
         try:
             block = self.read(stored, name)
             seen, size = block.fingerprint(), block.features.nbytes
-            if rows is not None:
-                block = block.rows(*rows) if isinstance(rows, tuple) else block.some(rows)
-            return BlockResult(place, seen, self.function(block, *self.parameters), size)
+            return BlockResult(place, seen, self.function(block if rows is None else block.some(rows), *self.parameters), size)
         except LetheError as fault:
             return BlockResult(place, None, None, fault=fault)
 
 
 class Executor(Protocol):
-    """Carries out a pass; answers may come in any order, and more than once."""
+    """Carries out a pass."""
 
     def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
-        """The answers; closing the iterator ends what still runs."""
+        """In any order, and maybe more than once; closing the iterator ends what still runs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Blocks on threads of this process: at most one more block than threads is in memory.
-
-    Args:
-        workers: how many threads.
-    """
+    """Blocks on so many threads of this process: at most one more block than threads is in memory."""
 
     workers: int
 
     def answers(self, parts: Sequence[BlockLocation], work: Work) -> Iterator[BlockResult]:
         """In the order of the parts."""
         if self.workers == 1 or len(parts) == 1:
-            for part in parts:
-                yield _answered(work, part)
+            yield from (_answered(work, part) for part in parts)
             return
         pool, waiting = ThreadPoolExecutor(self.workers), deque[Future[BlockResult]]()
         try:
@@ -136,23 +135,16 @@ def _answered(work: Work, part: BlockLocation) -> BlockResult:
 
 
 def once_each(answers: Iterator[BlockResult], places: Sequence[int]) -> Iterator[BlockResult]:
-    """One answer for each block, in the order of the places: later ones of the same block are dropped.
-
-    Args:
-        answers: in any order.
-        places: of the blocks, in the order in which they count.
-    Raises:
-        LetheError: a block gave none.
-    """
-    expected, early, given = set(places), dict[int, BlockResult](), 0
+    """One answer for each block, in the order of the places: later ones are dropped; a LetheError where a block gave none."""
+    expected, early, next_place = set(places), dict[int, BlockResult](), 0
     for answer in answers:
         if answer.place not in expected:
             continue  # a duplicate, or none of this pass
         expected.discard(answer.place)
         early[answer.place] = answer
-        while given < len(places) and places[given] in early:
-            yield early.pop(places[given])
-            given += 1
+        while next_place < len(places) and places[next_place] in early:
+            yield early.pop(places[next_place])
+            next_place += 1
         if not expected:
             return
     raise LetheError(
@@ -160,3 +152,43 @@ def once_each(answers: Iterator[BlockResult], places: Sequence[int]) -> Iterator
         source="whatever carries out the tasks",
         remedy="look at its logs, and fit again",
     )
+
+
+def total(parts: Iterable[tuple[Any, ...]]) -> tuple[FloatArray, ...]:
+    """Sums of tuples of arrays of the same shapes, in float64, by Neumaier's summation: as if added in twice the precision."""
+    sums: list[FloatArray] = []
+    lost: list[FloatArray] = []
+    for values in parts:
+        arrays = [np.asarray(value, dtype=np.float64) for value in values]
+        if not sums:
+            sums, lost = [array.copy() for array in arrays], [np.zeros_like(array) for array in arrays]
+            continue
+        for place, array in enumerate(arrays):
+            before = sums[place]
+            after = before + array
+            lost[place] += np.where(np.abs(before) >= np.abs(array), (before - after) + array, (array - after) + before)
+            sums[place] = after
+    return tuple(one + rest for one, rest in zip(sums, lost, strict=True))
+
+
+@contextmanager
+def blocks_told(
+    progress: bool | BlockCallback, number: int, blocks: int, *, seconds_before: float | None = None
+) -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of finished blocks of a pass.
+
+    Args:
+        progress: as `PartitionedTable`.
+        number: of the pass, from 1.
+        blocks: how many it has.
+        seconds_before: what the pass before took, which the bar shows; None: there was none.
+    """
+    if callable(progress):
+        yield lambda done: progress(number, done, blocks)
+    elif progress and sys.stderr.isatty():
+        with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+            before = "" if seconds_before is None else f" (the one before took {seconds_before:.0f} s)"
+            task = bar.add_task(f"pass {number}{before}", total=blocks)
+            yield lambda done: bar.update(task, completed=done)
+    else:
+        yield lambda done: None

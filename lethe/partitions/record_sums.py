@@ -38,20 +38,14 @@ class RecordSums:
         return self.table.shape[0]
 
     def require_norm(self, norm: float) -> None:
-        """Refuse rows that may be longer than a mechanism supposes.
-
-        Raises:
-            InputError: they may be.
-        """
+        """Refuse rows that may be longer than a mechanism supposes."""
         if not self.norm <= norm * _ROUNDING:
             raise InputError(f"features: rows have norms up to {self.norm:g}; the mechanism supposes at most {norm:g}.")
 
     def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any) -> tuple[FloatArray, ...]:
-        """Sums of what a function gives of each block: one pass.
+        """Sums of what a function of (Chunks, *parameters) gives of each block: one pass.
 
-        Args:
-            function: of (Chunks, *parameters), to a tuple of arrays of fixed shapes; a block without records has no chunks. It must pickle.
-            parameters: the same for all blocks.
+        It gives a tuple of arrays of fixed shapes, and must pickle; a block without records has no chunks.
         """
         return self.table.sum(_of_block, self.prepare, self.norm, function, *parameters)
 

@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from time import monotonic
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
-from lethe.partitions.block import Block, Fingerprint
-from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work, once_each
-from lethe.partitions.progress import BlockCallback, blocks_told, require_progress
-from lethe.partitions.totals import total
+from lethe.partitions.block import Block, Fingerprint, Rows
+from lethe.partitions.passes import BlockCallback, BlockLocation, BlockResult, Executor, Work, blocks_told, once_each, total
+from lethe.partitions.readers import OuterReader, TableReader
 
 Places = np.ndarray[Any, np.dtype[np.intp]]
-
-
-class TableReader(Protocol):
-    """Makes a Block of a partition as it is stored, and refuses one that is not as the others."""
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """Names of the features, or their numbers."""
-        ...
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether blocks come with targets."""
-        ...
-
-    def with_target(self, target: Any) -> Self:
-        """The same, with one of the columns as targets.
-
-        Raises:
-            InputError: there is no such column, or there are targets already.
-        """
-        ...
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether blocks come with weights."""
-        ...
-
-    @property
-    def has_users(self) -> bool:
-        """Whether blocks come with users."""
-        ...
-
-    def with_beside(self, *, weights: Any, users: Any) -> Self:
-        """The same, with columns that are no features but weights of records, or whose they are; None: there is none.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        ...
-
-    def __call__(self, stored: Any, name: str) -> Block:
-        """The block."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +39,8 @@ class PartitionedTable:
     chosen: bool = False
 
     def __post_init__(self) -> None:
-        require_progress(self.progress)
+        if not isinstance(self.progress, bool) and not callable(self.progress):
+            raise InputError(f"progress: got {self.progress!r}; it needs True, False or a function of (pass, blocks done, blocks).")
         if not self.parts:
             raise InputError("partitions: there are none; at least one is needed.", remedy="give a table with records")
 
@@ -95,20 +50,13 @@ class PartitionedTable:
         return self.read.columns
 
     def with_target(self, target: Any) -> PartitionedTable:
-        """The same table, one of whose columns is no feature but what is to be predicted.
-
-        Raises:
-            InputError: there is no such column, or the table has targets already.
-        """
-        return replace(self, read=self.read.with_target(target))
+        """The same table, one of whose columns is no feature but what is to be predicted."""
+        return replace(self, read=self.read.with_columns(targets=target))
 
     def with_beside(self, *, weights: Any = None, users: Any = None) -> PartitionedTable:
-        """The same table, one of whose columns is no feature but the records' weights, another whose they are.
-
-        Raises:
-            InputError: there is no such column.
-        """
-        return self if weights is None and users is None else replace(self, read=self.read.with_beside(weights=weights, users=users))
+        """The same table, one of whose columns is no feature but the records' weights, another whose they are."""
+        nothing = weights is None and users is None
+        return self if nothing else replace(self, read=self.read.with_columns(weights=weights, users=users))
 
     def examined(self, look: Callable[..., Any], *parameters: Any) -> tuple[ExaminedTable, list[Any]]:
         """Look through every block once: NaN, infinity and blocks without records are refused; what blocks hold is noted for later passes.
@@ -118,8 +66,6 @@ class PartitionedTable:
             parameters: public.
         Returns:
             The table, and what `look` gave, block by block.
-        Raises:
-            InputError: a block that cannot be used; it names partition and column.
         """
         table = ExaminedTable(self)
         found = list(table.answers(_looked_at, (look, *parameters) if self.chosen else (_some_records, look, *parameters)))
@@ -128,11 +74,7 @@ class PartitionedTable:
 
 
 class ExaminedTable:
-    """A table whose blocks have been looked through; every later pass must find them as they were.
-
-    Args:
-        source: the table.
-    """
+    """A table whose blocks have been looked through; every later pass must find them as they were."""
 
     def __init__(self, source: PartitionedTable) -> None:
         self.source = source
@@ -145,9 +87,7 @@ class ExaminedTable:
         """Records and features."""
         return sum(one.records for one in self.seen), len(self.source.columns)
 
-    def sum(
-        self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: slice | Places | None = None
-    ) -> tuple[FloatArray, ...]:
+    def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any, records: Rows | None = None) -> tuple[FloatArray, ...]:
         """Sums of what a function gives of each block: one pass, each block once, added in the order of the blocks.
 
         Args:
@@ -155,9 +95,6 @@ class ExaminedTable:
             parameters: the same for all blocks. They go to the workers, and are as private as what they were made of.
             records: which ones, counted through all blocks in their order: consecutive ones, or at least one by their numbers, each once.
                 None: all. The numbers go to the workers, and are as private as what they were drawn from.
-        Raises:
-            InputError: a block that cannot be used.
-            LetheError: a block that is not as it was when the table was looked through, or one that gave nothing.
         """
         drawn = records is not None and not isinstance(records, slice)
         parts = self.source.parts if records is None else self.within(records) if isinstance(records, slice) else self._at(records)
@@ -170,20 +107,16 @@ class ExaminedTable:
             told(len(self.source.parts))
 
     def answers(
-        self,
-        function: Callable[..., Any],
-        parameters: tuple[Any, ...],
-        parts: Sequence[BlockLocation] | None = None,
-        *,
-        drawn: bool = False,
+        self, function: Callable[..., Any], parameters: tuple[Any, ...], parts: Sequence[BlockLocation] | None = None, drawn: bool = False
     ) -> Iterator[BlockResult]:
         """What a function gives of each block, in the order of the blocks.
 
         Args:
             function, parameters: as `sum`.
             parts: which blocks; None: all.
-            drawn: whether these blocks hold records that were drawn in secret. Progress then tells of a pass over all blocks, once it
-                is over, whichever were read.
+            drawn: whether they hold records that were drawn in secret. Progress then tells of a pass over all, whichever were read.
+        Raises:
+            LetheError: a block cannot be used, is not as it was when the table was looked through, or gave nothing.
         """
         chosen = self.source.parts if parts is None else parts
         blocks = len(self.source.parts if drawn else chosen)
@@ -197,7 +130,7 @@ class ExaminedTable:
                 if answer.fault is not None:
                     raise answer.fault
                 if self.seen and answer.seen != self.seen[answer.place]:
-                    raise changed(self.source.parts[answer.place].name)
+                    raise _changed(self.source.parts[answer.place].name)
                 yield answer
                 if not drawn:
                     told(done)
@@ -207,15 +140,12 @@ class ExaminedTable:
 
     def within(self, records: slice) -> list[BlockLocation]:
         """The parts that hold some consecutive records, each with its share of them."""
-        ends = list(accumulate(one.records for one in self.seen))
         parts = list[BlockLocation]()
-        for place in range(bisect_right(ends, records.start), len(ends)):
-            first = ends[place] - self.seen[place].records
-            if first >= records.stop:
-                break
-            if ends[place] > first:
-                rows = max(records.start - first, 0), min(records.stop, ends[place]) - first
-                parts.append(replace(self.source.parts[place], rows=rows))
+        for part, seen, end in zip(self.source.parts, self.seen, accumulate(one.records for one in self.seen), strict=True):
+            first = end - seen.records
+            start, stop = max(records.start, first), min(records.stop, end)
+            if start < stop:
+                parts.append(replace(part, rows=slice(start - first, stop - first)))
         return parts
 
     def _at(self, records: Places) -> list[BlockLocation]:
@@ -223,9 +153,11 @@ class ExaminedTable:
         ends, numbers = np.cumsum([one.records for one in self.seen]), np.sort(records)
         if len(numbers) == 0 or numbers[0] < 0 or numbers[-1] >= ends[-1] or bool((numbers[1:] == numbers[:-1]).any()):
             raise LetheError(f"records: they need numbers from 0 to {ends[-1] - 1}, each once.", source="what draws batches")
-        held = np.searchsorted(ends, numbers, side="right")
-        found = [(int(place), numbers[held == place]) for place in np.unique(held)]
-        return [replace(self.source.parts[place], rows=own - (int(ends[place]) - self.seen[place].records)) for place, own in found]
+        blocks = np.searchsorted(ends, numbers, side="right")
+        return [
+            replace(self.source.parts[place], rows=numbers[blocks == place] - (int(ends[place]) - self.seen[place].records))
+            for place in np.unique(blocks).tolist()
+        ]
 
 
 def _looked_at(block: Block, look: Callable[..., Any], *parameters: Any) -> Any:
@@ -243,14 +175,59 @@ def _some_records(block: Block, look: Callable[..., Any], *parameters: Any) -> A
     return look(block, *parameters)
 
 
-def changed(name: str) -> LetheError:
-    """The error of a block that is not as it was.
-
-    Args:
-        name: of the partition.
-    """
+def _changed(name: str) -> LetheError:
     return LetheError(
         f"{name}: holds other records, or in another order, than when the table was looked through; nothing was released.",
         source="the files were changed, or Dask computes this partition by chance",
         remedy="write the table to Parquet first, or persist it, and fit again",
     )
+
+
+class ConsecutiveRecords:
+    """Records `start` to `stop` in the order of the blocks of a table that was looked through."""
+
+    def __init__(self, table: ExaminedTable, start: int, stop: int) -> None:
+        assert 0 <= start < stop <= table.shape[0]
+        self.table, self.start, self.stop = table, start, stop
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Records and features."""
+        return self.stop - self.start, self.table.shape[1]
+
+    def part(self, start: int, stop: int) -> ConsecutiveRecords:
+        """Some of these, counted from the first of them."""
+        assert 0 <= start <= stop <= self.stop - self.start
+        return ConsecutiveRecords(self.table, self.start + start, self.start + stop)
+
+    def sum(self, function: Callable[..., tuple[Any, ...]], *parameters: Any) -> tuple[FloatArray, ...]:
+        """As `ExaminedTable.sum`: one pass over the blocks that hold them."""
+        return self.table.sum(function, *parameters, records=slice(self.start, self.stop))
+
+    def answers(self, function: Callable[..., Any], parameters: tuple[Any, ...]) -> Iterator[BlockResult]:
+        """As `ExaminedTable.answers`."""
+        return self.table.answers(function, parameters, self.table.within(slice(self.start, self.stop)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ChosenReader(OuterReader):
+    """Some records of (a block as another reader takes it, which of them as bits, what the block held when they were chosen)."""
+
+    def __call__(self, stored: Any, name: str) -> Block:
+        """A block of the records that are kept, or a LetheError: if it changed, a record might be on both sides of a split."""
+        whole, bits, seen = stored
+        block = self.read(whole, name)
+        if tuple(block.fingerprint()) != seen:
+            raise _changed(name)
+        return block.some(np.flatnonzero(np.unpackbits(bits, count=len(block))))
+
+
+def chosen_records(table: ExaminedTable, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> PartitionedTable:
+    """A table of some of the records, those where `chosen`, of shape (n,), is true; it tells nobody of its passes."""
+    ends = list(accumulate(one.records for one in table.seen))
+    assert chosen.shape == (ends[-1],)
+    parts = tuple(
+        replace(part, stored=(part.stored, np.packbits(chosen[end - seen.records : end]), tuple(seen)))
+        for part, seen, end in zip(table.source.parts, table.seen, ends, strict=True)
+    )
+    return replace(table.source, parts=parts, read=_ChosenReader(table.source.read), progress=False, chosen=True)

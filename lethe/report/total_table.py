@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 
 
 def total_tables(total: Total) -> list[Table | Text]:

@@ -1,4 +1,7 @@
-"""The interface of a theorem: which of its hypotheses hold for a run, and what it proves of that run."""
+"""The interface of a theorem: which of its hypotheses hold for a run, and what it proves of that run.
+
+Hypotheses that all theorems share are looked at here: known words, the kind of noise, arithmetic, and the clip method.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,177 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
-from lethe.certificates.findings import Finding, fails, first_failure
+from lethe.certificates.findings import Finding, fails, first_failure, holds
 from lethe.certificates.parts import Citation, StepConstant
 from lethe.errors import HypothesisError
-from lethe.run.participation import KNOWN_SIZES, BatchSizes
+from lethe.run.clip_fields import SHORTENING
+from lethe.run.descended import descends_envelope
+from lethe.run.known_fields import unknown_field
+from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
+from lethe.run.precision import Precision
+from lethe.run.regularisers import NuclearNorm
 from lethe.run.run import Run
-from lethe.theorems.clip_methods import Clipping, examine_clipping
-from lethe.theorems.known_words import examine_groups, examine_noise, examine_precision, examine_words
 from lethe.theorems.truncation import examine_cap, truncation_slack
 
+
+def examine_words(run: Run, sizes: frozenset[BatchSizes]) -> tuple[Finding, ...]:
+    """A failing finding if a field of the run has an unknown value; else empty.
+
+    Args:
+        run: the run.
+        sizes: which batch sizes the theorem holds for.
+    """
+    unknown = unknown_field(run)
+    if unknown is not None:
+        return (
+            fails(
+                unknown.name,
+                f"it needs {unknown.name} to be {unknown.needed}; it is {unknown.got}",
+                source=unknown.name,
+                remedy="take one that is known; nothing is known of what this one reveals.",
+            ),
+        )
+    if run.batches.sizes not in sizes:
+        design = run.batches.design
+        return (
+            fails(
+                "batches",
+                f"it needs to know how many records a batch may hold; {design} batches hold any number",
+                source=f"batches.design = {design}",
+                remedy="use composition, which needs no batch sizes, or a design that states them.",
+            ),
+        )
+    return ()
+
+
+def examine_groups(run: Run) -> tuple[Finding, ...]:
+    """A failing finding, of a theorem that knows nothing of them, if each step draws from one public group of the records; else empty."""
+    if run.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:
+        return ()
+    design = run.batches.design
+    return (
+        fails(
+            "batches",
+            f"it is not about steps that draw from one group of the records; batches are {design}",
+            source=f"batches.design = {design}",
+            remedy="use composition, sampled-gaussian or a theorem on correlated noise, which know groups.",
+        ),
+    )
+
+
+def examine_noise(run: Run, *, correlated: bool) -> tuple[Finding, ...]:
+    """A failing finding if the run's noise is of another kind than the theorem is about; else empty.
+
+    Args:
+        run: the run.
+        correlated: whether the theorem is about correlated noise; else it is about independent noise.
+    """
+    if (run.noise is not None) == correlated:
+        return ()
+    got = "independent" if run.noise is None else run.noise.kind
+    return (
+        fails(
+            "noise",
+            f"it needs {'correlated' if correlated else 'independent'} noise; this run's is {got}",
+            source=f"noise = {'null' if run.noise is None else got}",
+            remedy="use composition, or give the run a strategy." if correlated else "use correlated-noise, or drop noise.",
+        ),
+    )
+
+
+def arithmetic(run: Run) -> Finding:
+    """What rounding does to iterates that nobody sees: counted where the precision is known, else declared to be nothing."""
+    if run.precision is None:
+        detail = "iterates and gradients are exact: precision is not said, and rounding is not counted"
+    else:
+        dtype, norm = run.precision.dtype, run.precision.parameter_norm
+        errors = run.rounding_errors
+        assert errors is not None
+        if not np.isfinite(errors).all():
+            return fails(
+                "arithmetic",
+                f"{dtype} parameters of norm <= {norm:.6g}: what rounding does in a step has no bound",
+                source="precision and regulariser",
+                remedy="use regularisers whose proximal step says its roundings, and a parameter_norm that training comes near.",
+            )
+        detail = f"{dtype} parameters of norm <= {norm:.6g} after noise: rounding, up to {errors.max():.2g} a step, is counted"
+        if singular := [part for part in run.regularisers if isinstance(part, NuclearNorm)]:
+            detail += f"; that singular values are off by {singular[0].roundings:g} roundings of their norm at most is not proved"
+    return holds("arithmetic", detail, evidence="declared")
+
+
+def examine_precision(precision: Precision) -> Finding:
+    """The finding of a theorem on the last iterate that is stated for exact arithmetic: float64 is declared to be that, float32 is not.
+
+    Args:
+        precision: of the run.
+    """
+    if precision.dtype == "float64":
+        return holds("arithmetic", "it is stated for exact arithmetic; the rounding of float64 is not counted", evidence="declared")
+    return fails(
+        "arithmetic",
+        f"it is stated for exact arithmetic; iterates are {precision.dtype}, whose rounding adds up over the steps",
+        source="precision.dtype",
+        remedy="use optimal-shift, which counts rounding, or keep the iterates in float64.",
+    )
+
+
+Clipping = Literal["one norm", "projections", "projections and envelopes", "any"]
+
+
+def examine_clipping(run: Run, allowed: Clipping) -> tuple[Finding, ...]:
+    """The failing findings of a clip method that the theorem does not allow; empty where it is allowed.
+
+    A projection does not bring two gradients further apart, so a step has a Lipschitz constant that follows from the loss's curvature.
+    Normalising does: it gives gradients of norm $10^{-9}$ and opposite directions the distance 2C. All that is left then is the bound on
+    the norm, which is enough where every touch pays for itself. Clipping groups of parameters, each to its norm, is a projection too, on a
+    product of balls, but turns gradients. The gradient of a Lipschitz envelope is that of another convex function, whose own curvature
+    counts, and which is known up to the error of a search: a theorem has to know of both.
+
+    Args:
+        run: the run.
+        allowed: "one norm": the projection on one ball; "projections": groups too; "projections and envelopes": these, and
+            `lethe.run.descended`; "any": whatever bounds the norm.
+    """
+    found: list[Finding] = []
+    if descends_envelope(run) and allowed in ("one norm", "projections"):
+        found.append(
+            fails(
+                "clip method",
+                "it is stated for the loss's own gradients, clipped by projection or not at all; these are of the loss's envelope, another "
+                "function, and known up to the error of a search",
+                source=f"clip_method = {run.clip_method}",
+                remedy="use one of Lethe's own theorems, or clip_method: clip, in the training too.",
+            )
+        )
+    if run.clip_method not in SHORTENING and allowed != "any":
+        found.append(
+            fails(
+                "clip method",
+                f"it needs clipping by projection; {run.clip_method} is none: it can bring two gradients further apart, and a step then "
+                "has no Lipschitz constant",
+                source=f"clip_method = {run.clip_method}",
+                remedy="use composition, which needs the bound on the norm only, or clip_method: clip, in the training too.",
+            )
+        )
+    if run.clips and run.clips_in_groups and allowed == "one norm":
+        assert run.clip_groups is not None
+        found.append(
+            fails(
+                "clip groups",
+                f"it is stated for one norm over all parameters; {len(run.clip_groups)} groups are clipped by themselves, which turns "
+                "gradients",
+                source=f"clip_groups = {list(run.clip_groups)}",
+                remedy="use one of Lethe's own theorems, or one clip_norm for all parameters, in the training too.",
+            )
+        )
+    return tuple(found)
+
+
+Covers = Literal["last", "all"]
 Soundness = Literal["sound", "dominated", "refuted", "one-sided", "proof-gap", "lower-bound"]
 
 
@@ -81,7 +245,7 @@ class Theorem(ABC):
     statement: ClassVar[str]
     formula: ClassVar[str]
     needs: ClassVar[str]
-    covers: ClassVar[Literal["last", "all"]]
+    covers: ClassVar[Covers] = "last"
     averages: ClassVar[bool] = False
     adaptive: ClassVar[bool] = False
     record_groups: ClassVar[bool] = False

@@ -7,7 +7,7 @@ the norm of $I - \lambda H$ or $I - \lambda P H$, rounded up. Scalars give a flo
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +20,7 @@ Floats = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
 
 
-@overload
-def plain_step(step_size: float, weak_convexity: float, smoothness: float) -> float: ...
-@overload
-def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any: ...
-def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> float | Floats:
+def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any:
     r"""Lipschitz constant of $x \mapsto x - \lambda \nabla f(x)$ where no clipping acts.
 
     $$L = \max(|1 + a|,\ |1 - h|), \qquad a = \lambda m,\ h = \lambda M$$
@@ -46,11 +42,7 @@ def plain_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Arra
     return _result(np.maximum(low, high))
 
 
-@overload
-def generalised_linear_step(step_size: float, weak_convexity: float, smoothness: float) -> float: ...
-@overload
-def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any: ...
-def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> float | Floats:
+def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any:
     r"""Lipschitz constant of $x \mapsto x - \lambda\,\mathrm{Clip}_C(\nabla f(x))$ for $f(x) = g(\langle u, x\rangle)$ with scalar g.
 
     $$L = \max(|1 + a|,\ |1 - h|,\ 1)$$
@@ -68,11 +60,7 @@ def generalised_linear_step(step_size: ArrayLike, weak_convexity: ArrayLike, smo
     return _result(np.maximum(np.maximum(low, high), 1.0))
 
 
-@overload
-def clipped_step(step_size: float, weak_convexity: float, smoothness: float) -> float: ...
-@overload
-def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any: ...
-def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> float | Floats:
+def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: ArrayLike) -> Any:
     r"""Lipschitz constant of $x \mapsto x - \lambda\,\mathrm{Clip}_C(\nabla f(x))$, per-record clipping, in any dimension.
 
     $$L = \max(|1 + a|,\ |1 - h|,\ 1,\ \sqrt\Lambda), \qquad \Lambda = 1 + \frac{(a + h)^2}{g (4 - g)},\quad g = h - a$$
@@ -110,11 +98,7 @@ def clipped_step(step_size: ArrayLike, weak_convexity: ArrayLike, smoothness: Ar
     return _result(np.maximum(np.maximum(low, high), np.where(flat_total == 0.0, flat, np.maximum(block, 1.0))))
 
 
-@overload
-def ridge_contraction(step_size: float, strength: float) -> float: ...
-@overload
-def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> Any: ...
-def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> float | Floats:
+def ridge_contraction(step_size: ArrayLike, strength: ArrayLike) -> Any:
     r"""Lipschitz constant of the proximal step of a regulariser that contains $\frac\kappa2\|x\|^2$.
 
     $$c = \frac{1}{1 + \lambda \kappa}$$

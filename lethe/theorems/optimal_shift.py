@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from lethe.run.descended import descended_curvature
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.known_words import arithmetic
-from lethe.theorems.requirements import bounded_domain, gradient_bound, last_iterate, secrecy, smooth, solvable_length
+from lethe.theorems import requirements as require
+from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
 from lethe.theorems.shuffled import positions
-from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
+from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
 from lethe.theorems.shuffled.reshuffled import reshuffled
 from lethe.theorems.steps import Steps, errors_mu, largest_batch, step_constants
 
@@ -41,7 +39,6 @@ class OptimalShift(Theorem):
     statement: ClassVar[str] = "The cheapest way to hide one record's shift in the noise of later steps; last iterate only."
     formula: ClassVar[str] = r"\mu^2 = \min_a \sum_t a_t^2/\tau_t^2,\ z_t = L_t z_{t-1} + s_t - a_t \ge 0,\ z_0 = z_T = 0"
     needs: ClassVar[str] = "smooth losses (or a bounded domain and batches of exact size); any batch design"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
     counts_rounding: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "projections and envelopes"
@@ -63,10 +60,16 @@ class OptimalShift(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Only the last iterate may be released, and something must be known of the steps: smoothness, or a bounded domain."""
-        findings = [last_iterate(run), *solvable_length(run), gradient_bound(run), *_steps(run), _design(run), arithmetic(run)]
+        findings = [
+            require.last_iterate(run),
+            *require.solvable_length(run),
+            require.gradient_bound(run),
+            *_steps(run),
+            _design(run),
+            arithmetic(run),
+        ]
         if run.batches.secret:
-            findings.append(secrecy(run))
+            findings.append(require.secrecy(run))
         return tuple(findings)
 
     def _bound(self, run: Run) -> Bound:
@@ -152,7 +155,7 @@ def _one_step(run: Run) -> float:
 
 
 def _steps(run: Run) -> list[Finding]:
-    domain = [] if np.isinf(run.diameter) else [bounded_domain(run)]
+    domain = [] if np.isinf(run.diameter) else [require.bounded_domain(run)]
     if run.loss.curvature is None:
         if domain and run.batches.exact_size:
             return domain
@@ -164,7 +167,7 @@ def _steps(run: Run) -> list[Finding]:
                 remedy="state the loss's smoothness, or add a ball regulariser, or certify by composition.",
             )
         ]
-    return [smooth(run), _step_size(run), *domain]
+    return [require.smooth(run), _step_size(run), *domain]
 
 
 def _step_size(run: Run) -> Finding:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.base import Theorem
-from lethe.theorems.budget_filter import BudgetFilterTheorem
-from lethe.theorems.composition import GaussianComposition
-from lethe.theorems.correlated.bins import CorrelatedBinsTheorem
-from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
-from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem
-from lethe.theorems.holder.theorem import HolderShift
+from lethe.theorems.composition import BudgetFilterTheorem, GaussianComposition
+from lethe.theorems.correlated_noise import CorrelatedBinsTheorem, CorrelatedNoiseTheorem, CorrelatedSampledTheorem
+from lethe.theorems.holder_shift import HolderShift
 from lethe.theorems.literature.altschuler_talwar_2022 import AltschulerTalwar2022, AltschulerTalwar2022Corrected
-from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDomain
-from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
-from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD, Bok2024SGDDomain
+from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain
+from lethe.theorems.literature.bok_2024_sampled import Bok2024SGD, Bok2024SGDDomain
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024, ChienLi2024Holder
 from lethe.theorems.literature.chourasia_2021 import Chourasia2021
 from lethe.theorems.literature.chua_2024 import Chua2024Fixed, Chua2024Shuffled
 from lethe.theorems.literature.feldman_2018 import Feldman2018
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021
-from lethe.theorems.literature.kong_ribero.corollaries import (
-    KongRibero2025CorollaryCorrected,
-    KongRibero2025CorollaryStated,
-    KongRibero2025IndependentOfPasses,
-)
-from lethe.theorems.literature.kong_ribero.first_version import (
+from lethe.theorems.literature.kong_ribero_2024 import (
     KongRibero2024AnyLoss,
     KongRibero2024BoundedDomain,
     KongRibero2024Corrected,
     KongRibero2024FirstBatch,
 )
-from lethe.theorems.literature.kong_ribero.second_version import (
+from lethe.theorems.literature.kong_ribero_2025 import (
     KongRibero2025BoundedDomain,
     KongRibero2025Clipped,
+    KongRibero2025CorollaryCorrected,
+    KongRibero2025CorollaryStated,
+    KongRibero2025IndependentOfPasses,
     KongRibero2025Unclipped,
 )
 from lethe.theorems.literature.liang_2025 import (
@@ -45,7 +38,7 @@ from lethe.theorems.literature.liang_2025 import (
 from lethe.theorems.literature.mironov_2019 import Mironov2019
 from lethe.theorems.literature.ye_shokri_2022 import YeShokri2022, YeShokri2022FixedOrder
 from lethe.theorems.optimal_shift import OptimalShift
-from lethe.theorems.sampling import SampledGaussianMechanism
+from lethe.theorems.sampling import BallsInBinsTheorem, SampledGaussianMechanism
 from lethe.theorems.windowed import Windowed
 
 OURS: tuple[Theorem, ...] = (

@@ -1,20 +1,22 @@
-"""Every iterate released, batches drawn afresh at each step: amplification by sampling."""
+"""Every iterate released, independent noise: amplification by batches drawn afresh at each step, and by the record's secret bin."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from lethe.calculus.guarantees import Guarantee
+from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.rounding import above
 from lethe.calculus.sampled.gaussian import sampled_gaussian
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.requirements import drawn_afresh, drawn_by, gradient_bound_when_drawn, secrecy
+from lethe.theorems import requirements as require
+from lethe.theorems.base import Bound, Clipping, Covers, Theorem
+from lethe.theorems.composition import slot_mus
 
 
 class SampledGaussianMechanism(Theorem):
@@ -34,7 +36,7 @@ class SampledGaussianMechanism(Theorem):
     statement: ClassVar[str] = "Numerical composition of the sampled Gaussian mechanism; holds whatever is released."
     formula: ClassVar[str] = r"(1-q)N(0, z_t^2) + qN(1, z_t^2) \text{ against } N(0, z_t^2), \text{ composed over } t"
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret"
-    covers: ClassVar[Literal["last", "all"]] = "all"
+    covers: ClassVar[Covers] = "all"
     given_the_others: ClassVar[bool] = True
     record_groups: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "any"
@@ -51,8 +53,7 @@ class SampledGaussianMechanism(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Batches must be drawn afresh and secretly at each step."""
-        return (drawn_afresh(run), secrecy(run), gradient_bound_when_drawn(run))
+        return (require.drawn_afresh(run), require.secrecy(run), require.gradient_bound_when_drawn(run))
 
     def _bound(self, run: Run) -> Bound:
         return Bound(guarantee=sampled(run, run.record_noise))
@@ -68,4 +69,71 @@ def sampled(run: Run, noise: Array) -> Guarantee:
     groups = run.batches.groups_of_records
     turns = np.full(-(-noise.size // groups) * groups, np.inf)
     turns[: noise.size] = noise
-    return sampled_gaussian(groups * run.batch_size / run.records, turns.reshape(-1, groups).min(axis=1), run.neighbours, drawn_by(run))
+    return sampled_gaussian(
+        groups * run.batch_size / run.records, turns.reshape(-1, groups).min(axis=1), run.neighbours, require.drawn_by(run)
+    )
+
+
+# Distinct costs of a bin that are kept; more are rounded up, evenly.
+_MOST_LEVELS = 16
+
+
+class BallsInBinsTheorem(Theorem):
+    r"""A record thrown into one of $\ell$ bins, which are visited in turn: the bin is kept for all passes, and nobody learns it.
+
+    $$P = \frac1\ell\sum_{j=1}^\ell N(\mu_je_j, I_\ell), \qquad \mu_j^2 = \sum_{t \in A_j} (G/\tau_t)^2,$$
+
+    $A_j$ the visits of bin j, against $Q = N(0, I_\ell)$ in both directions when the record is zeroed out, added or removed, and against
+    $Q = \frac1\ell\sum_j N(-\mu_je_j, I_\ell)$ when it is replaced. Gradients of full norm that no iterate changes attain these pairs.
+    Their divergences are bounded from above numerically, by convolving laws that are larger in the convex order.
+    """
+
+    name: ClassVar[str] = "balls-in-bins"
+    statement: ClassVar[str] = "Not knowing which bin holds the record hides it among the noise of all bins; holds whatever is released."
+    formula: ClassVar[str] = (
+        r"\delta(\epsilon) = \frac1\ell E\Big(\sum_j e^{\mu_jg_j - \mu_j^2/2} - \ell e^\epsilon\Big)_+ \text{ and the other direction;}\ "
+        r"\mu_j^2 = \sum_{t \in A_j} G^2/\tau_t^2"
+    )
+    needs: ClassVar[str] = "balls-in-bins batches, secret; noise at every step"
+    covers: ClassVar[Covers] = "all"
+    given_the_others: ClassVar[bool] = True
+    clipping: ClassVar[Clipping] = "any"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(key="lethe", text="Lethe, docs/theory.md: balls in bins, every iterate released (the pairs, and the bound on them)."),
+        Citation(
+            key="chua-2024-balls",
+            text="Chua et al. 2024, Balls-and-bins sampling for DP-SGD, arXiv:2412.16802 (the pair of zero out, one pass, by Monte Carlo).",
+        ),
+    )
+
+    def _examine(self, run: Run) -> tuple[Finding, ...]:
+        detail = "one secret bin for each record, kept for all passes"
+        return (
+            require.design(run, ("balls_in_bins",), detail),
+            require.secrecy(run),
+            require.each_gradient_bounded(run),
+            require.noise_at_every_step(run),
+        )
+
+    def _bound(self, run: Run) -> Bound:
+        with np.errstate(over="ignore", divide="ignore"):
+            touches = above(1.0 / run.record_noise, 2.0**-51)
+        bins, mus = run.steps_per_pass, slot_mus(touches, run.steps_per_pass)
+        if bins == 1 or not np.all(np.isfinite(run.touch_factor * mus)):
+            return Bound(guarantee=GDP(run.touch_factor * float(mus.max())))
+        levels, counts = cost_levels(mus)
+        if mus.size < bins:  # a pass that is longer than the run: these bins are never visited
+            levels, counts = np.append(0.0, levels), np.append(bins - mus.size, counts)
+        return Bound(guarantee=BallsInBinsGaussian(mus=tuple(levels.tolist()), counts=tuple(counts.tolist()), relation=run.neighbours))
+
+
+def cost_levels(mus: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """The distinct costs of bins and how many have each; if they are too many, each is raised to the largest of its interval."""
+    levels, counts = np.unique(mus, return_counts=True)
+    if levels.size <= _MOST_LEVELS:
+        return levels, counts
+    # Not quite as many intervals as levels: then evenly spaced costs do not lie on their ends, where rounding would decide.
+    places = np.floor((_MOST_LEVELS - 1.3) * (levels - levels[0]) / (levels[-1] - levels[0]) + 0.15)
+    # Levels ascend, so the last of each interval is its largest.
+    lasts = np.flatnonzero(np.diff(places, append=np.inf))
+    return levels[lasts], np.diff(np.cumsum(counts)[lasts], prepend=0)

@@ -16,7 +16,7 @@ from lethe.run.schedules.base import Array
 from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shuffled.averaged import as_passes
+from lethe.theorems.shuffled.positions import as_passes
 
 # Chance, over all batches of a run, that a batch of random size is larger than the size its step constant allows for.
 OVERFILL_SLACK = 1e-18

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,22 +14,9 @@ from lethe.certificates.parts import Citation
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.clip_methods import Clipping
-from lethe.theorems.known_words import arithmetic
-from lethe.theorems.requirements import (
-    bounded_domain,
-    drawn_afresh,
-    drawn_by,
-    gradient_bound_when_drawn,
-    last_iterate,
-    noise_at_the_end,
-    secrecy,
-    smooth,
-    solvable_length,
-)
-from lethe.theorems.shift.engine import tracked_distances
-from lethe.theorems.shift.inputs import checked_diameter, checked_path
+from lethe.theorems import requirements as require
+from lethe.theorems.base import Bound, Clipping, Theorem, arithmetic
+from lethe.theorems.shift.engine import checked_diameter, checked_path, tracked_distances
 from lethe.theorems.steps import Steps, errors_mu, step_constants
 
 Lengths = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -58,7 +45,6 @@ class Windowed(Theorem):
         r"\epsilon(\alpha) = \min_{R,\beta} \sum_{t>T-R} S_\alpha(q, \sqrt\beta\tau_t/s_t) + \frac{\alpha\mu_R^2}{2(1-\beta)}"
     )
     needs: ClassVar[str] = "Poisson batches or batches without replacement, secret; smooth losses; a bounded domain or a contraction"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     given_the_others: ClassVar[bool] = True
     counts_rounding: ClassVar[bool] = True
     clipping: ClassVar[Clipping] = "projections and envelopes"
@@ -80,17 +66,16 @@ class Windowed(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Random secret batches, smooth losses, noise at the last step, and something that keeps the two runs together."""
         findings = [
-            last_iterate(run),
-            *solvable_length(run),
-            drawn_afresh(run),
-            gradient_bound_when_drawn(run),
-            smooth(run),
+            require.last_iterate(run),
+            *require.solvable_length(run),
+            require.drawn_afresh(run),
+            require.gradient_bound_when_drawn(run),
+            require.smooth(run),
             arithmetic(run),
         ]
         if run.batches.participation is Participation.INDEPENDENT_DRAW:
-            findings += [secrecy(run), _together(run), noise_at_the_end(run)]
+            findings += [require.secrecy(run), _together(run), require.noise_at_the_end(run)]
         return tuple(findings)
 
     def _bound(self, run: Run) -> Bound:
@@ -121,7 +106,7 @@ def _guarantee(run: Run, steps: Steps) -> Guarantee:
         counts=tuple(tuple(row) for row in counts.tolist()),
         shift_mus=tuple(shifts.tolist()),
         relation=run.neighbours,
-        design=drawn_by(run),
+        design=require.drawn_by(run),
     )
 
 
@@ -180,7 +165,7 @@ def _levels(noise: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.int
 def _together(run: Run) -> Finding:
     """A bounded domain or a contraction: else the two runs drift apart for ever and no window helps."""
     if not np.isinf(run.diameter):
-        return bounded_domain(run)
+        return require.bounded_domain(run)
     if run.total_steps == 1:
         return holds("contraction", "a single step, from one start: there is nothing that could drift apart")
     steps = step_constants(run)

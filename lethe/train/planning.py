@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from lethe.accounting.plan import plan
 from lethe.calculus.domains import require_count, require_positive
 from lethe.errors import InputError
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.batches import Poisson
 from lethe.run.losses import Loss, Unknown
 from lethe.run.neighbours import Neighbours

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 from lethe.calculus.domains import require_count, require_positive
 from lethe.calculus.rounding import round_up
-from lethe.calculus.upward_formatting import shown
-from lethe.certificates.findings import Finding, first_failure, holds
+from lethe.calculus.upward_formatting import shown, shown_down
+from lethe.certificates.findings import Evidence, Finding, fails, first_failure, holds, holds_by_declaration
 from lethe.errors import HypothesisError
 from lethe.run.known_fields import require_run
+from lethe.run.regularisers import L2
 from lethe.run.run import Run
-from lethe.utility.requirements import (
-    Curvature,
-    full_batches,
-    noise_chosen_in_advance,
-    only_ridge,
-    pl_constant_known,
-    smoothness_known,
-    step_does_not_overshoot,
-    unclipped,
-)
 
 _EPS = 2.0**-52
-_FORMULA = r"E F(x_T) - F^* \le f_1\prod_t c_t + \frac{MD}{2}\sum_t \tau_t^2\prod_{s>t}c_s,\quad c_t = 1 - \mu\lambda_t(2 - M\lambda_t)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +29,6 @@ class RiskBound:
         unlearned: the part of `value` that is left of the initial gap.
         noise: the part that the noise adds.
         findings: the hypotheses, all holding.
-        formula: the bound in LaTeX.
     """
 
     run: Run
@@ -48,7 +37,6 @@ class RiskBound:
     unlearned: float
     noise: float
     findings: tuple[Finding, ...]
-    formula: str = _FORMULA
 
     @property
     def worthwhile(self) -> bool:
@@ -65,19 +53,6 @@ class RiskBound:
         width = max(len(finding.name) for finding in self.findings)
         lines += [f"    {finding.evidence:<8}   {finding.name:<{width}}   {finding.words}" for finding in self.findings]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The bound as plain data that JSON can hold; an infinite value is the text "inf"."""
-        return {
-            "value": _finite(self.value),
-            "initial_gap": self.initial_gap,
-            "unlearned": _finite(self.unlearned),
-            "noise": _finite(self.noise),
-            "hypotheses": [finding.to_dict() for finding in self.findings],
-            "formula": self.formula,
-            "standing": "proved",
-            "run": self.run.to_document(),
-        }
 
 
 def excess_risk_bound(
@@ -112,50 +87,133 @@ def excess_risk_bound(
     Reference: Hong, Wang, Zhou 2022, FAccT, Theorem 4.2 (stated for $\lambda = 1/M$, no ridge); doi:10.1145/3531146.3533070.
     """
     size, gap = require_count("dimension", dimension), require_positive("initial_gap", initial_gap)
-    curvature = Curvature.of(require_run(run), pl_constant=pl_constant, smoothness=smoothness)
-    findings = _examine(run, curvature)
-    findings += (
-        holds("dimension", f"noise in {size} parameters", evidence="declared"),
-        holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"),
-    )
-    failure = first_failure(findings)
-    if failure is not None:
+    known, evidence = require_run(run).loss.curvature, run.loss.evidence
+    # Exact, then rounded once: a ridge that only just outweighs weak convexity leaves little.
+    strengths = [Fraction(part.strong_convexity) for part in run.regularisers]
+    convexity = 0.0 if known is None else float(sum(strengths, -Fraction(known[0])))
+    if pl_constant is not None:
+        steep, pl_by = require_positive("pl_constant", pl_constant), "squared gradients are at least twice it times the gap"
+    else:
+        steep, pl_by = convexity if convexity > 0.0 else None, _where_convexity_is_from(run)
+    smooth = require_positive("smoothness", smoothness) if smoothness is not None else None if known is None else known[1]
+    findings = [*_of_the_run(run), _smoothness(run, smooth, evidence if smoothness is None else "declared")]
+    if smooth is not None:
+        findings += [_pl_constant(run, steep, smooth, pl_by, evidence if pl_constant is None else "declared"), _steps(run, smooth)]
+    findings.append(holds("dimension", f"noise in {size} parameters", evidence="declared"))
+    findings.append(holds("initial gap", f"the start is at most {gap:g} above the minimum", evidence="declared"))
+    if (failure := first_failure(findings)) is not None:
         what = f"no bound of the excess risk for run {run.run_id}: {failure.detail}"
         raise HypothesisError(what, source=failure.source, remedy=failure.remedy)
-    unlearned, noise = _parts(run, curvature, size, gap)
-    return RiskBound(run=run, value=round_up(unlearned + noise), initial_gap=gap, unlearned=unlearned, noise=noise, findings=findings)
+    assert smooth is not None
+    assert steep is not None
+    left, noise = _parts(run, smooth=smooth, steep=steep, dimension=size, gap=gap)
+    return RiskBound(run=run, value=round_up(left + noise), initial_gap=gap, unlearned=left, noise=noise, findings=tuple(findings))
 
 
-def _examine(run: Run, curvature: Curvature) -> tuple[Finding, ...]:
-    plain = holds("steps", "plain gradient steps: no momentum, no averaging, no stopping by looking at the loss", evidence="declared")
-    findings = (full_batches(run), plain, noise_chosen_in_advance(run), only_ridge(run), unclipped(run), smoothness_known(run, curvature))
-    if curvature.smoothness is None:
-        return findings
-    return (*findings, pl_constant_known(run, curvature), step_does_not_overshoot(run, curvature))
-
-
-def _parts(run: Run, curvature: Curvature, dimension: int, gap: float) -> tuple[float, float]:
+def _parts(run: Run, *, smooth: float, steep: float, dimension: int, gap: float) -> tuple[float, float]:
     """What is left of the gap and what the noise adds, each rounded up; a plain recursion of nonnegative numbers loses no digits."""
-    assert curvature.smoothness is not None
-    assert curvature.pl_constant is not None
     ridge = run.strong_convexity
-    smooth, convex = (curvature.smoothness + ridge) * (1.0 + _EPS), curvature.pl_constant * (1.0 - _EPS)
-    half = 0.5 * dimension * smooth
+    smooth, steep = (smooth + ridge) * (1.0 + _EPS), steep * (1.0 - _EPS)
     left, noise = gap, 0.0
     for step, std in zip(run.step_sizes.tolist(), run.noise_stds.tolist(), strict=True):
         length = 1.0 + step * ridge
         step, std = step / length, std / length
         # Rounding in 1 - u(2 - v), u <= v <= 2: a dozen units of 2^-53 at most.
-        kept = max(1.0 - convex * step * (2.0 - smooth * step), 0.0) + 16.0 * _EPS
-        left, noise = left * kept, noise * kept + half * std * std
+        rest = max(1.0 - steep * step * (2.0 - smooth * step), 0.0) + 16.0 * _EPS
+        left, noise = left * rest, noise * rest + 0.5 * dimension * smooth * std * std
     allowance = 4.0 * (run.total_steps + 8) * _EPS
-    return _outward(left, allowance), _outward(noise, allowance)
-
-
-def _outward(value: float, allowance: float) -> float:
     # Below the range of doubles a product is 0, which it is not.
-    return round_up(max(value, 1e-300) if not math.isnan(value) else math.inf, allowance)
+    left, noise = (round_up(math.inf if math.isnan(part) else max(part, 1e-300), allowance) for part in (left, noise))
+    return left, noise
 
 
-def _finite(value: float) -> float | str:
-    return "inf" if math.isinf(value) else value
+def _where_convexity_is_from(run: Run) -> str:
+    parts = [f"curvature of the {run.loss.summary}"] if run.loss.curvature is not None and run.loss.curvature[0] != 0.0 else []
+    parts += [f"ridge {run.strong_convexity:g}"] if run.strong_convexity > 0.0 else []
+    return "strong convexity, from the " + " and the ".join(parts)
+
+
+def _of_the_run(run: Run) -> list[Finding]:
+    """Full batches, plain steps, noise set in advance, ridges alone, and no clipping."""
+    design, strength = run.batches.design, run.strong_convexity
+    others = [part.kind for part in run.regularisers if not isinstance(part, L2)]
+    return [
+        holds("batches", f"{design}: all {run.records} records at every step")
+        if run.batches.exact_size and run.batch_size == run.records
+        else fails(
+            "batches",
+            f"it needs full batches; batches are {design} of {run.batch_size}, whose own randomness or order adds to the risk",
+            source=f"batches.design = {design}",
+            remedy="take full batches; for the size of what drawn batches add see lethe_experiments.risk.mini_batches.",
+        ),
+        holds("steps", "plain gradient steps: no momentum, no averaging, no stopping by looking at the loss", evidence="declared"),
+        holds("noise", "its size at each step was set in advance, independent of the iterates")
+        if run.noise_budget is None
+        else fails(
+            "noise",
+            "it needs noise set in advance; with a noise budget it may have been chosen along the way, and the run may have stopped early",
+            source=f"noise_budget = {run.noise_budget:g}",
+            remedy="plan a schedule without noise_budget.",
+        ),
+        holds("regulariser", f"ridge {strength:g}: its proximal step is a shorter gradient step" if strength else "none")
+        if not others
+        else fails(
+            "regulariser",
+            f"it needs no regulariser but ridges; there is {' and '.join(others)}",
+            source="regulariser",
+            remedy="drop it, or use a ridge.",
+        ),
+        holds_by_declaration("clipping", "never acts: steps follow the gradient of the mean loss", evidence=run.loss.evidence)
+        if not run.clips
+        else fails(
+            "clipping",
+            "it needs the gradient itself; clipping is active and bends it",
+            source=f"clip_norm = {run.clip_norm:g}",
+            remedy="take a loss with a known gradient bound, and a clip norm not below it.",
+        ),
+    ]
+
+
+def _smoothness(run: Run, smooth: float | None, evidence: Evidence) -> Finding:
+    if smooth is not None:
+        return holds_by_declaration("smoothness", f"of the mean loss: {smooth:.6g}", evidence=evidence)
+    return fails(
+        "smoothness",
+        f"it needs a smooth mean loss; nothing is known of the curvature of the {run.loss.summary}",
+        source=f"loss.kind = {run.loss.kind}, smoothness = None",
+        remedy="state the loss's smoothness.",
+    )
+
+
+def _pl_constant(run: Run, steep: float | None, smooth: float, why: str, evidence: Evidence) -> Finding:
+    total = smooth + run.strong_convexity
+    if steep is None:
+        return fails(
+            "PL constant",
+            "it needs an objective whose squared gradient grows with the gap (strongly convex or PL); no constant is known",
+            source=f"loss.kind = {run.loss.kind}, regulariser, pl_constant = None",
+            remedy="add regulariser: {kind: ridge, strength: ...} to a convex loss, or give pl_constant.",
+        )
+    if steep > total:
+        return fails(
+            "PL constant",
+            f"it needs a PL constant of at most the smoothness {total:g} of the objective; it is {steep:g}",
+            source=f"pl_constant = {steep:g}",
+            remedy="check both: no function is steeper than it is smooth.",
+        )
+    return holds_by_declaration("PL constant", f"{steep:.6g}: {why}", evidence=evidence)
+
+
+def _steps(run: Run, smooth: float) -> Finding:
+    r"""$\lambda/(1 + \lambda\kappa) \le 2/(M + \kappa)$, which is $\lambda(M - \kappa) \le 2$, at every step, decided exactly."""
+    excess = Fraction(smooth) - Fraction(run.strong_convexity)
+    largest, limit = float(run.step_sizes.max()), float(2 / excess) if excess > 0 else math.inf
+    name = "2/smoothness" if run.strong_convexity == 0.0 else "2/(smoothness - ridge)"
+    if Fraction(largest) * excess <= 2:
+        return holds("step size", f"{largest:.6g} <= {name} = {limit:.6g}")
+    return fails(
+        "step size",
+        f"it needs a step size <= {name} = {shown_down(limit, 6)}; the largest is {shown(largest, 6)}",
+        source="step_size",
+        remedy="take smaller steps; 1/smoothness is best.",
+    )

@@ -30,9 +30,7 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
         ("hides every warning", 2, "masses and losses on a grid; what is nan counts as delta = 1"),
         ("cast to an integer", 2, "places at or before the first loss above the level and behind the last that counts, up to their number"),
     ],
-    "calculus/sampled/fixed_size.py": [("cast to an integer", 1, "the smallest of three numbers, of which one is 256")],
-    "calculus/sampled/fractional.py": [("cast to an integer", 1, "whole parts of orders that are at most 64")],
-    "calculus/sampled/loss.py": [("hides every warning", 1, "width and spread only choose the grid; nan makes no distribution")],
+    "calculus/sampled/gaussian.py": [("hides every warning", 1, "width and spread only choose the grid; nan makes no distribution")],
     "calculus/sampled/renyi.py": [
         ("leaves out nan", 4, "the step without sampling bounds it too, where the other bound is no number"),
         ("cast to an integer", 2, "floor and ceiling of orders that were seen to be at most 8192"),
@@ -43,12 +41,13 @@ ALLOWED: dict[str, list[tuple[str, int, str]]] = {
     "run/losses/softmax_envelope.py": [("cast to an integer", 1, _SEEN)],
     "run/losses/targets.py": [("cast to an integer", 1, "whole numbers in range, else refused in the lines before")],
     "run/losses/truncated_softmax.py": [("cast to an integer", 3, _SEEN)],
-    "theorems/literature/bok_2024/full_batch.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
-    "theorems/literature/bok_2024/sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
+    "theorems/literature/bok_2024.py": [("cast to an integer", 1, "at most the number of steps, a window; any window is sound")],
+    "theorems/literature/bok_2024_sampled.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "theorems/literature/ye_shokri_2022.py": [("cast to an integer", 1, "a thousand times the logarithm of a number of batches")],
-    "theorems/shift/scaled.py": [("cast to an integer", 4, "exponents of finite floats, cut where they would not fit")],
-    "theorems/shift/segments.py": [("cast to an integer", 1, "the root of the length of an array")],
-    "theorems/shuffled/participation_costs.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
+    "theorems/shift/segments.py": [
+        ("cast to an integer", 5, "exponents of finite floats, cut where they would not fit; the root of a length")
+    ],
+    "theorems/shuffled/passes.py": [("cast to an integer", 1, "places in a pass, at most half its length")],
     "theorems/windowed.py": [("cast to an integer", 1, "the next length of a window, below the number of steps")],
     "train/core/recorder.py": [("nextafter", 1, "lowers the noise that is recorded until it is no more than was added")],
 }

@@ -11,7 +11,7 @@ from repository import ROOT
 from theorems_page import theorems_page
 
 import lethe
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 from lethe.run.batches import DESIGNS
 from lethe.run.losses import LOSSES
 from lethe.run.regularisers import REGULARISERS

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shift.inputs import checked_batches, checked_diameter, checked_path
-from lethe.theorems.shift.scaled import Floats
-from lethe.theorems.shuffled.last_participation import LastTouch
-from lethe.theorems.shuffled.participation_costs import TouchCosts
-from lethe.theorems.shuffled.passes import Passes
-from lethe.theorems.shuffled.reshuffled import touch_law
+from lethe.theorems.shift.engine import checked_batches, checked_diameter, checked_path
+from lethe.theorems.shift.segments import Floats
+from lethe.theorems.shuffled.passes import Passes, TouchCosts
+from lethe.theorems.shuffled.reshuffled import LastTouch, touch_law
 
 
 def worst_path(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from lethe.accounting.statements.phases import phases_derivation
+from lethe.accounting.heavy_tailed import phases_derivation
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import GDP
 from lethe.calculus.rounding import round_down

@@ -16,7 +16,7 @@ from lethe.heavy_tailed.oracles import clip_rows
 from lethe.heavy_tailed.problem import Problem, RecordsInBlocks
 from lethe.mechanisms.base import Array
 from lethe.partitions.block import Block, Values
-from lethe.partitions.consecutive import ConsecutiveRecords
+from lethe.partitions.table import ConsecutiveRecords
 
 _CHUNK = 2**17  # entries that are held at 8 bytes at once: a MiB
 

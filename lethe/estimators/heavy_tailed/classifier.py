@@ -16,7 +16,7 @@ from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.models.classifiers import LogisticRegression
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic
 
 _LOSS = Logistic(feature_norm=1.0)  # of which the slope alone is used: features are not bounded

@@ -26,8 +26,8 @@ from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.sets import require_point
 from lethe.heavy_tailed.settings import clip_grid, gradient_errors
 from lethe.mechanisms.base import Array
-from lethe.partitions.consecutive import ConsecutiveRecords
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
+from lethe.partitions.table import ConsecutiveRecords
 
 MEAN_SOLVERS = ("clipped_mean", "multi_pass")
 _PASSES = 10  # of multi_pass

@@ -23,8 +23,7 @@ from lethe.heavy_tailed import BallDomain, Moments
 from lethe.heavy_tailed.problem import some_records
 from lethe.heavy_tailed.sets import WholeSpace
 from lethe.mechanisms.base import Array
-from lethe.partitions.consecutive import ConsecutiveRecords
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions.table import ConsecutiveRecords, ExaminedTable
 
 _PASSES = 30  # of multi_pass
 _QUANTILE = 0.75  # of the gradients' norms at 0, where practical settings clip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lethe.accounting.statements.phases import phases_derivation
+from lethe.accounting.heavy_tailed import phases_derivation
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement

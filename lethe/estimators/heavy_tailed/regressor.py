@@ -14,7 +14,7 @@ from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import as_numbers
 from lethe.mechanisms.base import Array
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 
 
 class HeavyTailedLinearRegression(RegressorMixin, HeavyTailedLinearModel):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lethe.errors import InputError
-from lethe.partitions.on_dask.dask_tables import is_dask
+from lethe.partitions.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
 
 # By name, so that neither pandas nor polars nor pyarrow need be installed. A column of objects may hold numbers: reading it will tell.

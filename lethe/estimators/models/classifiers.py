@@ -16,7 +16,7 @@ from lethe.estimators.inputs.validation import table_and_targets
 from lethe.estimators.models.linear_model import PrivateLinearModel
 from lethe.estimators.partitioned.tables import examined_labels
 from lethe.mechanisms.base import Array
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 

@@ -123,7 +123,7 @@ class PrivateLinearModel(PrivateEstimator):
         in_blocks = isinstance(table, ExaminedTable)
         records = rows if users is None else users.users
         weights = None if in_blocks else bounded_weights(sample_weight, count=rows, max_weight=asked.max_weight)
-        weighted = table.source.read.has_weights if in_blocks else weights is not None
+        weighted = "weights" in table.source.read.roles if in_blocks else weights is not None
         radius = declared_norm(self.feature_norm)
         if radius is None and users is not None:
             raise row_by_row('feature_norm = "auto"', "a number R that no row is longer than, or is projected on")

@@ -20,7 +20,7 @@ from lethe.estimators.partitioned.gathered import BlockColumns
 from lethe.estimators.partitioned.tables import examined_numbers
 from lethe.estimators.partitioned.targets import Centred
 from lethe.mechanisms.base import Array
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.losses import LeastSquares
 
 

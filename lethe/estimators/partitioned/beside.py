@@ -83,10 +83,12 @@ def looked_beside(table: ExaminedTable, max_weight: Any) -> Beside:
     """
     bound = require_positive("max_weight", max_weight)
     read = table.source.read
-    if not (read.has_weights or read.has_users):
+    if not read.roles & {"weights", "users"}:
         return Beside(max_weight=bound)
     found = [answer.values for answer in table.answers(_counted_users, (bound,))]
-    return Beside(max_weight=bound, users=_together([one for one in found if one is not None and len(one[0])]) if read.has_users else None)
+    return Beside(
+        max_weight=bound, users=_together([one for one in found if one is not None and len(one[0])]) if "users" in read.roles else None
+    )
 
 
 def _together(found: list[tuple[Ids, Any]]) -> BlockUsers:

@@ -13,8 +13,7 @@ from lethe.estimators.inputs.records import row_norms
 from lethe.mechanisms.base import Array
 from lethe.mechanisms.quantiles.located import ColumnsInMemory, counts_between
 from lethe.partitions.block import Block
-from lethe.partitions.consecutive import ConsecutiveRecords
-from lethe.partitions.table import ExaminedTable
+from lethe.partitions.table import ConsecutiveRecords, ExaminedTable
 
 MOST_GATHERED = 2**23  # 64 MiB
 

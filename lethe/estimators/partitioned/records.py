@@ -48,7 +48,7 @@ class PreparedRows:
         """The records of a block, a chunk at a time."""
         size = max(1, _CHUNK // block.features.shape[1])
         for start in range(0, len(block), size):
-            part = block.rows(start, start + size)
+            part = block.some(slice(start, start + size))
             assert part.targets is not None
             yield Records(
                 readable(part.features),

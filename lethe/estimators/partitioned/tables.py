@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from lethe.errors import InputError
 from lethe.estimators.inputs.validation import FEWEST_RECORDS
 from lethe.estimators.partitioned.targets import ClassPlaces, looked_at_labels, nothing_else
-from lethe.partitions.given_tables import looked_at_numbers
+from lethe.partitions.block import looked_at_numbers
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 
 Labels = np.ndarray[Any, Any]

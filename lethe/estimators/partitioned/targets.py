@@ -10,8 +10,7 @@ import numpy as np
 from lethe.errors import InputError
 from lethe.estimators.inputs.labels import public_labels
 from lethe.mechanisms.base import Array
-from lethe.partitions.block import Block, Values, refused
-from lethe.partitions.given_tables import targets_of
+from lethe.partitions.block import Block, Values, refused, targets_of
 
 Labels = np.ndarray[Any, Any]
 

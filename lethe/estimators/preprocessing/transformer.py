@@ -21,7 +21,7 @@ from lethe.estimators.partitioned.tables import examined_features
 from lethe.estimators.partitioned.transformed import transformed
 from lethe.estimators.private_estimator import PrivateEstimator
 from lethe.mechanisms.base import Array, target_mu
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable
 
 

@@ -41,7 +41,7 @@ from lethe.estimators.search.step_tries import declared_shares, step_tries
 from lethe.estimators.search.tries import Try, law_of_tries, one_try
 from lethe.mechanisms.base import Array, gaussian_noise_std
 from lethe.mechanisms.selection import choose, selection_guarantee
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.partitions.table import ExaminedTable, PartitionedTable
 from lethe.train.callbacks.paying import paid_as_a_whole
 from lethe.train.linear.blocks import MOST_DRAWN

@@ -12,11 +12,9 @@ from lethe.errors import InputError
 from lethe.estimators.inputs.records import Index
 from lethe.estimators.search.searched_steps import private_steps
 from lethe.mechanisms.base import Array
-from lethe.partitions.block import Block
-from lethe.partitions.chosen_records import chosen_records
-from lethe.partitions.given_tables import targets_of
-from lethe.partitions.table import ExaminedTable
-from lethe.partitions.totals import total
+from lethe.partitions.block import Block, targets_of
+from lethe.partitions.passes import total
+from lethe.partitions.table import ExaminedTable, chosen_records
 
 
 class Sides(ABC):

@@ -12,7 +12,7 @@ from dp_accounting import dp_event, privacy_accountant  # pyright: ignore[report
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.accounting.certify import Verdict, evaluate_theorems, reasons_of
-from lethe.accounting.totals.dp_events import RELATIONS, UnknownEvent, guarantee_of, leaves_of, neighbours_of, whole
+from lethe.accounting.dp_events import RELATIONS, UnknownEvent, guarantee_of, leaves_of, neighbours_of, whole
 from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.domains import require_delta, require_nonnegative
 from lethe.calculus.guarantees import GDP, Guarantee

@@ -10,7 +10,7 @@ from typing import Any
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 from dp_accounting.privacy_accountant import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
 
-from lethe.accounting.totals.dp_events import RELATIONS
+from lethe.accounting.dp_events import RELATIONS
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import GDP, ZCDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.rounding import round_down

@@ -8,7 +8,7 @@ import attr
 from dp_accounting import dp_event  # pyright: ignore[reportMissingTypeStubs]
 
 from lethe.accounting.certify import require_run
-from lethe.accounting.totals.dp_events import whole
+from lethe.accounting.dp_events import whole
 from lethe.errors import InputError
 from lethe.run.run import Run
 

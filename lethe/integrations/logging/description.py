@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lethe._version import __version__
+from lethe.documents.version import __version__
 from lethe.run.participation import Participation
 from lethe.run.run import Run
 

@@ -1,24 +1,60 @@
-"""AuditJob: the configuration of `lethe audit`."""
+"""`lethe audit`: its configuration, from which a certificate and audits of the same mechanism come, side by side."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
 from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
+from lethe.audit.page import AuditPage
 from lethe.audit.trainers import audit
-from lethe.documents.strict import read_document, refuse_other_kind, require_place
+from lethe.certificates.certificate import Certificate
+from lethe.documents.specification import from_tagged
+from lethe.documents.strict import errors_from, read_document, refuse_other_kind, require_place
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
-from lethe.jobs.audit.audited import AuditSubject, parse_subject
-from lethe.jobs.audit.outcome import AuditOutcome
+from lethe.jobs.audit.subjects import SUBJECTS, AuditSubject
 
 Game = Literal["two_world", "one_run"]
 _ONLY: dict[Game, tuple[str, ...]] = {"two_world": ("runs", "score_file", "workers"), "one_run": ("canaries", "guesses")}
+_POINTS, _DECADES = 41, 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOutcome:
+    """The result of `lethe audit`.
+
+    Args:
+        page: claim, audits, verdict.
+        certificate: what the claim of a run comes from.
+    """
+
+    page: AuditPage
+    certificate: Certificate | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        certificate = None if self.certificate is None else self.certificate.to_dict()
+        return {**self.page.to_document(), "certificate": certificate, "lethe": __version__}
+
+    def explained(self) -> str | None:
+        """The certificate in words."""
+        return None if self.certificate is None else self.certificate.explain()
+
+    def curve(self) -> list[tuple[float, float]]:
+        r"""The certified $(\delta, \epsilon(\delta))$ from a ten-thousandth of the certificate's $\delta$ on; empty without one."""
+        if self.certificate is None:
+            return []
+        # The middle one is the certificate's own.
+        deltas = self.certificate.delta * np.logspace(-_DECADES, _DECADES, _POINTS)
+        return [(float(each), self.certificate.epsilon_at(float(each), allow_large_delta=True)) for each in deltas if each < 1.0]
 
 
 class AuditJob(AuditOptions):
@@ -33,7 +69,7 @@ class AuditJob(AuditOptions):
         threat, canary, level, conditional, allow_large_delta, seed: see `AuditConfig`.
     """
 
-    subject: Annotated[InstanceOf[AuditSubject], BeforeValidator(parse_subject)]
+    subject: Annotated[InstanceOf[AuditSubject], BeforeValidator(lambda value: from_tagged(value, tag="kind", classes=SUBJECTS))]
     delta: float | None = Field(default=None, ge=0, lt=1)
     game: Game = "two_world"
     runs: int = Field(default=1000, ge=2)
@@ -52,17 +88,11 @@ class AuditJob(AuditOptions):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditJob:
-        """Read a .yaml or .json configuration.
-
-        Raises:
-            InputError: the file cannot be read or holds no valid configuration.
-        """
+        """Read a .yaml or .json configuration; InputError, naming the file, where it holds no valid one."""
         content = read_document(path)
         refuse_other_kind(content, "configuration of `lethe audit`", source=str(path))
-        try:
-            return cls(**{str(key): value for key, value in content.items()})
-        except InputError as error:
-            raise InputError(error.what, source=str(path), remedy=error.remedy) from error
+        with errors_from(path):
+            return cls(**content)
 
     def execute(self, *, progress: bool = False) -> AuditOutcome:
         """Train, and hold what was found against what is claimed.
@@ -76,7 +106,7 @@ class AuditJob(AuditOptions):
         if self.score_file is not None:
             require_place(self.score_file, ".jsonl")
         prepared = self.subject.prepare(self.delta, allow_large_delta=self.allow_large_delta)
-        with _no_empty_file(self.score_file):
+        with self._no_empty_file():
             page = audit(prepared.training, prepared.data, self.config(prepared.delta), claim=prepared.claim, progress=progress)
         return AuditOutcome(page=page.model_copy(update={"subject": prepared.name}), certificate=prepared.certificate)
 
@@ -88,22 +118,17 @@ class AuditJob(AuditOptions):
         return AuditConfig(delta=delta, game=TwoWorldGame(runs=self.runs, workers=self.workers, score_file=self.score_file), **shared)
 
     def kept(self) -> int:
-        """How many trainings the score file keeps."""
-        return 0 if self.score_file is None else _scores(Path(self.score_file))
+        """How many trainings the score file keeps; its first line says what game it is."""
+        file = None if self.score_file is None else Path(self.score_file)
+        return 0 if file is None or not file.exists() else max(0, file.read_bytes().count(b"\n") - 1)
 
-
-@contextmanager
-def _no_empty_file(score_file: str | None) -> Iterator[None]:
-    """Where no training ended, a score file without scores would refuse the audit with what was mended or declared anew."""
-    fresh = score_file is not None and not Path(score_file).exists()
-    try:
-        yield
-    except (LetheError, KeyboardInterrupt):
-        if fresh and score_file is not None and _scores(Path(score_file)) == 0:
-            Path(score_file).unlink(missing_ok=True)
-        raise
-
-
-def _scores(file: Path) -> int:
-    # The first line says what game it is.
-    return max(0, file.read_bytes().count(b"\n") - 1) if file.exists() else 0
+    @contextmanager
+    def _no_empty_file(self) -> Iterator[None]:
+        """Where no training ended, a score file without scores would refuse the audit with what was mended or declared anew."""
+        fresh = self.score_file is not None and not Path(self.score_file).exists()
+        try:
+            yield
+        except (LetheError, KeyboardInterrupt):
+            if fresh and self.score_file is not None and self.kept() == 0:
+                Path(self.score_file).unlink(missing_ok=True)
+            raise

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
-from lethe.documents.specification import Specification
+from lethe.documents.specification import Specification, near_miss
 from lethe.errors import InputError, quoted
 from lethe.jobs.configuration import AUTO, Data, Privacy
 
@@ -33,8 +32,8 @@ _ELSEWHERE = {
     "target_bound": "data.target_range",
     "ledger": "ledger",
 }
-_MOST = 1e300
 _UNUSED = frozenset({"max_weight"})  # the records of a file have no weights
+_MOST = 1e300
 
 
 class EstimatorChoice(Specification):
@@ -50,11 +49,7 @@ class EstimatorChoice(Specification):
 
     @classmethod
     def parse(cls, value: Any) -> EstimatorChoice:
-        """From {estimator: name, parameter: value, ...}.
-
-        Raises:
-            InputError: no or another estimator, or a parameter that belongs elsewhere.
-        """
+        """From {estimator: name, parameter: value, ...}; InputError of another estimator, or a parameter that belongs elsewhere."""
         if isinstance(value, EstimatorChoice):
             return value
         names = ", ".join(ESTIMATORS)
@@ -63,8 +58,7 @@ class EstimatorChoice(Specification):
         fields = {str(name): entry for name, entry in value.items()}
         name = fields.pop("estimator")
         if not isinstance(name, str) or name not in ESTIMATORS:
-            near = difflib.get_close_matches(str(name), ESTIMATORS, n=1)
-            raise InputError(f"estimator: got {quoted(name)};{f' did you mean {near[0]!r}?' if near else ''} it needs one of {names}.")
+            raise InputError(f"estimator: got {quoted(name)};{near_miss(name, ESTIMATORS)} it needs one of {names}.")
         for parameter, entry in fields.items():
             if isinstance(entry, int | float) and not abs(entry) < _MOST:  # NaN too
                 raise InputError(f"{parameter}: got {quoted(entry)}; it needs a finite number, below {_MOST:g}.")
@@ -88,20 +82,18 @@ class EstimatorChoice(Specification):
         return {"estimator": self.estimator, **self.parameters}
 
     def require_sections(self, privacy: Privacy, data: Data) -> None:
-        """Refuse sections that lack what this estimator needs, or have what it does not take.
-
-        Raises:
-            InputError: they do.
-        """
+        """Refuse sections that lack what this estimator needs, or have what it does not take."""
         if privacy.epsilon is None:
             raise InputError("privacy.epsilon: missing; an estimator is trained for a target.", remedy="state it, such as epsilon: 1.0.")
-        if self.is_classifier and data.target_range is not None:
-            raise InputError(f"data.target_range: {self.estimator} predicts classes.", remedy="leave it out.")
-        if not self.is_classifier and data.path is None:
+        if self.is_classifier:
+            if data.target_range is not None:
+                raise InputError(f"data.target_range: {self.estimator} predicts classes.", remedy="leave it out.")
+            return
+        if data.path is None:
             raise InputError(f"data.path: missing; the digits have classes, and {self.estimator} predicts numbers.")
-        if not self.is_classifier and data.classes is not None:
+        if data.classes is not None:
             raise InputError(f"data.classes: {self.estimator} predicts numbers.", remedy="leave them out, and state data.target_range.")
-        if not self.is_classifier and data.target_range is None:
+        if data.target_range is None:
             raise InputError(
                 "data.target_range: missing; where targets lie must be public.",
                 remedy=f"state [low, high], known without looking at the records, or {AUTO}: released, for a twentieth of the budget.",
@@ -128,18 +120,15 @@ class EstimatorChoice(Specification):
         ]
         for name in self.parameters:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f" did you mean {near[0]!r}?" if near else ""
-                raise InputError(f"model.{name}: unknown;{hint} {self.estimator} knows {', '.join(known)}.")
+                raise InputError(f"model.{name}: unknown;{near_miss(name, known)} {self.estimator} knows {', '.join(known)}.")
         options = {name: value for name, value in self.parameters.items() if name in kind.takes_options}
-        facts: dict[str, Any] = {"classes": list(data.classes) if data.classes else None} if self.is_classifier else {}
+        classes = list(data.classes) if data.classes else None
         return kind(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             random_state=seed,
             seed_noise=seed is not None,
-            **facts,
-            **({} if self.is_classifier else {"target_bound": data.target_range}),
+            **({"classes": classes} if self.is_classifier else {"target_bound": data.target_range}),
             options=private.EstimatorOptions(allow_large_delta=privacy.allow_large_delta, **options),
             **{"neighbours": "replace_one"} | {name: value for name, value in self.parameters.items() if name not in options},
         )

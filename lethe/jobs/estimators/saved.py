@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lethe._version import __version__
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
+from lethe.documents.version import __version__
 from lethe.errors import InputError, require_finite
-from lethe.jobs.tables.columns import Array
-from lethe.jobs.tables.public_columns import PublicColumns
-from lethe.jobs.tables.reading import SUFFIXES, ColumnTable, table_suffix
+from lethe.jobs.tables.columns import Array, PublicColumns
+from lethe.jobs.tables.reading import ColumnTable
 
 MODEL, WEIGHTS = "model.json", "weights.npz"
 _FORMAT = "linear-model-2"
@@ -52,17 +51,9 @@ class SavedModel:
 
     def document(self) -> bytes:
         """The public document that goes beside the weights."""
-        content = {
-            "format": _FORMAT,
-            "lethe": __version__,
-            "trained_by": self.trained_by,
-            "target": self.target,
-            "target_range": None if self.target_range is None else list(self.target_range),
-            "classes": None if self.classes is None else list(self.classes),
-            "feature_norm": self.feature_norm,
-            "columns": None if self.columns is None else self.columns.to_document(),
-        }
-        return to_json(content).encode()
+        content: dict[str, Any] = {"format": _FORMAT, "lethe": __version__}
+        content |= {name: getattr(self, name) for name in ("trained_by", "target", "target_range", "classes", "feature_norm")}
+        return to_json({**content, "columns": None if self.columns is None else self.columns.to_document()}).encode()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> SavedModel:
@@ -85,10 +76,9 @@ class SavedModel:
             classes = _names(content["classes"])
             weights, intercept = _arrays(path / WEIGHTS)
             wanted = 1 if classes is None or len(classes) == 2 else len(classes)
-            if weights.shape[1] not in (wanted, 0 if classes is None else len(classes)) or intercept.shape != weights.shape[1:]:
-                raise InputError(
-                    f"weights of shape {weights.shape} do not fit {'numbers' if classes is None else f'{len(classes)} classes'}."
-                )
+            if weights.shape[1] not in (wanted, len(classes or ())) or intercept.shape != weights.shape[1:]:
+                fitting = "numbers" if classes is None else f"{len(classes)} classes"
+                raise InputError(f"weights of shape {weights.shape} do not fit {fitting}.")
             if columns is not None and len(columns.feature_names) != len(weights):
                 raise InputError(f"{len(weights)} weights do not fit the {len(columns.feature_names)} features of its columns.")
             return cls(
@@ -140,16 +130,14 @@ class SavedModel:
         file = as_path(path)
         if self.columns is None:
             raise InputError("columns: this model was trained on arrays.", remedy="call predict with an array of such rows.")
-        if table_suffix(file) not in SUFFIXES:
-            raise InputError(f"{file.name} ends in {file.suffix!r}; a table ends in {', '.join(SUFFIXES)}.")
         table = ColumnTable.read(file, as_text=[*self.columns.stated])
         return self.predict(self.columns.encode(table, None))
 
 
-def weights_file(coefficients: Array, intercept: Any) -> bytes:
-    """The file of an estimator's weights, under the names to which its certificate is bound."""
+def weights_file(**arrays: npt.ArrayLike) -> bytes:
+    """The file of a model's weights, under the names to which its certificate is bound."""
     stream = io.BytesIO()
-    np.savez(stream, coef_=coefficients, intercept_=np.asarray(intercept))
+    np.savez(stream, **{name: np.asarray(array) for name, array in arrays.items()})
     return stream.getvalue()
 
 

@@ -1,9 +1,10 @@
-"""What everybody knows of one column: a range, or its categories, and what stands for a missing value."""
+"""What everybody knows of the columns of a table, and the feature vectors that this makes of its rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,28 +13,14 @@ from pydantic import BeforeValidator, model_validator
 
 from lethe.documents.specification import Specification
 from lethe.errors import InputError, quoted
+from lethe.jobs.tables.reading import ColumnTable, bad_entry
 
 REFUSE = "refuse"
 DROP = "drop"
 _MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
 _TRUTH = {"true": 1.0, "false": 0.0}
 
-Texts = Sequence[str | None]
 Array = npt.NDArray[np.float64]
-
-
-class BadEntry(Exception):
-    """An entry of a column that cannot be used.
-
-    Args:
-        row: counted from 0.
-        what: is wrong with it, in a clause.
-        remedy: what to do.
-    """
-
-    def __init__(self, row: int, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.row, self.what, self.remedy = row, what, remedy
 
 
 def is_missing(text: str | None) -> bool:
@@ -44,13 +31,12 @@ def is_missing(text: str | None) -> bool:
 def as_number(text: str) -> float | None:
     """The finite number that a text is, true and false being 1 and 0; None: it is none."""
     stripped = text.strip()
-    if stripped.casefold() in _TRUTH:
-        return _TRUTH[stripped.casefold()]
     try:
-        number = float(stripped) if "_" not in stripped else math.nan
+        number = _TRUTH.get(stripped.casefold())
+        number = float(stripped) if number is None else number
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number) and "_" not in stripped else None
 
 
 def _finite(value: object) -> float:
@@ -60,11 +46,7 @@ def _finite(value: object) -> float:
 
 
 def as_range(value: Any) -> tuple[float, float]:
-    """Two finite numbers, the smaller one first.
-
-    Raises:
-        InputError: it is anything else.
-    """
+    """Two finite numbers, the smaller one first; InputError of anything else."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise InputError(f"got {quoted(value)}; it needs [low, high], two finite numbers.")
     low, high = _finite(value[0]), _finite(value[1])
@@ -73,10 +55,6 @@ def as_range(value: Any) -> tuple[float, float]:
     if not (high - low) / 2.0 > 0.0:
         raise InputError(f"got [{low!r}, {high!r}]; it is too narrow for floating-point numbers.")
     return low, high
-
-
-def _as_fill(value: Any) -> float | None:
-    return None if value is None or value == REFUSE else _finite(value)
 
 
 def _as_word(value: Any) -> str:
@@ -94,17 +72,18 @@ def _as_words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value:
         raise InputError(f"got {quoted(value)}; it needs the list of the answers that could occur.")
     words = tuple(map(_as_word, value))
-    twice = [word for word in dict.fromkeys(words) if words.count(word) > 1]
-    if twice:
+    if twice := [word for word in words if words.count(word) > 1]:
         raise InputError(f"{twice[0]!r} is listed twice.", remedy="list every category once.")
     return words
 
 
-def _as_filled_word(value: Any) -> str | None:
-    return None if value is None else _as_word(value)
+class _Column(Specification):
+    def to_document(self) -> dict[str, Any]:
+        """As plain data."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
-class NumberColumn(Specification):
+class NumberColumn(_Column):
     r"""Numbers in a public range, mapped to [-1, 1]; one beyond the range becomes its end.
 
     Args:
@@ -113,7 +92,7 @@ class NumberColumn(Specification):
     """
 
     range: Annotated[tuple[float, float], BeforeValidator(as_range)]
-    missing: Annotated[float | None, BeforeValidator(_as_fill)] = None
+    missing: Annotated[float | None, BeforeValidator(lambda value: None if value is None or value == REFUSE else _finite(value))] = None
 
     @model_validator(mode="after")
     def _fill_within(self) -> NumberColumn:
@@ -122,33 +101,24 @@ class NumberColumn(Specification):
             raise InputError(f"missing: got {self.missing:g}; it needs a number within the range, {low:g} to {high:g}.")
         return self
 
-    @property
-    def width(self) -> int:
-        """How many numbers it makes of an entry."""
-        return 1
-
     def feature_names(self, name: str) -> list[str]:
-        """What these are called."""
+        """What the numbers that it makes of an entry are called."""
         return [name]
 
-    def encode(self, entries: Texts | Array) -> Array:
-        """Shape (n, 1).
-
-        Args:
-            entries: texts, or numbers with NaN where one is missing.
-        Raises:
-            BadEntry: a text that is no number, or a missing value with nothing to stand for it.
-        """
-        numbers = (
-            entries.astype(np.float64) if isinstance(entries, np.ndarray) else np.array(list(map(_parsed, range(len(entries)), entries)))
-        )
+    def encode(self, table: ColumnTable, name: str) -> Array:
+        """Shape (n, 1); InputError of a text that is no number, and of a missing value with nothing to stand for it."""
+        numbers = table.numbers(name) if table.is_number(name) else self._parsed(table, name)
         if np.isinf(numbers).any():
-            raise BadEntry(int(np.argmax(np.isinf(numbers))), "the value is not finite", "correct the value, or drop the row.")
+            raise bad_entry(
+                table.file, int(np.argmax(np.isinf(numbers))), name, "the value is not finite", "correct the value, or drop the row."
+            )
         absent = np.isnan(numbers)
         if absent.any():
             if self.missing is None:
-                raise BadEntry(
+                raise bad_entry(
+                    table.file,
                     int(np.argmax(absent)),
+                    name,
                     "the value is missing, and nothing is stated to stand for it",
                     "state missing: NUMBER, known without looking at the records, or drop such rows.",
                 )
@@ -159,16 +129,23 @@ class NumberColumn(Specification):
         scaled: Array = np.clip(numbers - middle, -half, half) / half
         return scaled[:, None]
 
+    @staticmethod
+    def _parsed(table: ColumnTable, name: str) -> Array:
+        numbers = np.empty(len(texts := table.texts(name)))
+        for row, text in enumerate(texts):
+            number = math.nan if text is None or is_missing(text) else as_number(text)
+            if number is None:
+                remedy = "correct it, or state categories: [...] if the column holds words."
+                raise bad_entry(table.file, row, name, "the entry is no finite number", remedy)
+            numbers[row] = number
+        return numbers
+
     def describe(self) -> str:
         """What is taken as public, in a clause."""
         return f"{self.range[0]:g} to {self.range[1]:g}" + ("" if self.missing is None else f", {self.missing:g} where there is no value")
 
-    def to_document(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"range": list(self.range), **({} if self.missing is None else {"missing": self.missing})}
 
-
-class WordColumn(Specification):
+class WordColumn(_Column):
     """Answers from a public list, one 0/1 column each; an answer that is not listed, or none, becomes zeros.
 
     Args:
@@ -177,7 +154,7 @@ class WordColumn(Specification):
     """
 
     categories: Annotated[tuple[str, ...], BeforeValidator(_as_words)]
-    missing: Annotated[str | None, BeforeValidator(_as_filled_word)] = None
+    missing: Annotated[str | None, BeforeValidator(lambda value: None if value is None else _as_word(value))] = None
 
     @model_validator(mode="after")
     def _fill_listed(self) -> WordColumn:
@@ -185,47 +162,32 @@ class WordColumn(Specification):
             raise InputError(f"missing: got {self.missing!r}; it needs one of the categories.")
         return self
 
-    @property
-    def width(self) -> int:
-        """How many numbers it makes of an entry."""
-        return len(self.categories)
-
     def feature_names(self, name: str) -> list[str]:
-        """What these are called."""
+        """What the numbers that it makes of an entry are called."""
         return [f"{name}={word}" for word in self.categories]
 
-    def encode(self, entries: Texts) -> Array:
-        """Shape (n, categories); an entry is compared without spaces at its ends."""
-        places = {word: place for place, word in enumerate(self.categories)}
-        fill = -1 if self.missing is None else places[self.missing]
-        found = np.array([_place(places, entry, fill) for entry in entries], dtype=np.int64)
-        encoded = np.zeros((len(found), self.width))
-        rows = np.flatnonzero(found >= 0)
-        encoded[rows, found[rows]] = 1.0
+    def encode(self, table: ColumnTable, name: str) -> Array:
+        """Shape (n, categories); an entry is compared without spaces at its ends. A word for a missing answer may itself be listed."""
+        texts = table.texts(name)
+        encoded = np.zeros((len(texts), len(self.categories)))
+        for row, text in enumerate(texts):
+            word = None if text is None else text.strip()
+            word = self.missing if word not in self.categories and is_missing(word) else word
+            if word in self.categories:
+                encoded[row, self.categories.index(word)] = 1.0
         return encoded
 
     def describe(self) -> str:
         """What is taken as public, in a clause."""
         return ", ".join(self.categories) + ("" if self.missing is None else f"; {self.missing} where there is no answer")
 
-    def to_document(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"categories": list(self.categories), **({} if self.missing is None else {"missing": self.missing})}
-
 
 Column = NumberColumn | WordColumn
 
 
-def as_column(value: Any) -> Column | None:
-    """What {range: ...} or {categories: ...} states; None: the column is dropped.
-
-    Raises:
-        InputError: it states neither, or both.
-    """
+def _as_column(value: Any) -> Column | None:
     if value == DROP:
         return None
-    if isinstance(value, NumberColumn | WordColumn):
-        return value
     if not isinstance(value, Mapping) or ("range" in value) == ("categories" in value):
         raise InputError(
             f"got {quoted(value)}; it needs range: [low, high] for numbers, categories: [...] for words, or {DROP}.",
@@ -235,18 +197,89 @@ def as_column(value: Any) -> Column | None:
     return NumberColumn(**fields) if "range" in fields else WordColumn(**fields)
 
 
-def _parsed(row: int, text: str | None) -> float:
-    if text is None or is_missing(text):
-        return math.nan
-    number = as_number(text)
-    if number is None:
-        raise BadEntry(row, "the entry is no finite number", "correct it, or state categories: [...] if the column holds words.")
-    return number
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicColumns:
+    """An encoding of rows that learns nothing from them: every row is encoded by itself, with constants that were stated.
 
+    Args:
+        stated: by name; None: the column is dropped.
+    """
 
-def _place(places: Mapping[str, int], entry: str | None, fill: int) -> int:
-    """The place of an answer; -1: nowhere. A word for a missing answer may itself be listed."""
-    place = None if entry is None else places.get(entry.strip())
-    if place is not None:
-        return place
-    return fill if is_missing(entry) else -1
+    stated: Mapping[str, Column | None]
+
+    @classmethod
+    def parse(cls, value: Any) -> PublicColumns:
+        """From {name: {range: [low, high]}, name: {categories: [...]}, name: drop}; InputError of anything else."""
+        if isinstance(value, PublicColumns):
+            return value
+        if not isinstance(value, Mapping):
+            raise InputError(f"got {quoted(value)}; it needs a mapping from the names of columns to what is known of each.")
+        stated: dict[str, Column | None] = {}
+        for name, entry in value.items():
+            try:
+                stated[str(name)] = _as_column(entry)
+            except InputError as error:
+                raise InputError(f"column {str(name)!r}: {error.what}", remedy=error.remedy) from error
+        return cls(stated=stated)
+
+    @property
+    def kept(self) -> dict[str, Column]:
+        """The columns that are used, in the order in which they were stated."""
+        return {name: column for name, column in self.stated.items() if column is not None}
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Of all features."""
+        return [feature for name, column in self.kept.items() for feature in column.feature_names(name)]
+
+    @property
+    def longest(self) -> float:
+        r"""$\sqrt k$ of k columns used: no row is longer, since every column makes a vector of norm at most 1."""
+        return math.sqrt(len(self.kept))
+
+    def describe(self) -> list[str]:
+        """What is taken as public, a line a column."""
+        return [f"{name}: {'not used' if column is None else column.describe()}" for name, column in self.stated.items()]
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain data that `parse` takes."""
+        return {name: DROP if column is None else column.to_document() for name, column in self.stated.items()}
+
+    def encode(self, table: ColumnTable, target: str | None) -> Array:
+        """Features, shape (n, d).
+
+        Args:
+            table: with every column that was stated, and no others but the target.
+            target: the column to predict; None: there may be more columns or not, as for prediction.
+        Raises:
+            InputError: a column that is not stated, not there, or is the target; or an entry that cannot be used, by row and column.
+        """
+        source = str(table.file)
+        if target is not None and target in self.stated:
+            remedy = "leave it out of columns."
+            raise InputError(f"columns: {target!r} is the target; it cannot be a feature.", source=source, remedy=remedy)
+        if absent := [name for name in self.kept if name not in table.names]:
+            raise InputError(
+                f"columns: there is no column {absent[0]!r} in the file; it has {', '.join(table.names)}.",
+                source=source,
+                remedy="correct the name, or leave it out.",
+            )
+        if target is not None:
+            self._require_all(table, target)
+        return np.hstack([column.encode(table, name) for name, column in self.kept.items()])
+
+    def _require_all(self, table: ColumnTable, target: str) -> None:
+        if unstated := [name for name in table.names if name != target and name not in self.stated]:
+            lines = [
+                f"column {name!r} holds {table.type_of(name)} and is not stated: it needs "
+                f"{'a range' if table.is_number(name) else 'categories'}."
+                for name in unstated
+            ]
+            raise InputError(
+                "columns: " + "\n".join(lines),
+                source=str(table.file),
+                remedy=f"state each without a look at the records, or {DROP}; `lethe init --data {table.file.name} --target {target}` "
+                "asks for them.",
+            )
+        if not self.kept:
+            raise InputError("columns: all of them are dropped; there are no features.", source=str(table.file))

@@ -10,8 +10,6 @@ most 2G apart (replace one), a gradient and 0 at most G (zero out one); the solv
 $$s = \frac{1}{\lambda}\Big(\frac{2G\text{ or }G}{n} + 2\tau\Big).$$
 
 It is attained: records with features u and -u and slopes at the bound. The release is $(s/\sigma)$-GDP.
-
-Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Corollary 8 (there with Laplace-like noise).
 """
 
 from __future__ import annotations
@@ -122,7 +120,7 @@ def output_perturbation(
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `output_guarantee` follows from.
 
-    Args: as `output_guarantee`.
+    Args: as `output_perturbation`, and the noise.
     """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
@@ -131,14 +129,9 @@ def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, 
 def output_guarantee(
     loss: LinearLoss, *, records: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
 ) -> Guarantee:
-    r"""The guarantee of `output_perturbation` with a given noise.
+    r"""The guarantee of `output_perturbation` with noise of this size, in units of the weights.
 
-    Args:
-        loss: l, with the public bound R on the norm of the rows.
-        records: n, public.
-        regularisation: $\lambda > 0$, of the mean of the losses.
-        noise_std: $\ge 0$, in units of the weights.
-        neighbours: replace_one or zero_out.
+    Args: as `output_perturbation`, and the noise.
     """
     bound = require_linear_loss(loss).row_gradient_bound
     tolerance = solver_tolerance(bound, require_count("records", records))

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from lethe.accounting.verify_others import load
+from lethe.accounting.verify import load
 from lethe.audit.page import AuditPage
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.signing.keys import PublicKey

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lethe.accounting.certify import certify
-from lethe.accounting.recheck import recheck
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.recheck import recheck, recheck_statement
+from lethe.accounting.totals import Total
 from lethe.accounting.verification import Answer
 from lethe.accounting.verify import verify
 from lethe.audit.page import AuditPage

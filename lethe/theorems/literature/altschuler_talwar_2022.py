@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,22 +15,9 @@ from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
+from lethe.theorems import requirements as require
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
 from lethe.theorems.lipschitz import plain_step
-from lethe.theorems.requirements import (
-    bounded_domain,
-    constant_noise_and_step,
-    convex,
-    design,
-    drawn_by,
-    each_gradient_bounded,
-    gradient_bound_when_drawn,
-    last_iterate,
-    secrecy,
-    step_at_most,
-    two_over_smoothness,
-    unclipped,
-)
 
 # Shares of the noise variance that hide the draw; the best lies near 1 for long windows.
 SHARES: Array = 1.0 / (1.0 + np.exp(-np.linspace(-4.0, 7.0, 40)))
@@ -88,7 +75,6 @@ def best_windows(one_step: Array, shares: Array, squared_shift: float, contracti
 class _Windowed(Theorem, ABC):
     """What the theorem as printed and its corrected form share: everything but the divergence of one step."""
 
-    covers: ClassVar[Literal["last", "all"]] = "last"
     needs: ClassVar[str] = (
         "batches without replacement or Poisson, secret; convex smooth losses, no clipping, a bounded domain, step size at most 2/M "
         "for every batch that may be drawn, constant noise"
@@ -106,21 +92,20 @@ class _Windowed(Theorem, ABC):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Random secret batches, nonexpansive steps, a bounded domain, constant noise."""
         return (
-            last_iterate(run),
-            design(run, ("without_replacement", "poisson"), f"{run.batch_size} of {run.records} records drawn afresh at each step"),
+            require.last_iterate(run),
+            require.design(run, ("without_replacement", "poisson"), f"{run.batch_size} of {run.records} records drawn afresh at each step"),
             self._gradients(run),
-            convex(run),
-            unclipped(run),
+            require.convex(run),
+            require.unclipped(run),
             _nonexpansive(run),
-            bounded_domain(run),
-            constant_noise_and_step(run),
-            secrecy(run),
+            require.bounded_domain(run),
+            require.constant_noise_and_step(run),
+            require.secrecy(run),
         )
 
     def _gradients(self, run: Run) -> Finding:
-        return each_gradient_bounded(run)
+        return require.each_gradient_bounded(run)
 
     @abstractmethod
     def _one_step(self, run: Run, shares: Array) -> Array:
@@ -165,10 +150,10 @@ class AltschulerTalwar2022(_Windowed):
 
     def standing_on(self, run: Run) -> Standing:
         """Sound for Poisson batches and a record taken away."""
-        return SOUND if drawn_by(run) == "poisson" and run.neighbours != "replace_one" else self.standing
+        return SOUND if require.drawn_by(run) == "poisson" and run.neighbours != "replace_one" else self.standing
 
     def _one_step(self, run: Run, shares: Array) -> Array:
-        apart = run.touch_factor if drawn_by(run) == "poisson" else 2.0
+        apart = run.touch_factor if require.drawn_by(run) == "poisson" else 2.0
         noise = float(run.record_noise[0]) / apart
         return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, "add_or_remove", "poisson")
 
@@ -191,23 +176,25 @@ class AltschulerTalwar2022Corrected(_Windowed):
     )
 
     def _gradients(self, run: Run) -> Finding:
-        return gradient_bound_when_drawn(run)
+        return require.gradient_bound_when_drawn(run)
 
     def _one_step(self, run: Run, shares: Array) -> Array:
         noise = float(run.record_noise[0])
-        return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, drawn_by(run))
+        return renyi_values(run.batch_size / run.records, np.sqrt(shares) * noise, run.neighbours, require.drawn_by(run))
 
 
 def _nonexpansive(run: Run) -> Finding:
-    limit = two_over_smoothness(run)
-    if drawn_by(run) != "poisson":
-        return step_at_most(run, limit, "2/smoothness")
+    limit = require.two_over_smoothness(run)
+    if require.drawn_by(run) != "poisson":
+        return require.step_at_most(run, limit, "2/smoothness")
     most = run.records + (1 if run.neighbours == "add_or_remove" else 0)
-    return step_at_most(run, limit * run.batch_size / most, f"2/smoothness times {run.batch_size}/{most}, as a batch may hold all records")
+    return require.step_at_most(
+        run, limit * run.batch_size / most, f"2/smoothness times {run.batch_size}/{most}, as a batch may hold all records"
+    )
 
 
 def _contraction(run: Run) -> float:
     assert run.loss.curvature is not None  # examine has refused the rest
-    if drawn_by(run) == "poisson":
+    if require.drawn_by(run) == "poisson":
         return 1.0
     return min(plain_step(float(run.step_sizes[0]), *run.loss.curvature), 1.0)

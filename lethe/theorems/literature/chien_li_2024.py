@@ -13,7 +13,7 @@ $h(z) = z + \lambda Hz^p$ for Hölder gradients. The shift engine also allows pa
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
 from lethe.run.users import clipped_along_a_line
+from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step
-from lethe.theorems.requirements import constant_noise_and_step, design, gradient_bound, holder_gradient, last_iterate, smooth
 
 # Every window is a bound; of more than this many, evenly spaced ones in the logarithm are tried.
 _MOST_WINDOWS = 200_000
@@ -192,13 +192,11 @@ class ChienLi2024(Theorem):
         r"\sum_{r=1}^{R} c^{R-r}a_r = c^R\min\left(D, s\sum_{i<T-R}c^i\right)"
     )
     needs: ClassVar[str] = "full batches, smooth losses, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (_CITATION,)
     standing: ClassVar[Standing] = Standing(soundness="dominated", why="optimal-shift minimises over more payments, of any size >= 0")
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Every record at every step, smooth losses."""
-        return (*_shared(run), smooth(run))
+        return (*_shared(run), require.smooth(run))
 
     def standing_on(self, run: Run) -> Standing:
         """Sound unless clipping acts and may make a step expand by more than the constant used."""
@@ -234,12 +232,10 @@ class ChienLi2024Holder(Theorem):
         r"z_r = z_{r-1} + \lambda H z_{r-1}^p - a_r \ge 0,\ z_0 = D,\ z_R = 0"
     )
     needs: ClassVar[str] = "full batches, losses with a Hölder gradient, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (_CITATION,)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Every record at every step, a Hölder gradient."""
-        return (*_shared(run), holder_gradient(run))
+        return (*_shared(run), require.holder_gradient(run))
 
     def _bound(self, run: Run) -> Bound:
         assert isinstance(run.loss, Holder)
@@ -255,8 +251,8 @@ def _zcdp(run: Run, cost: float) -> ZCDP:
 
 def _shared(run: Run) -> tuple[Finding, ...]:
     return (
-        last_iterate(run),
-        design(run, ("full",), "every record at every step"),
-        gradient_bound(run),
-        constant_noise_and_step(run),
+        require.last_iterate(run),
+        require.design(run, ("full",), "every record at every step"),
+        require.gradient_bound(run),
+        require.constant_noise_and_step(run),
     )

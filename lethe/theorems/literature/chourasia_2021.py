@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from scipy import special
 
@@ -11,16 +11,8 @@ from lethe.calculus.rounding import above, square_above
 from lethe.certificates.findings import Finding, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
+from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.requirements import (
-    constant_noise_and_step,
-    design,
-    gradient_bound,
-    last_iterate,
-    step_at_most,
-    strongly_convex,
-    unclipped,
-)
 
 
 def full_batch_rho(relative_noise: float, contraction: float, steps: int) -> float:
@@ -62,7 +54,6 @@ class Chourasia2021(Theorem):
     statement: ClassVar[str] = "Full-batch noisy gradient descent on strongly convex losses has a privacy loss that converges."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{2\alpha}{\lambda\kappa}\frac{s^2}{\tau^2}\left(1 - e^{-\lambda\kappa T/2}\right)"
     needs: ClassVar[str] = "full batches, strongly convex smooth losses, no clipping, step size below 1/M, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="chourasia-2021",
@@ -76,16 +67,15 @@ class Chourasia2021(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Full batches, contracting steps, constant noise."""
         limit = 1.0 / run.loss.curvature[1] if run.loss.curvature is not None and run.loss.curvature[1] > 0 else float("inf")
         return (
-            last_iterate(run),
-            design(run, ("full",), "every record at every step"),
-            gradient_bound(run),
-            strongly_convex(run),
-            unclipped(run),
-            step_at_most(run, limit, "1/smoothness", strictly=True),
-            constant_noise_and_step(run),
+            require.last_iterate(run),
+            require.design(run, ("full",), "every record at every step"),
+            require.gradient_bound(run),
+            require.strongly_convex(run),
+            require.unclipped(run),
+            require.step_at_most(run, limit, "1/smoothness", strictly=True),
+            require.constant_noise_and_step(run),
             holds("start", "any that is independent of the data; the paper's own Gaussian start is not needed"),
         )
 

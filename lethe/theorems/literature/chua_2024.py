@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -16,8 +16,8 @@ from lethe.calculus.upward_formatting import shown
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.theorems.base import Bound, Standing, Theorem
-from lethe.theorems.requirements import design, each_gradient_bounded, gradient_bound, relation, secrecy, whole_passes
+from lethe.theorems import requirements as require
+from lethe.theorems.base import Bound, Covers, Standing, Theorem
 
 # What a lower bound is lowered by, far above the rounding of normal and binomial tails and of root finding.
 _SLACK = 1e-9
@@ -128,15 +128,14 @@ class Chua2024Fixed(Theorem):
         r"\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\Phi(-\mu/2 - \epsilon/\mu),\ \mu = \sqrt E\,s/\tau"
     )
     needs: ClassVar[str] = "cyclic or full batches, one noise level"
-    covers: ClassVar[Literal["last", "all"]] = "all"
+    covers: ClassVar[Covers] = "all"
     citations: ClassVar[tuple[Citation, ...]] = _CITATIONS
     standing: ClassVar[Standing] = Standing(soundness="dominated", why="it is Gaussian composition over the passes")
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """A fixed order and one noise level."""
         return (
-            design(run, ("cyclic", "full"), "in one public order; the first batch is used most often"),
-            gradient_bound(run),
+            require.design(run, ("cyclic", "full"), "in one public order; the first batch is used most often"),
+            require.gradient_bound(run),
             _one_noise_level(run),
         )
 
@@ -160,19 +159,18 @@ class Chua2024Shuffled(Theorem):
     )
     formula: ClassVar[str] = r"\delta(\epsilon) \ge \max_C\{p_2(C) - e^\epsilon p_1(C)\},\ p_k(C) = 1 - \Phi((C-k)/z)\Phi(C/z)^{\ell-1}"
     needs: ClassVar[str] = "every iterate released, shuffled batches in whole passes, zero out, one noise level"
-    covers: ClassVar[Literal["last", "all"]] = "all"
+    covers: ClassVar[Covers] = "all"
     citations: ClassVar[tuple[Citation, ...]] = _CITATIONS
     standing: ClassVar[Standing] = Standing(soundness="lower-bound", why="it says what shuffled batches reveal at least, not at most")
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """The mechanism of the paper, all of whose outputs are seen."""
         return (
             _all_iterates(run),
-            design(run, ("shuffled_once", "shuffled"), "disjoint, every record at most once a pass"),
-            relation(run, ("zero_out",)),
-            whole_passes(run),
-            secrecy(run),
-            each_gradient_bounded(run),
+            require.design(run, ("shuffled_once", "shuffled"), "disjoint, every record at most once a pass"),
+            require.relation(run, ("zero_out",)),
+            require.whole_passes(run),
+            require.secrecy(run),
+            require.each_gradient_bounded(run),
             _one_noise_level(run),
         )
 

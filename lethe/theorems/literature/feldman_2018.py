@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,18 +12,8 @@ from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
+from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.requirements import (
-    constant_noise_and_step,
-    convex,
-    design,
-    gradient_bound,
-    last_iterate,
-    step_at_most,
-    two_over_smoothness,
-    unclipped,
-    whole_passes,
-)
 
 
 def position_rhos(run: Run) -> Array:
@@ -52,7 +42,6 @@ class Feldman2018(Theorem):
     statement: ClassVar[str] = "Amplification by iteration for convex losses and fixed batches, worst position."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \frac{\alpha s^2}{2\tau^2}\left[\frac{E-1}{\ell} + 1\right]"
     needs: ClassVar[str] = "cyclic batches in whole passes, convex smooth losses, no clipping, step size at most 2/M, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="feldman-2018",
@@ -62,16 +51,15 @@ class Feldman2018(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Nonexpansive steps, a fixed order, constant noise."""
         return (
-            last_iterate(run),
-            design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"),
-            whole_passes(run),
-            gradient_bound(run),
-            convex(run),
-            unclipped(run),
-            step_at_most(run, two_over_smoothness(run), "2/smoothness"),
-            constant_noise_and_step(run),
+            require.last_iterate(run),
+            require.design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"),
+            require.whole_passes(run),
+            require.gradient_bound(run),
+            require.convex(run),
+            require.unclipped(run),
+            require.step_at_most(run, require.two_over_smoothness(run), "2/smoothness"),
+            require.constant_noise_and_step(run),
         )
 
     def _bound(self, run: Run) -> Bound:

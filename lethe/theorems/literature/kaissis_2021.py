@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from lethe.calculus.composition import compose_gdp
 from lethe.calculus.guarantees import GDP
@@ -11,7 +11,7 @@ from lethe.certificates.parts import Citation
 from lethe.run.participation import BatchSizes, Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.theorems.base import Bound, Standing, Theorem
+from lethe.theorems.base import Bound, Covers, Standing, Theorem
 from lethe.theorems.composition import slot_mus, touch_mus, worst_of_each_pass
 from lethe.theorems.requirements import gradient_bound
 
@@ -67,7 +67,7 @@ class Kaissis2021(Theorem):
     statement: ClassVar[str] = "Sensitivity indices of the steps that touch a record, composed; holds whatever is released."
     formula: ClassVar[str] = r"\psi^2 = \sum_{t \in A} s_t^2/\tau_t^2"
     needs: ClassVar[str] = "a bounded gradient"
-    covers: ClassVar[Literal["last", "all"]] = "all"
+    covers: ClassVar[Covers] = "all"
     sizes: ClassVar[frozenset[BatchSizes]] = frozenset(BatchSizes)
     record_groups: ClassVar[bool] = True
     citations: ClassVar[tuple[Citation, ...]] = (
@@ -80,7 +80,6 @@ class Kaissis2021(Theorem):
     standing: ClassVar[Standing] = Standing(soundness="dominated", why="it is Gaussian composition under another name")
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Nothing is needed beyond a bounded gradient, which every Run has."""
         return (gradient_bound(run),)
 
     def _bound(self, run: Run) -> Bound:

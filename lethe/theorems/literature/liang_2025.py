@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,18 +17,8 @@ from lethe.calculus.sampled.renyi import ORDERS, renyi_values
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
+from lethe.theorems import requirements as require
 from lethe.theorems.base import SOUND, Bound, Standing, Theorem
-from lethe.theorems.requirements import (
-    bounded_domain,
-    constant_noise_and_step,
-    design,
-    drawn_by,
-    each_gradient_bounded,
-    last_iterate,
-    relation,
-    secrecy,
-    smooth,
-)
 from lethe.theorems.steps import largest_batch
 
 # A relative rounding larger than the dozen operations of any formula here can make.
@@ -86,16 +76,14 @@ def split_rho(first: ArrayLike, second: float, least: ArrayLike = 0.0) -> FloatA
 class _Liang(Theorem, ABC):
     """What all of them share: Poisson batches, one record more or less, last iterate."""
 
-    covers: ClassVar[Literal["last", "all"]] = "last"
-
     def _common(self, run: Run) -> tuple[Finding, ...]:
         return (
-            last_iterate(run),
-            design(run, ("poisson",), "drawn afresh at each step, divided by the nominal size"),
-            relation(run, ("add_or_remove", "zero_out")),
-            secrecy(run),
-            each_gradient_bounded(run),
-            constant_noise_and_step(run),
+            require.last_iterate(run),
+            require.design(run, ("poisson",), "drawn afresh at each step, divided by the nominal size"),
+            require.relation(run, ("add_or_remove", "zero_out")),
+            require.secrecy(run),
+            require.each_gradient_bounded(run),
+            require.constant_noise_and_step(run),
         )
 
 
@@ -118,7 +106,6 @@ class Liang2025Unbounded(_Liang):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Poisson batches, last iterate."""
         return self._common(run)
 
     def _bound(self, run: Run) -> Bound:
@@ -144,7 +131,6 @@ class Liang2025UnboundedRestricted(_Liang):
     citations: ClassVar[tuple[Citation, ...]] = (Citation(key="liang-2025", text=f"{_PAPER}, Theorem 3.3, equation (13)."),)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Poisson batches, last iterate, small batches and enough noise."""
         return (*self._common(run), *_restrictions(run))
 
     def _bound(self, run: Run) -> Bound:
@@ -175,8 +161,7 @@ class Liang2025Bounded(_Liang):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Poisson batches, last iterate, smooth losses on a bounded domain."""
-        return (*self._common(run), smooth(run), bounded_domain(run))
+        return (*self._common(run), require.smooth(run), require.bounded_domain(run))
 
     def _bound(self, run: Run) -> Bound:
         return Bound(guarantee=ZCDP(round_up(float(split_rho(_unsampled_rate(run), _shift_cost(run))), _ROUNDING)))
@@ -208,8 +193,7 @@ class Liang2025BoundedRestricted(_Liang):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Poisson batches, last iterate, smooth losses on a bounded domain, small batches and enough noise."""
-        return (*self._common(run), *_restrictions(run), smooth(run), bounded_domain(run))
+        return (*self._common(run), *_restrictions(run), require.smooth(run), require.bounded_domain(run))
 
     def standing_on(self, run: Run) -> Standing:
         """Sound where the size of a batch does not change how far its step expands."""
@@ -239,7 +223,6 @@ class Liang2025Corrected(Theorem):
         r"\epsilon(\alpha) = \min_\beta S_\alpha(q, \sqrt\beta z) + \frac{\alpha(1+\lambda L K/b)^2D^2}{2\tau^2(1-\beta)}"
     )
     needs: ClassVar[str] = "Poisson batches or batches without replacement, smooth losses, a bounded domain, constant noise"
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(key="liang-2025", text=f"{_PAPER}; corrected here, see docs/theory.md."),
         Citation(
@@ -250,21 +233,20 @@ class Liang2025Corrected(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Batches drawn afresh, last iterate, smooth losses on a bounded domain."""
         return (
-            last_iterate(run),
-            design(run, ("poisson", "without_replacement"), "drawn afresh at each step, divided by the nominal size"),
-            secrecy(run),
-            each_gradient_bounded(run),
-            constant_noise_and_step(run),
-            smooth(run),
-            bounded_domain(run),
+            require.last_iterate(run),
+            require.design(run, ("poisson", "without_replacement"), "drawn afresh at each step, divided by the nominal size"),
+            require.secrecy(run),
+            require.each_gradient_bounded(run),
+            require.constant_noise_and_step(run),
+            require.smooth(run),
+            require.bounded_domain(run),
         )
 
     def _bound(self, run: Run) -> Bound:
         largest, slack = largest_batch(run)
         noise = float(run.record_noise[0])
-        steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, drawn_by(run))
+        steps = renyi_values(run.batch_size / run.records, noise * np.sqrt(_SHARES), run.neighbours, require.drawn_by(run))
         with np.errstate(over="ignore"):
             shifts = _shift_cost(run, largest) / (1.0 - _SHARES)
             values = (steps + shifts[:, None] * np.array(ORDERS)).min(axis=0)

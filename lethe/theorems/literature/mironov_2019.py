@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from lethe.calculus.sampled.order import LARGEST_PROBABILITY, SMALLEST_NOISE, la
 from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
-from lethe.theorems.base import Bound, Theorem
+from lethe.theorems.base import Bound, Covers, Theorem
 from lethe.theorems.requirements import design, each_gradient_bounded, relation, secrecy
 
 # A hundred orders a decade of alpha - 1: the best of them costs a few parts in ten thousand against the best of all.
@@ -46,7 +46,7 @@ class Mironov2019(Theorem):
     statement: ClassVar[str] = "Closed form of the sampled Gaussian mechanism at low orders, composed over the steps."
     formula: ClassVar[str] = r"\epsilon(\alpha) = \sum_t 2\alpha q^2/z_t^2,\ \alpha \le \alpha^*(q, z),\ q \le 1/5,\ z \ge 4"
     needs: ClassVar[str] = "Poisson batches, secret; zero_out or add_or_remove; sampling rate at most 1/5; noise multiplier at least 4"
-    covers: ClassVar[Literal["last", "all"]] = "all"
+    covers: ClassVar[Covers] = "all"
     citations: ClassVar[tuple[Citation, ...]] = (
         Citation(
             key="mironov-2019",
@@ -55,7 +55,6 @@ class Mironov2019(Theorem):
     )
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """Poisson batches, a record there or not, rare draws, much noise at every step."""
         return (
             design(run, ("poisson",), "every record drawn by itself at each step"),
             relation(run, ("zero_out", "add_or_remove")),

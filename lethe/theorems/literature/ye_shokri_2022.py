@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,18 +14,8 @@ from lethe.certificates.findings import Finding, fails, holds
 from lethe.certificates.parts import Citation
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
+from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Theorem
-from lethe.theorems.requirements import (
-    constant_noise_and_step,
-    design,
-    gradient_bound,
-    last_iterate,
-    secrecy,
-    step_at_most,
-    strongly_convex,
-    unclipped,
-    whole_passes,
-)
 
 _ORDERS = 1.0 + np.geomspace(1e-4, 1e5, 600)
 # Batches nearer to the end of a pass than this are told apart; farther ones lie in groups a thousandth wide, each as bad as its worst.
@@ -108,12 +98,15 @@ class YeShokri2022(Theorem):
     needs: ClassVar[str] = (
         "batches shuffled once, whole passes, strongly convex smooth losses, no clipping, step size below 2/(M + m), constant noise"
     )
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (_CITATION,)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """One secret shuffle, contracting steps, constant noise."""
-        return (last_iterate(run), design(run, ("shuffled_once",), "one shuffle fixes all batches"), *_contracting(run), secrecy(run))
+        return (
+            require.last_iterate(run),
+            require.design(run, ("shuffled_once",), "one shuffle fixes all batches"),
+            *_contracting(run),
+            require.secrecy(run),
+        )
 
     def _bound(self, run: Run) -> Bound:
         contraction, batches, unit = _contraction(run), run.steps_per_pass, _unit(run)
@@ -138,12 +131,14 @@ class YeShokri2022FixedOrder(Theorem):
     needs: ClassVar[str] = (
         "cyclic batches, whole passes, strongly convex smooth losses, no clipping, step size below 2/(M + m), constant noise"
     )
-    covers: ClassVar[Literal["last", "all"]] = "last"
     citations: ClassVar[tuple[Citation, ...]] = (_CITATION,)
 
     def _examine(self, run: Run) -> tuple[Finding, ...]:
-        """A fixed order, contracting steps, constant noise."""
-        return (last_iterate(run), design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"), *_contracting(run))
+        return (
+            require.last_iterate(run),
+            require.design(run, ("cyclic",), "fixed, disjoint, every record once a pass; worst batch"),
+            *_contracting(run),
+        )
 
     def _bound(self, run: Run) -> Bound:
         batches = run.steps_per_pass
@@ -155,13 +150,13 @@ def _contracting(run: Run) -> tuple[Finding, ...]:
     weak, smooth = run.loss.curvature if run.loss.curvature is not None else (0.0, 0.0)
     total = smooth - weak
     return (
-        whole_passes(run),
+        require.whole_passes(run),
         _two_batches(run),
-        gradient_bound(run),
-        strongly_convex(run),
-        unclipped(run),
-        step_at_most(run, 2.0 / total if total > 0 else math.inf, "2/(smoothness + strong convexity)", strictly=True),
-        constant_noise_and_step(run),
+        require.gradient_bound(run),
+        require.strongly_convex(run),
+        require.unclipped(run),
+        require.step_at_most(run, 2.0 / total if total > 0 else math.inf, "2/(smoothness + strong convexity)", strictly=True),
+        require.constant_noise_and_step(run),
     )
 
 

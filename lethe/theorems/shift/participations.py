@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shift.inputs import Path
-from lethe.theorems.shift.pooling import Piece, outward, pieces, pool, squared_mus
-from lethe.theorems.shift.scaled import Floats, Integers, Scaled
-from lethe.theorems.shift.segments import Segments, Stretch, exclusive_prefix, single_steps
-from lethe.theorems.shift.windows import WindowStart, best_start
+from lethe.theorems.shift.engine import Path
+from lethe.theorems.shift.pooling import Piece, WindowStart, best_start, outward, pieces, pool, squared_mus
+from lethe.theorems.shift.segments import Floats, Integers, Scaled, Segments, Stretch, exclusive_prefix, single_steps
 
 # Common starts to try when a step expands, spread geometrically: fewer when many paths would each have to try them all.
 _COMMON_STARTS = 40

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import HypothesisError, InputError
-from lethe.partitions.block import Block
-from lethe.partitions.given_tables import looked_at_numbers, targets_of
+from lethe.partitions.block import Block, looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
 from lethe.run.clip_fields import ClipMethod

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
-from lethe.partitions.given_tables import table_in_blocks
+from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.descended import gradients_by
 from lethe.run.known_fields import require_run
 from lethe.run.losses.linear import LinearLoss, require_linear_loss

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from lethe.errors import InputError
-from lethe.partitions.on_dask.dask_tables import is_dask
+from lethe.partitions.dask_tables import is_dask
 from lethe.partitions.table import PartitionedTable
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.losses.targets import class_targets, real_targets

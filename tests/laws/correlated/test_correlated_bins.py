@@ -17,8 +17,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.errors import HypothesisError
 from lethe.run.noise import LowerTriangular
-from lethe.theorems.correlated.bins import CorrelatedBinsTheorem, bins_apart
-from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
+from lethe.theorems.correlated_noise import CorrelatedBinsTheorem, CorrelatedSampledTheorem, bins_apart
 
 Array = NDArray[np.float64]
 DELTA = 1e-5

@@ -17,17 +17,16 @@ from scipy import stats
 from strategies import random_triangular
 
 import lethe
-from lethe.accounting.sweep_values import sweep_values
+from lethe.accounting.compare import sweep_values
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.noise_allocation.correlated_shape import correlated
+from lethe.noise_allocation.noise_shapes import correlated
 from lethe.run.batches import Batches
 from lethe.run.noise import LowerTriangular
 from lethe.run.participation import BatchSizes, Participation
-from lethe.theorems.budget_filter import spent_budgets
-from lethe.theorems.composition import GaussianComposition
-from lethe.theorems.correlated.sampled import CorrelatedSampledTheorem
+from lethe.theorems.composition import GaussianComposition, spent_budgets
+from lethe.theorems.correlated_noise import CorrelatedSampledTheorem
 from lethe.theorems.literature.kaissis_2021 import Kaissis2021
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import largest_batch, record_chance

@@ -19,7 +19,7 @@ from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
 from lethe.studio.answers import answer
 from lethe.studio.exports import python_of
 from lethe.studio.state import State
-from lethe.theorems.correlated.theorem import CorrelatedNoiseTheorem, slot_mus
+from lethe.theorems.correlated_noise import CorrelatedNoiseTheorem, slot_mus
 
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}

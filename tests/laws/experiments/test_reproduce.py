@@ -326,6 +326,6 @@ def test_the_page_names_every_one() -> None:
 
 
 def test_an_installed_package_says_where_the_figures_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("lethe.cli.reproduce.find_spec", lambda name: None)
+    monkeypatch.setattr("lethe.cli.pages.find_spec", lambda name: None)
     assert _call(monkeypatch, "reproduce", "--list") == 2
     assert "clone the repository" in " ".join(capsys.readouterr().err.split())

@@ -18,7 +18,7 @@ from scipy import special
 import lethe
 from lethe.audit.games.shadow_models import Candidates, draw_candidates
 from lethe.audit.statistics.counts import Guesses, Rates
-from lethe.audit.statistics.membership import printed_epsilon
+from lethe.audit.statistics.curves import printed_epsilon
 from lethe.audit.statistics.one_run import one_run_epsilon
 from lethe.calculus.upward_formatting import shown
 from lethe.report.audit_tables import rounded_down

@@ -12,9 +12,8 @@ from gaussian_guarantees import mu_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.accounting.statements.derivations import computed
+from lethe.accounting.derivations import computed
 from lethe.calculus.guarantees import GDP
-from lethe.estimators.inputs.norms import released_norm
 from lethe.mechanisms.quantiles import located
 from lethe.mechanisms.quantiles.located import (
     LARGEST,
@@ -126,15 +125,6 @@ def test_columns_are_counted_once_for_each_noisy_histogram(neighbours: Any) -> N
     assert seeded.statement.seeded
 
 
-def test_the_noise_of_each_histogram_is_the_planned_one() -> None:
-    used: list[float] = []
-    inner = noisy_counts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(located, "noisy_counts", lambda counts, **rest: used.append(rest["noise_std"]) or inner(counts, **rest))
-        located_quantiles(ColumnsInMemory(np.ones(9)), tails=(0.1, 0.1), target=GDP(0.2), neighbours="replace_one")
-    assert used == located._noises(1, GDP(0.2), "replace_one")
-
-
 SHAPES: dict[str, Any] = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "far from 0": lambda rng, count: 1970.0 + 11.0 * rng.standard_normal(count),
@@ -203,16 +193,6 @@ def test_a_larger_budget_gives_no_wider_range_of_ties() -> None:
                 generator=np.random.default_rng(seed),
             )
             assert found.high[0] - found.low[0] <= 4.5
-
-
-@pytest.mark.parametrize("quantile", [0.05, 0.25, 0.5, 0.75, 0.95])
-def test_quantiles_of_norms_at_any_level(quantile: float) -> None:
-    norms = np.random.default_rng(0).uniform(1.0, 9.0, 4000)
-    for seed in range(5):
-        generator = np.random.default_rng(seed)
-        found, statement = released_norm(norms, quantile=quantile, share=GDP(0.3), neighbours="replace_one", generator=generator)
-        assert found == pytest.approx(np.quantile(norms, quantile), abs=0.35)
-        assert mu_of(statement.planned) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("tail", [0.01, 0.4, 0.49])

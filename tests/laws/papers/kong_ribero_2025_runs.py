@@ -2,19 +2,19 @@
 
 import numpy as np
 from helpers import batches, make_run
+from numpy.typing import ArrayLike
 
 import lethe
 from lethe.theorems.base import Theorem
-from lethe.theorems.literature.kong_ribero.corollaries import (
+from lethe.theorems.literature.kong_ribero_2025 import (
+    KongRibero2025BoundedDomain,
+    KongRibero2025Clipped,
     KongRibero2025CorollaryCorrected,
     KongRibero2025CorollaryStated,
     KongRibero2025IndependentOfPasses,
-)
-from lethe.theorems.literature.kong_ribero.second_version import (
-    KongRibero2025BoundedDomain,
-    KongRibero2025Clipped,
     KongRibero2025Unclipped,
 )
+from lethe.theorems.literature.kong_ribero_setting import Letters
 
 DELTA = 1e-5
 DOMAIN, CLIPPED, UNCLIPPED = KongRibero2025BoundedDomain(), KongRibero2025Clipped(), KongRibero2025Unclipped()
@@ -29,6 +29,14 @@ def rho_of(theorem: Theorem, run: lethe.Run) -> float:
     guarantee = theorem.bound(run).guarantee
     assert isinstance(guarantee, lethe.guarantees.ZCDP)
     return guarantee.rho
+
+
+def letters(**numbers: object) -> Letters:
+    return Letters(**{"clip_norm": 1.0, "noise_std": 1.0, **numbers})
+
+
+def lipschitz_constant(step_size: ArrayLike, m: ArrayLike, smoothness: ArrayLike) -> np.ndarray:
+    return letters(step_size=step_size, weak_convexity=m, smoothness=smoothness).lipschitz("revised")
 
 
 def theta_by_sum(square: float, steps: int) -> float:

@@ -12,9 +12,8 @@ from lethe.calculus.guarantees import Tightest
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.findings import first_failure
 from lethe.theorems.base import Theorem
-from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDomain
-from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
-from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD, Bok2024SGDDomain, sgd_composition, sgd_domain_window, sgd_window
+from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain
+from lethe.theorems.literature.bok_2024_sampled import Bok2024SGD, Bok2024SGDDomain, sgd_composition, sgd_domain_window, sgd_window
 
 # What the sampled forms are made of.
 

@@ -15,9 +15,8 @@ from scipy.stats import binom
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.literature.bok_2024.cyclic import cgd_domain_printed_mu, cgd_mu
-from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, gd_domain_mu, gd_mu
-from lethe.theorems.literature.bok_2024.sampled import sgd_composition, sgd_domain_window, sgd_window
+from lethe.theorems.literature.bok_2024 import Bok2024GD, cgd_domain_printed_mu, cgd_mu, gd_domain_mu, gd_mu
+from lethe.theorems.literature.bok_2024_sampled import sgd_composition, sgd_domain_window, sgd_window
 from lethe.theorems.shift.engine import solve
 from lethe.theorems.shuffled.positions import worst_position
 from lethe_experiments.bok_formulas import gd_domain_printed_mu

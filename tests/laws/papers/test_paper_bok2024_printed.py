@@ -8,9 +8,8 @@ import pytest
 from bok_2024_runs import BALL, LINEAR, mu_of
 from helpers import make_run
 
-from lethe.theorems.literature.bok_2024.cyclic import Bok2024CGD, Bok2024CGDDomain, cgd_domain_printed_mu, cgd_mu
-from lethe.theorems.literature.bok_2024.full_batch import Bok2024GD, Bok2024GDDomain
-from lethe.theorems.literature.bok_2024.sampled import Bok2024SGD
+from lethe.theorems.literature.bok_2024 import Bok2024CGD, Bok2024CGDDomain, Bok2024GD, Bok2024GDDomain, cgd_domain_printed_mu, cgd_mu
+from lethe.theorems.literature.bok_2024_sampled import Bok2024SGD
 from lethe_experiments.bok_formulas import cgd_domain_passes, gd_domain_printed_mu, sgd_clt_mu
 
 ROWS = list(csv.DictReader((resources.files("lethe_experiments") / "data" / "bok2024_tables.csv").read_text().splitlines()))

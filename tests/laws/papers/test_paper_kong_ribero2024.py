@@ -13,8 +13,7 @@ from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError, InputError
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
-from lethe.theorems.literature.kong_ribero.constants import first_lipschitz_constant, lipschitz_constant
-from lethe.theorems.literature.kong_ribero.first_version import (
+from lethe.theorems.literature.kong_ribero_2024 import (
     KongRibero2024AnyLoss,
     KongRibero2024BoundedDomain,
     KongRibero2024Corrected,
@@ -23,9 +22,18 @@ from lethe.theorems.literature.kong_ribero.first_version import (
     bounded_domain_rho,
     first_batch_rho,
 )
+from lethe.theorems.literature.kong_ribero_setting import Letters
 from lethe.theorems.shuffled.positions import position_mus
 
 DELTA = 1e-5
+
+
+def first_lipschitz_constant(step_size: float, m: float, smoothness: float) -> float:
+    letters = Letters(step_size=step_size, clip_norm=1.0, noise_std=1.0, weak_convexity=m, smoothness=smoothness)
+    assert letters.lipschitz("first") >= letters.lipschitz("revised")
+    return float(letters.lipschitz("first"))
+
+
 THEOREMS = (KongRibero2024AnyLoss(), KongRibero2024BoundedDomain(), KongRibero2024Corrected(), KongRibero2024FirstBatch())
 BALL = {"kind": "ball", "radius": 0.05}  # d_h = 0.1
 WEAK = {"kind": "weakly_convex", "weak_convexity": 0.05, "smoothness": 0.2, "gradient_bound": 1.0}  # 1/(2(m + M)) = 2
@@ -75,13 +83,12 @@ def test_the_constant_of_the_first_version() -> None:
     assert first_lipschitz_constant(0.25, 2.0, 0.0) == pytest.approx(math.sqrt(3), rel=1e-15)
     assert first_lipschitz_constant(0.25, 2.0, 2.0) == pytest.approx(math.sqrt(5 / 2), rel=1e-15)
     assert first_lipschitz_constant(0.5, 0.0, 1.0) == 1.0
-    assert first_lipschitz_constant(0.5, 0.3, 0.7) > lipschitz_constant(0.5, 0.3, 0.7)
 
 
 def test_theorem_43_is_8_alpha_t_lambda_c_over_sigma_squared() -> None:
     run = make_run(loss={"kind": "unknown"}, clip_norm=1.0)
     assert _rho(THEOREMS[0], run) == pytest.approx(8 * 50 * (0.5 * 1.0 / SIGMA) ** 2, rel=1e-13)
-    assert any_loss_rho(step_size=0.5, clip_norm=1.0, noise_std=SIGMA, steps=[10, 50]) == pytest.approx([320.0, 1600.0], rel=1e-14)
+    assert any_loss_rho(Letters(step_size=0.5, clip_norm=1.0, noise_std=SIGMA, steps=[10, 50])) == pytest.approx([320.0, 1600.0], rel=1e-14)
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
@@ -314,23 +321,14 @@ def test_extreme_noise(noise: float) -> None:
 
 
 def test_the_closed_forms_are_vectorised_and_know_their_limits() -> None:
-    common = {
-        "step_size": [1.0, 2.0, 2.1],
-        "clip_norm": 1.0,
-        "batch_size": 10,
-        "noise_std": 0.25,
-        "weak_convexity": 0.05,
-        "smoothness": 0.2,
-    }
-    for rho in (
-        bounded_domain_rho(first_lipschitz_constant, **common, diameter=0.1),
-        first_batch_rho(**common, steps=50, steps_per_pass=10),
-    ):
+    numbers = {"clip_norm": 1.0, "batch_size": 10, "noise_std": 0.25, "weak_convexity": 0.05, "smoothness": 0.2}
+    letters = Letters(**numbers, step_size=[1.0, 2.0, 2.1], steps=50, steps_per_pass=10)
+    for rho in (bounded_domain_rho(letters, 0.1, "first"), first_batch_rho(letters)):
         assert np.isfinite(rho).tolist() == [True, True, False]
         assert rho[0] < rho[1]
     with pytest.raises(InputError, match="noise_std"):
-        bounded_domain_rho(first_lipschitz_constant, **{**common, "noise_std": 0.0}, diameter=0.1)
+        Letters(**{**numbers, "noise_std": 0.0}, step_size=1.0)
     with pytest.raises(InputError, match="diameter"):
-        bounded_domain_rho(first_lipschitz_constant, **common, diameter=math.inf)
+        bounded_domain_rho(letters, math.inf, "first")
     with pytest.raises(InputError, match="steps"):
-        any_loss_rho(step_size=0.5, clip_norm=1.0, noise_std=1.0, steps=0)
+        Letters(**numbers, step_size=0.5, steps=0)

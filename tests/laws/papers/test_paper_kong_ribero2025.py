@@ -20,6 +20,8 @@ from kong_ribero_2025_runs import (
     WEAK,
     corollary_run,
     curvature_of,
+    letters,
+    lipschitz_constant,
     random_runs,
     rho_of,
     theta_by_sum,
@@ -32,14 +34,8 @@ from lethe.certificates.findings import first_failure
 from lethe.errors import InputError
 from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step, plain_step
-from lethe.theorems.literature.kong_ribero.constants import lipschitz_constant, log_square, step_limit, theta
-from lethe.theorems.literature.kong_ribero.corollaries import (
-    corollary_step_size,
-)
-from lethe.theorems.literature.kong_ribero.second_version import (
-    clipped_rho,
-    unclipped_rho,
-)
+from lethe.theorems.literature.kong_ribero_2025 import clipped_rho, unclipped_rho
+from lethe.theorems.literature.kong_ribero_setting import step_limit, theta
 
 
 def _amplification(lipschitz: ArrayLike, steps: int) -> np.ndarray:
@@ -54,7 +50,7 @@ def test_the_step_constant() -> None:
     assert lipschitz_constant(0.5, -0.3, 1.0) == 1.0  # strong convexity is not used
     assert lipschitz_constant(0.25, 2.0, 0.0) == pytest.approx(math.sqrt(5 / 2), rel=1e-15)
     assert lipschitz_constant(0.25, 2.0, 2.0) == pytest.approx(3 / 2, rel=1e-15)
-    assert log_square(1e-30, 1.0, 1.0) == pytest.approx(2.5e-30, rel=1e-15)
+    assert letters(step_size=1e-30, weak_convexity=1.0, smoothness=1.0).log_square("revised") == pytest.approx(2.5e-30, rel=1e-15)
 
 
 def test_the_step_constants_are_above_the_exact_ones() -> None:
@@ -124,12 +120,10 @@ def test_the_setting_of_figure_1() -> None:
     common = {"step_size": 1e-5, "clip_norm": 10.0, "batch_size": 10, "noise_std": 1e-5, "steps_per_pass": 1000, "smoothness": 1.0}
     steps = np.array([1, 999, 1000, 50_500, 100_000])
     passes = np.array([0, 0, 1, 50, 100])
-    assert unclipped_rho(**common, weak_convexity=0.0, steps=steps) == pytest.approx(4 * (1 + passes / 1000), rel=1e-14)
-    assert clipped_rho(**common, weak_convexity=0.0, steps=steps) == pytest.approx(
-        4 * (1 + passes / 2), rel=1e-14
-    )  # theta = 1/2 to 2^-1000
+    assert unclipped_rho(letters(**common, steps=steps)) == pytest.approx(4 * (1 + passes / 1000), rel=1e-14)
+    assert clipped_rho(letters(**common, steps=steps)) == pytest.approx(4 * (1 + passes / 2), rel=1e-14)  # theta = 1/2 to 2^-1000
     square = 1 + 2e-5 * np.array([0.1, 1.0]) * (1 + np.array([0.1 / 2.2, 0.25]))
-    grid = unclipped_rho(**common, weak_convexity=[[0.1], [1.0]], steps=steps)
+    grid = unclipped_rho(letters(**common, weak_convexity=[[0.1], [1.0]], steps=steps))
     expected = 4 * (1 + passes * np.array([[theta_by_sum(float(x), 1000)] for x in square]))
     assert grid == pytest.approx(expected, rel=1e-12)  # a thousand summands
 
@@ -188,7 +182,7 @@ def test_17_is_never_better_than_composition() -> None:
 
 @pytest.mark.slow
 def test_the_sound_ones_are_never_tighter_than_certify() -> None:
-    scaled = [run.replace(step_size=float(corollary_step_size(*curvature_of(run)))) for run in RUNS[::2]]
+    scaled = [run.replace(step_size=float(step_limit(*curvature_of(run)))) for run in RUNS[::2]]
     tiny = [run.replace(step_size=float(run.step_sizes[0]) / 20) for run in RUNS[1::2]]
     others = [run.replace(batches=batches(design, run.batch_size)) for run in scaled[:10] for design in ("shuffled", "without_replacement")]
     applied: dict[str, int] = {}

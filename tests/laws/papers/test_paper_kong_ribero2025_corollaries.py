@@ -6,20 +6,30 @@ import math
 import numpy as np
 import pytest
 from helpers import make_run
-from kong_ribero_2025_runs import CORRECTED, DELTA, INDEPENDENT, RATIO, RUNS, STATED, UNCLIPPED, WEAK, corollary_run, rho_of, theta_by_sum
+from kong_ribero_2025_runs import (
+    CORRECTED,
+    DELTA,
+    INDEPENDENT,
+    RATIO,
+    RUNS,
+    STATED,
+    UNCLIPPED,
+    WEAK,
+    corollary_run,
+    letters,
+    rho_of,
+    theta_by_sum,
+)
 from oracles import linear_gaussian_mu_same_direction
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.literature.kong_ribero.constants import log_square, theta
-from lethe.theorems.literature.kong_ribero.corollaries import (
+from lethe.theorems.literature.kong_ribero_2025 import (
     ORDERS,
-    corollary_step_size,
     corollary_steps_per_pass,
-)
-from lethe.theorems.literature.kong_ribero.second_version import (
     unclipped_rho,
 )
+from lethe.theorems.literature.kong_ribero_setting import step_limit, theta
 from lethe_experiments.kong_ribero_noise import corrected_noise_std, stated_noise_std
 
 
@@ -46,7 +56,7 @@ def test_corollary_c2_misses_its_own_epsilon_by_16_alpha_squared() -> None:
         assert proved == pytest.approx(16 * alpha**2 * epsilon, rel=1e-13)
         enough = float(corrected_noise_std(**numbers, order=alpha, epsilon=epsilon))
         assert 4 * alpha * (1.0 * 2.0 / (10 * enough)) ** 2 * (1 + 4 * 0.05 * 5 / 0.25) == pytest.approx(epsilon, rel=1e-13)
-        assert alpha * unclipped_rho(**numbers, step_size=2.0, noise_std=enough) <= epsilon
+        assert alpha * unclipped_rho(letters(**numbers, step_size=2.0, noise_std=enough)) <= epsilon
 
 
 def test_corollary_c2_is_below_an_exact_run_of_its_class() -> None:
@@ -71,7 +81,7 @@ def test_the_corrected_c2_follows_from_19() -> None:
     generator = np.random.default_rng(2)
     m, smoothness = generator.uniform(0.001, 1, (2, 2000))
     slots = np.ceil(corollary_steps_per_pass(m, smoothness)) + generator.integers(0, 20, 2000)
-    squared = log_square(corollary_step_size(m, smoothness), m, smoothness)
+    squared = letters(step_size=step_limit(m, smoothness), weak_convexity=m, smoothness=smoothness).log_square("revised")
     share = m / (m + smoothness)
     assert np.all(theta(squared, slots) <= 2 * -np.expm1(-squared) * (1 + 1e-14))
     assert np.all(2 * -np.expm1(-squared) <= 4 * share)

@@ -17,8 +17,7 @@ from lethe.influence import SyntheticData, adjoint_influence, quadratic_influenc
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped
 from lethe.theorems.base import Theorem
-from lethe.theorems.budget_filter import spent_budgets
-from lethe.theorems.composition import touch_mus
+from lethe.theorems.composition import spent_budgets, touch_mus
 from lethe.theorems.registry import ALL
 from lethe.train.core.recorder import Recorder
 from lethe.utility.excess_risk import excess_risk_bound

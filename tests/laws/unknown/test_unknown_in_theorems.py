@@ -13,8 +13,7 @@ from lethe.certificates.findings import first_failure
 from lethe.run.neighbours import OF_ONE_NUMBER
 from lethe.run.participation import BatchSizes, Participation
 from lethe.theorems.base import Theorem
-from lethe.theorems.budget_filter import spent_budgets
-from lethe.theorems.composition import GaussianComposition
+from lethe.theorems.composition import GaussianComposition, spent_budgets
 from lethe.theorems.registry import ALL, OURS
 from lethe.theorems.steps import batch_sizes, largest_batch, step_constants
 from lethe.theorems.truncation import truncation_slack

@@ -234,7 +234,7 @@ def test_a_training_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch,
         "neighbours": "replace_one",
     }
     with pytest.raises(lethe.InputError, match="below 1/records"):
-        Job(run=run, privacy={"delta": 0.01}).execute(tmp_path / "out")
+        Job(run=run, privacy={"delta": 0.01}).train(tmp_path / "out")
     assert Job(run=run, privacy={"delta": 0.01, "allow_large_delta": True}).prepare()[1].noise_multiplier == 5.0
 
 

@@ -101,7 +101,7 @@ def test_its_beginnings_are_no_release_either() -> None:
 def test_other_accountants_are_told(tmp_path: Path) -> None:
     interop = pytest.importorskip("lethe.integrations.dp_accounting")
     events = pytest.importorskip("dp_accounting").dp_event
-    from lethe.accounting.totals.dp_events import RELATIONS
+    from lethe.accounting.dp_events import RELATIONS
 
     run = make_run(seeded=True)
     exported = interop.to_dp_event(lethe.certify(run, DELTA))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import lethe
-from lethe.accounting.statements.phases import phases_guarantee
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.heavy_tailed import phases_guarantee
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds

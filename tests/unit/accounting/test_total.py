@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 import lethe
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up

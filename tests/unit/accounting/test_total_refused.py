@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lethe
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 from lethe.calculus.sampled.gaussian import SampledGaussian
 
 

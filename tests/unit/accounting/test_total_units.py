@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lethe
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError

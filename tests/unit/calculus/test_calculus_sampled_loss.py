@@ -10,8 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lethe
 from lethe.calculus.normal import log_mixture
-from lethe.calculus.sampled.gaussian import SampledGaussian
-from lethe.calculus.sampled.loss import loss_profile, round_levels_down, sampled_factors
+from lethe.calculus.sampled.gaussian import SampledGaussian, loss_profile, round_levels_down, sampled_factors
 from lethe.calculus.sampled.renyi import Relation
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
+from lethe.calculus.composition import concentrated_rho, gaussian_mu, overshoot
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
-from lethe.calculus.targets import concentrated_rho, gaussian_mu, overshoot
 
 SAMPLED = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")
 GUARANTEES = [GDP(0.7), ZCDP(0.3), GDPMixture((0.2, 1.0), (0.5, 0.5)), Tightest((GDP(2.0), ZCDP(0.1))), WithSlack(GDP(0.5), 1e-9), SAMPLED]

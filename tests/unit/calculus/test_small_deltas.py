@@ -13,8 +13,7 @@ from exact_numbers import Exact
 from scipy import special, stats
 
 from lethe.calculus.guarantees import GDP
-from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, _ever_drawn
-from lethe.calculus.sampled.loss import loss_profile
+from lethe.calculus.sampled.gaussian import SampledGaussian, _counted, _ever_drawn, loss_profile
 from lethe.calculus.sampled.renyi import Design, Relation
 
 DELTAS = [10.0**-power for power in range(5, 16)]

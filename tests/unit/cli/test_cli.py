@@ -131,7 +131,7 @@ def test_an_interrupted_sweep_leaves_nothing(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lethe.cli.app.compare_theorems", interrupt)
+    monkeypatch.setattr("lethe.cli.runs.compare_theorems", interrupt)
     assert _call(monkeypatch, "compare", run_file, "--delta", "1e-5", "--over", "noise", "-o", tmp_path / "sweep") == 130
     assert "nothing was written" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.yaml"]
@@ -221,7 +221,7 @@ def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.Mon
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lethe.cli.app.certify_run", interrupt)
+    monkeypatch.setattr("lethe.cli.runs.certify_run", interrupt)
     assert _call(monkeypatch, "certify", run_file, "--delta", "1e-5") == 130
     assert "interrupted" in capsys.readouterr().err
 

@@ -8,9 +8,7 @@ from audited_callables import ABOUT, described, place, written
 from typer.testing import CliRunner
 
 from lethe.audit.page import AuditPage
-from lethe.audit.trainers.self_tests import SelfTest, SelfTestRow
 from lethe.cli.app import app, main
-from lethe.documents.strict import to_json
 from lethe.jobs.audit.job import AuditJob
 
 pytest.importorskip("matplotlib")
@@ -74,13 +72,13 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert _call(monkeypatch, "audit", config, "-o", "page.json") == 130
     assert capsys.readouterr() == (
         "",
-        "lethe: interrupted; the scores of 96 trainings are kept in scores.jsonl. The same command goes on from there.\n",
+        "lethe: interrupted; the scores of 99 trainings are kept in scores.jsonl. The same command goes on from there.\n",
     )
     assert not Path("page.json").exists()
     monkeypatch.delenv("STOP_AT")
     already = sys.modules["mechanism"].TRAININGS
     assert _call(monkeypatch, "audit", config, "-o", "page.json") == 0
-    assert sys.modules["mechanism"].TRAININGS - already == 200 - 96
+    assert sys.modules["mechanism"].TRAININGS - already == 200 - 99
     assert AuditPage.load("page.json") == AuditJob(**described()).execute().page
 
 
@@ -121,7 +119,6 @@ def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
         ({"subject_data": {"path": "gone.npz"}}, [], "gone.npz cannot be read"),
         ({"subject_train": "nowhere:train"}, [], "no module 'nowhere'"),
         ({"subject_train": "mechanism:raising"}, [], "mechanism:raising raised KeyError"),
-        ({}, ["--self-test"], "it needs CONFIG, or --self-test, and not both"),
         ({}, ["--workers", "0"], "workers: got 0"),
         ({}, ["-o", "page.txt"], "needs to end in .json or .yaml"),
         ({}, ["-o", "nowhere/page.yaml"], "no folder you may write to"),
@@ -143,38 +140,3 @@ def test_bad_input_is_one_message_and_status_2(
     assert captured.err.startswith("lethe: ")
     assert message in captured.err
     assert "Traceback" not in captured.err
-
-
-def test_without_anything_to_audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _call(monkeypatch, "audit") == 2
-    assert "it needs CONFIG, or --self-test" in capsys.readouterr().err
-    assert _call(monkeypatch, "audit", "--self-test", "--plot", "a.png") == 2
-    assert "given with --self-test" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("missed", [False, True])
-def test_the_self_test_s_table_and_status(monkeypatch: pytest.MonkeyPatch, missed: bool) -> None:
-    """The self-test itself trains for minutes; here it is what the command makes of its result."""
-    page = AuditPage(subject="a trainer", canary="a record")
-    caught = page.model_copy(update={"refused": "noise was used again"})
-    about: dict[str, Any] = {"trainer": "fit_linear", "seconds": 1.25}
-    sound = SelfTestRow(name="placebo", broken=None, expected="quiet", page=page, **about)
-    broken = SelfTestRow(name="noise / 10", broken="noise divided by ten", expected="caught", page=page if missed else caught, **about)
-    found, told = SelfTest(rows=(sound, broken)), dict[str, Any]()
-
-    def self_test(**options: Any) -> SelfTest:
-        told.update(options)
-        return found
-
-    monkeypatch.setattr("lethe.audit.trainers.self_tests.self_test", self_test, raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    result = CliRunner().invoke(app, ["audit", "--self-test", "--workers", "2"])
-    assert result.exit_code == int(missed)
-    assert told == {"workers": 2, "progress": True}
-    (line,) = [line for line in result.stdout.splitlines() if "noise / 10" in line]
-    assert ("\x1b[1;31m" in line) == missed
-    assert ("1 of 2 rows are wrong" in result.stdout) == missed
-    result = CliRunner().invoke(app, ["audit", "--self-test", "--json"])
-    assert json.loads(result.stdout) == json.loads(to_json(found.to_dict()))
-    assert result.exit_code == int(missed)

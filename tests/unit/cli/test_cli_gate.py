@@ -3,12 +3,13 @@ import math
 from pathlib import Path
 
 import pytest
+import typer
 from helpers import make_run
 from typer.testing import CliRunner
 
 import lethe
 from lethe.cli.app import app
-from lethe.cli.gate import why_shut
+from lethe.cli.console import gate
 
 runner = CliRunner()
 
@@ -75,9 +76,8 @@ def test_a_limit_that_is_none_is_refused(run_file: Path, limit: str) -> None:
         runner.invoke(app, ["certify", str(run_file), "--delta", "1e-5", "--max-epsilon", limit], catch_exceptions=False)
 
 
-def test_what_is_not_a_number_never_passes() -> None:
-    assert why_shut(math.nan, None) is not None
-    assert why_shut(math.nan, 1.0) is not None
-    assert why_shut(math.inf, None) is not None
-    assert why_shut(0.0, 0.0) is None
-    assert why_shut(1.0, math.nan) is not None
+@pytest.mark.parametrize(("epsilon", "limit"), [(math.nan, None), (math.nan, 1.0), (math.inf, None), (1.0, math.nan), (1.0, 0.5)])
+def test_what_is_not_a_number_never_passes(epsilon: float, limit: float | None) -> None:
+    gate(0.0, 0.0)
+    with pytest.raises(typer.Exit):
+        gate(epsilon, limit)

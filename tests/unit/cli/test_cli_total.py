@@ -13,7 +13,7 @@ from helpers import MNIST_SIZED
 from typer.testing import CliRunner
 
 import lethe
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.totals import Total
 from lethe.certificates.derivation import derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement

@@ -10,10 +10,10 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.accounting.verify_others import load
+from lethe.accounting.verify import load
 from lethe.documents.strict import write_document
 from lethe.jobs.audit.job import AuditJob
-from lethe.jobs.own_table import own_table
+from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
 from lethe.report.document.reading import read_subject
 
@@ -42,7 +42,10 @@ DOORS: dict[str, tuple[set[str], Callable[[Path], Any]]] = {
     "total": ({"certificate", "total"}, lambda file: lethe.total([file], 1e-6)),
     "train": ({"configuration of `lethe train`"}, Job.load),
     "audit": ({"configuration of `lethe audit`"}, AuditJob.load),
-    "demo": ({"configuration of `lethe train`"}, lambda file: own_table(None, None, file)),
+    "demo": (
+        {"configuration of `lethe train`"},
+        lambda file: Demo.prepare(data=None, target=None, columns=file, epsilon=1.0, delta=None, neighbours="zero_out", seeds=1),
+    ),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from private_cases import build, two_blobs
 
 from lethe.accounting.certify import certify
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.estimators import LogisticRegression, SoftmaxRegression

@@ -11,8 +11,7 @@ from gaussian_guarantees import mu_of
 from private_cases import fitted, three_blobs, two_blobs
 
 from lethe.accounting.certify import certify
-from lethe.accounting.recheck import recheck
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck, recheck_statement
 from lethe.calculus.any_guarantee.composition import convolved, joined, together
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.certificate import Certificate
@@ -163,7 +162,7 @@ def test_a_release_beside_shuffled_batches_is_convolved_again_and_believed() -> 
     fitted = LogisticRegression(options=EstimatorOptions(mechanism="shuffled_once"), classes=[0, 1], delta=1e-5).fit(
         X, (X[:, 0] > 0).astype(int)
     )
-    assert recheck_statement(fitted.statement_).stated == ()
+    assert recheck_statement(fitted.statement_).computed.stated == ()
     claimed: Any = fitted.statement_.guarantee
     (norm, _), (steps, _) = claimed.parts
     smaller = replace(fitted.statement_, guarantee=joined([(GDP(norm.mu * (1 - 1e-4)), 1), (steps, 1)]))

@@ -13,8 +13,8 @@ from every_release import CASES, data, fitted
 from sklearn.pipeline import make_pipeline
 
 import lethe
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.verify_others import load
+from lethe.accounting.recheck import recheck_statement
+from lethe.accounting.verify import load
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.statement import Statement
 from lethe.documents.strict import write_document

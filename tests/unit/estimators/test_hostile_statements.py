@@ -11,8 +11,8 @@ from every_release import fitted
 from how_many import by_night
 
 import lethe
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.totals.composed import Total
+from lethe.accounting.recheck import recheck_statement
+from lethe.accounting.totals import Total
 from lethe.certificates.statement import Statement
 
 ODD: list[Any] = [None, -1, "x", [], 1e308, 10**400, 5e-324, float("inf")]

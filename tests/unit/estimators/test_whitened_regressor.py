@@ -12,7 +12,7 @@ from private_cases import build
 from scipy import sparse
 
 from lethe.accounting.certify import certify
-from lethe.accounting.statements.recheck import recheck_statement
+from lethe.accounting.recheck import recheck_statement
 from lethe.calculus.guarantees import GDP
 from lethe.certificates.statement import Statement
 from lethe.errors import InputError

@@ -10,7 +10,7 @@ from dp_accounting import UnsupportedEventError, calibrate_dp_mechanism, dp_even
 from interop_cases import ADD, REPLACE, ZERO, gaussian, losses, poisson, run_of, spent
 
 import lethe
-from lethe.accounting.totals.dp_events import guarantee_of
+from lethe.accounting.dp_events import guarantee_of
 from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 

@@ -8,7 +8,7 @@ import pytest
 
 from lethe.errors import InputError, MissingExtraError
 from lethe.jobs.datasets import RecordTable, centred_digits, digits, load_table, split
-from lethe.jobs.tables.optional import extra
+from lethe.jobs.tables.reading import extra
 
 
 def test_centring_digits_maps_each_image_by_itself_and_only_shortens_it() -> None:

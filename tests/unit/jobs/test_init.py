@@ -11,8 +11,7 @@ import lethe
 from lethe.cli.app import app
 from lethe.documents.strict import read_document
 from lethe.jobs.configuration import UNANSWERED
-from lethe.jobs.init.table import quoted_text, table_configuration
-from lethe.jobs.init.tasks import TASKS, task_run
+from lethe.jobs.init import TASKS, quoted_text, table_configuration, task_run
 from lethe.jobs.training import Job
 
 
@@ -178,7 +177,7 @@ def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path:
     demo = Demo.prepare(**{**fields, "target": None}, data=None, columns=tmp_path / "train.yaml")  # which names both
     assert demo.table.features.shape == (200, 5)
     assert demo.table.class_names == ("no", "yes")
-    assert "Ranges and categories of 3 columns were stated and are taken as public (read off the table)." in demo.data_note
+    assert "Ranges and categories of 3 columns were stated and are taken as public (read off the table)." in " ".join(demo.notes)
     (tmp_path / "only.yaml").write_text("data: {path: t.csv, target: label}\n")
     with pytest.raises(lethe.InputError, match="columns: missing"):
         Demo.prepare(**fields, data=file, columns=tmp_path / "only.yaml")

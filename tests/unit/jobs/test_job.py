@@ -58,13 +58,13 @@ def test_classes_read_off_the_data_are_so_again(tmp_path: Path) -> None:
     for classes in ("from_data", ["x", "y"]):
         data = {"path": str(tmp_path / "data.csv"), "target": "kind", "classes": classes}
         job = Job(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 6}}, privacy={"epsilon": 5.0, "delta": 1e-3})
-        content = job.repeating(job.prepare()[1])
+        content = job.to_document(job.prepare()[1])
         assert Job(**json.loads(json.dumps(content))).data == job.data
 
 
 def test_the_run_s_own_noise_is_certified_when_no_epsilon_is_asked(tmp_path: Path) -> None:
     job = Job(**_config(privacy={"delta": 1e-5}, run={**RUN, "noise_multiplier": 30.0}))
-    outcome = job.execute(tmp_path / "out")
+    outcome = job.train(tmp_path / "out")
     assert outcome.trained.run.noise_multiplier == 30.0
     assert "seeded" in outcome.summary()
 
@@ -82,7 +82,7 @@ def test_own_data_of_measurements(tmp_path: Path) -> None:
         "loss": {"kind": "least_squares", "feature_norm": 3.0, "residual_bound": 1.0, "evidence": "enforced", "intercept": True},
         "batches": {"design": "shuffled_once", "size": 60},
     }
-    outcome = Job(**_config(data={"path": str(path), "target": "y"}, run=run, privacy={"epsilon": 50.0, "delta": 1e-5})).execute(
+    outcome = Job(**_config(data={"path": str(path), "target": "y"}, run=run, privacy={"epsilon": 50.0, "delta": 1e-5})).train(
         tmp_path / "out"
     )
     assert outcome.test_score is not None
@@ -99,19 +99,19 @@ def test_classes_are_public_or_said_to_be(tmp_path: Path) -> None:
     path.write_text("a,b,y\n" + "\n".join(rows))
     data = {"path": str(path), "target": "y"}
     run = {**RUN, "batches": {"design": "cyclic", "size": 40}}
-    listed = Job(**_config(run=run, data={**data, "classes": ["v", "u", "w"]})).execute(tmp_path / "listed")
+    listed = Job(**_config(run=run, data={**data, "classes": ["v", "u", "w"]})).train(tmp_path / "listed")
     assert listed.trained.model.weights.shape == (2, 3)
     assert not any(finding.name == "classes" for finding in listed.certificate.findings)
-    found = Job(**_config(run=run, data={**data, "classes": "from_data"})).execute(tmp_path / "found")
+    found = Job(**_config(run=run, data={**data, "classes": "from_data"})).train(tmp_path / "found")
     assert [finding.evidence for finding in found.certificate.findings if finding.name == "classes"] == ["declared"]
     path.write_text("a,b,y\n" + "\n".join([*rows, "0,0,rare"]))
     with pytest.raises(lethe.InputError, match="row 200: the label 'rare' is none of the classes u, v"):
-        Job(**_config(run=run, data={**data, "classes": ["u", "v"]})).execute(tmp_path / "rare")
+        Job(**_config(run=run, data={**data, "classes": ["u", "v"]})).train(tmp_path / "rare")
 
 
 @pytest.mark.slow
 def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None:
-    seeded = Job(**_config()).execute(tmp_path / "seeded")
+    seeded = Job(**_config()).train(tmp_path / "seeded")
     loaded = lethe.Certificate.load(tmp_path / "seeded" / "certificate.json")
     assert loaded.epsilon == seeded.certificate.epsilon == math.inf
     assert "\nNOT PRIVATE: no release: noise or secret batches came from a seed" in loaded.explain()
@@ -119,7 +119,7 @@ def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None
     recheck(loaded)
     assert lethe.Run.load(tmp_path / "seeded" / "run.json").seeded
     assert "NO RELEASE: the noise was seeded" in seeded.summary()
-    fresh = Job(**_config(seed=None)).execute(tmp_path / "fresh")
+    fresh = Job(**_config(seed=None)).train(tmp_path / "fresh")
     assert [finding.evidence for finding in fresh.certificate.findings if finding.name == "fresh noise"] == ["enforced"]
 
 
@@ -149,14 +149,14 @@ def test_a_seeded_certificate_says_that_it_is_no_release(tmp_path: Path) -> None
 )
 def test_bad_configurations_leave_nothing_behind(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(lethe.InputError, match=message):
-        Job(**_config(**changes)).execute(tmp_path / "out")
+        Job(**_config(**changes)).train(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(lethe.InputError, match="exists already"):
-        Job(**_config()).execute(tmp_path / "out")
+        Job(**_config()).train(tmp_path / "out")
 
 
 def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +165,13 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("lethe.jobs.training.fit", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        Job(**_config()).execute(tmp_path / "out")
+        Job(**_config()).train(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_weights_file_is_enough_to_predict(tmp_path: Path) -> None:
     """The recipe of docs/train.md, with numpy alone."""
-    outcome = Job(**_config()).execute(tmp_path / "out")
+    outcome = Job(**_config()).train(tmp_path / "out")
     table = centred_digits()
     with np.load(tmp_path / "out" / "weights.npz") as model:
         norms = np.linalg.norm(table.features, axis=1, keepdims=True)
@@ -186,7 +186,7 @@ def test_measurements_are_no_classes(tmp_path: Path) -> None:
     path.write_text("a,y\n" + "\n".join(f"{row},{row / 7}" for row in range(1, 60)))
     data = {"path": str(path), "target": "y", "classes": "from_data"}
     with pytest.raises(lethe.InputError, match="measurements, not classes"):
-        Job(**_config(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 4}})).execute(tmp_path / "out")
+        Job(**_config(data=data, run={**RUN, "batches": {"design": "cyclic", "size": 4}})).train(tmp_path / "out")
 
 
 def test_a_run_file_is_told_from_a_configuration(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from lethe.errors import BudgetExceededError, InputError
 
 pytest.importorskip("sqlalchemy")
 
-from lethe.jobs.estimators.training import EstimatorOutcome  # needs torch, as lethe.ledger needs SQLAlchemy
 from lethe.jobs.training import Job
 from lethe.ledger import Budget, Ledger
 
@@ -53,9 +52,8 @@ def model_job(place: str, **changes) -> Job:
 def test_an_estimator_is_paid_and_a_second_one_refused(ledger, tmp_path) -> None:
     place = str(tmp_path / "ledger.sqlite")
     outcome = model_job(place).train(tmp_path / "one", progress=False)
-    assert isinstance(outcome, EstimatorOutcome)
     (line,) = ledger.show("digits").lines
-    assert (line.state, line.by, line.what) == ("settled", "team A", outcome.estimator.statement_.name)
+    assert (line.state, line.by, line.what) == ("settled", "team A", outcome.trained.statement_.name)
     assert outcome.config["ledger"]["data_set"] == "digits"
     assert lethe.verify(tmp_path / "one" / "certificate.json").follows.yes
     with pytest.raises(BudgetExceededError, match="still fits"):

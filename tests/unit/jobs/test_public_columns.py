@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 
 from lethe.errors import InputError
 from lethe.jobs.datasets import load_table
-from lethe.jobs.tables.columns import NumberColumn, WordColumn
-from lethe.jobs.tables.public_columns import PublicColumns
+from lethe.jobs.tables.columns import NumberColumn, PublicColumns, WordColumn
+from lethe.jobs.tables.reading import ColumnTable
 
 STATED: dict[str, Any] = {
     "age": {"range": [17, 90]},
@@ -35,6 +36,10 @@ def _load(path: Path, stated: Any = None, text: str = ROWS, **options: Any) -> A
     return load_table(file, "label", **{"classes": ["no", "yes"], "task": "classification", **options}, columns=columns)
 
 
+def _table(entries: Any) -> ColumnTable:
+    return ColumnTable(file=Path("t.parquet"), names=("a",), content=pyarrow.table({"a": entries}))
+
+
 def test_rows_are_encoded_by_what_was_stated(tmp_path: Path) -> None:
     table = _load(tmp_path)
     assert table.features[:, :2] == pytest.approx(np.array([[-67 / 73, 0], [1, 0], [-1, 1], [-1, 0], [0, 0]]))  # 17..90, 0..80
@@ -52,12 +57,12 @@ def test_the_encoding_is_that_of_public_scaler_and_one_hot_encoder() -> None:
 
     random = np.random.default_rng(0)
     numbers = random.normal(0.0, 3.0, (200, 1))
-    mine = NumberColumn(range=(-1.7, 4.1)).encode(numbers[:, 0])
+    mine = NumberColumn(range=(-1.7, 4.1)).encode(_table(numbers[:, 0]), "a")
     assert (mine == private.PublicScaler([-1.7], [4.1]).fit_transform(numbers)).all()  # bit for bit
     words = random.choice(["a", "b", "c", "d"], (200, 1)).astype(object)
     listed: Any = [["c", "a", "b"]]
     encoder = OneHotEncoder(categories=listed, handle_unknown="ignore", sparse_output=False)
-    assert (WordColumn(categories=("c", "a", "b")).encode(words[:, 0].tolist()) == encoder.fit_transform(words)).all()
+    assert (WordColumn(categories=("c", "a", "b")).encode(_table(words[:, 0]), "a") == encoder.fit_transform(words)).all()
 
 
 def test_no_record_changes_how_another_is_encoded(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_the_document_reads_back_as_the_same_encoding() -> None:
     assert again == columns
     assert again.feature_names == ["age", "hours", "work=a", "work=b"]
     assert again.longest == pytest.approx(3**0.5)
-    assert again.kept["work"].encode(["?", "a"]).tolist() == [[0, 1], [1, 0]]  # a missing answer is the one stated for it
+    assert again.kept["work"].encode(_table(["?", "a"]), "a").tolist() == [[0, 1], [1, 0]]  # a missing answer is the one stated for it
     assert "hours: 0 to 80, 40 where there is no value" in again.describe()
 
 

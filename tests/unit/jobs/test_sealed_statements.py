@@ -15,8 +15,8 @@ from homes import homes_fields
 from typer.testing import CliRunner
 
 import lethe
-from lethe.accounting.statements.recheck import recheck_statement
-from lethe.accounting.verify_others import load
+from lethe.accounting.recheck import recheck_statement
+from lethe.accounting.verify import load
 from lethe.certificates.signing.keys import signing_key
 from lethe.certificates.statement import Statement
 from lethe.cli.app import app

@@ -14,10 +14,9 @@ from how_many import by_night, examples
 import lethe
 from lethe.errors import LedgerError, LetheError
 from lethe.ledger import Budget, Ledger
-from lethe.ledger.chain import canonical, digest_of
+from lethe.ledger.chain import Entry, canonical
 from lethe.ledger.prices import Price
-from lethe.ledger.store.rows import SAID_IN_COLUMNS, entry_of
-from lethe.ledger.store.tables import ENTRIES
+from lethe.ledger.tables import BESIDE, ENTRIES, entry_of
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +36,6 @@ def written(tmp_path_factory) -> str:
     ledger.void(second, reason="never begun", by="team B")
     ledger.settle(third, lethe.guarantees.ZCDP(0.05), fixed_before="planned so", by="team B")
     ledger.verify()
-    with sqlite3.connect(file) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
     return file
 
 
@@ -71,7 +67,7 @@ def flipped(value: object, random_bits: random.Random) -> object:
 def test_random_flips_of_stored_content_are_found(written, tmp_path) -> None:
     random_bits, found, count = random.Random(5), 0, examples(80)
     source = sqlite3.connect(written)
-    tables = [table for table in (ENTRIES, *SAID_IN_COLUMNS) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
+    tables = [table for table in (ENTRIES, *BESIDE) if source.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]]
     for case in range(count):
         table = random_bits.choice(tables)
         column = random_bits.choice([one.name for one in table.columns])
@@ -118,7 +114,7 @@ def test_damaged_names_of_the_schema_are_told_as_damage(written, tmp_path) -> No
     """Where a name is no UTF-8 any more, the driver fails to tell of it."""
     data, told, file = Path(written).read_bytes(), set[str](), tmp_path / "schema.sqlite"
     start = data.index(b"CREATE TABLE")
-    for place in range(start, start + 2000, 1 if by_night() else 7):
+    for place in range(start, start + 2000, 1 if by_night() else 23):
         file.write_bytes(data[:place] + bytes([data[place] | 0x80]) + data[place + 1 :])
         try:
             Ledger.open(file).show("patients")
@@ -154,7 +150,7 @@ def test_a_column_of_another_type_is_refused(written, column: str) -> None:
 def contents(file: str) -> list[object]:
     connection = sqlite3.connect(file)
     try:
-        return [connection.execute(f"SELECT * FROM {table.name} ORDER BY 1, 2").fetchall() for table in (ENTRIES, *SAID_IN_COLUMNS)]
+        return [connection.execute(f"SELECT * FROM {table.name} ORDER BY 1, 2").fetchall() for table in (ENTRIES, *BESIDE)]
     finally:
         connection.close()
 
@@ -188,15 +184,15 @@ def test_a_chain_that_was_forged_with_right_digests_is_judged_by_its_certificate
     said = json.loads(content)
     cheap = str(int(int(said["price"]["cost"]) * 0.99))
     said["price"]["cost"] = cheap
-    digest = digest_of(seq, kind, at, data_set, Price(int(cheap), int(slack)), canonical(said), previous)
-    values = (cheap, canonical(said), digest)
+    counted = Price(int(cheap), int(slack))
+    forged = Entry(seq=seq, kind=kind, at=at, data_set=data_set, counted=counted, content=canonical(said), previous=previous, digest="")
+    values = (cheap, forged.content, forged.own_digest())
     connection.execute("UPDATE entries SET counted_cost = ?, content = ?, digest = ? WHERE seq = 2", values)
     connection.execute("UPDATE reservations SET cost = ?", (cheap,))
     connection.commit()
     connection.close()
     with pytest.raises(LedgerError, match="below that of its certificate"):
         ledger.verify()
-    assert ledger.verify(recompute=False).entries == 2
 
 
 def test_nothing_is_reserved_on_the_word_of_a_changed_entry(copy) -> None:

@@ -5,7 +5,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from how_many import by_night
 
 import lethe
 from lethe.calculus.any_guarantee.composition import Composition
@@ -100,17 +99,3 @@ def test_mixed_sums_are_not_below_the_composition_with_everything_fixed(kind) ->
     found = Budget(epsilon=50, delta=1e-6, filter=kind).guarantee_of(total).epsilon(1e-6)
     exact = lethe.total(parts, 1e-6, neighbours="replace_one").epsilon
     assert exact <= found <= 2.5 * exact
-
-
-@pytest.mark.slow
-def test_a_dp_accounting_event_has_a_price(tmp_path) -> None:
-    dp_accounting = pytest.importorskip("dp_accounting")
-    from lethe.ledger import Ledger
-
-    ledger = Ledger.open(tmp_path / "ledger.sqlite", make=True)
-    ledger.create("patients", neighbours="add_or_remove", budget=Budget(epsilon=2, delta=1e-6), by="keeper")
-    ledger.reserve("patients", dp_accounting.GaussianDpEvent(noise_multiplier=10.0), by="a")
-    if by_night():  # what is sampled is covered as a run's steps are, which test_sampled_steps_are_paid_by_their_cover sees by day
-        ledger.reserve("patients", dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(2.0)), by="a", slack=1e-9)
-    assert ledger.show("patients").epsilon() >= lethe.guarantees.GDP(0.1).epsilon(1e-6)
-    ledger.verify()

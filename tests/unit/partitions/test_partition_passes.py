@@ -20,9 +20,7 @@ from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
 from lethe.estimators.partitioned.targets import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
-from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each
-from lethe.partitions.table import PartitionedTable
-from lethe.partitions.totals import total
+from lethe.partitions.passes import BlockLocation, BlockResult, Work, once_each, total
 from lethe.run.losses import Logistic
 
 
@@ -191,11 +189,3 @@ def test_what_goes_to_a_worker_is_no_file_of_the_whole_table(tmp_path: Any) -> N
     assert all(len(pickle.dumps(part)) < 1000 for part in table.parts)
     found = table.examined(nothing)[0].sum(sums, 1.0)
     np.testing.assert_array_equal(found[0], in_blocks(3, "label").examined(nothing)[0].sum(sums, 1.0)[0])
-
-
-def test_threads_need_a_number_of_workers() -> None:
-    with pytest.raises(InputError, match="workers"):
-        array_table(np.ones((3, 1)), workers=0)
-    assert isinstance(array_table(np.ones((3, 1)), workers=3).executor, Threads)
-    with pytest.raises(InputError, match="there are none"):
-        PartitionedTable((), in_blocks(1, "label").read, Threads(1))

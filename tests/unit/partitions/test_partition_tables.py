@@ -116,22 +116,25 @@ def test_blocks_of_arrays_unlike_the_others_are_named() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: parquet_table(folder / "none"), "there is no such file"),
+        (lambda folder: parquet_table(folder / "none"), "it needs a file, a folder"),
         (lambda folder: parquet_table(3), "paths: got 3; it needs a file"),
         (lambda folder: parquet_table([folder / "a.parquet", 3]), "it needs a file, a folder, a pattern or a list of files"),
-        (lambda folder: parquet_table([]), "there is no such file"),
+        (lambda folder: parquet_table([]), r"paths: got \[\]; it needs a file"),
         (lambda folder: parquet_table(folder / "text.parquet"), "cannot be read as a Parquet file"),
         (lambda folder: parquet_table(folder / "a.parquet", columns=["agee"]), "columns: got 'agee'"),
         (
             lambda folder: parquet_table(folder / "a.parquet", columns=["age"]).with_target("label"),
-            r"y: got 'label', which stands in the files; columns= left it out of the table\.\n.*\n.*columns=\[\.\.\., 'label'\]",
+            r"y: got 'label'; it needs names of columns, and the table has 'age'\.\n.*\n.*columns= of parquet_table",
         ),
         (
             lambda folder: parquet_table(folder / "a.parquet", columns=["label"]).with_beside(weights="age", users=None),
-            "sample_weight: got 'age', which stands in the files; columns= left it out",
+            "sample_weight: got 'age'; it needs names of columns, and the table has 'label'",
         ),
-        (lambda folder: parquet_table(folder / "a.parquet").with_target("labels"), "y: got 'labels'; the table has the columns 'age'"),
-        (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds object; it needs numbers"),
+        (
+            lambda folder: parquet_table(folder / "a.parquet").with_target("labels"),
+            "y: got 'labels'; it needs names of columns",
+        ),
+        (lambda folder: read(parquet_table(folder / "words.parquet")), "column 'name': it holds str; it needs numbers"),
         (lambda folder: read(parquet_table(folder / "gaps.parquet")), "column 'count': a value is missing"),
         (lambda folder: parquet_table([folder / "a.parquet", folder / "nobody.parquet"]), "nobody.parquet: holds no records"),
         (lambda folder: read(dask_table(dd.from_map(frame, [20, 0, 3]))), "partition 1: holds no records"),

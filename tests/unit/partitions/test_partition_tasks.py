@@ -17,15 +17,11 @@ from dask.delayed import delayed
 from distributed import KilledWorker
 from partitioned_records import COLUMNS, RECORDS, frame, records
 
-import lethe.estimators  # which workers then load too
 from lethe.errors import LetheError
-from lethe.partitions import dask_table
+from lethe.partitions import cluster, dask_table
 from lethe.partitions.block import Block
-from lethe.partitions.on_dask import cluster
-from lethe.partitions.on_dask.cluster import OnCluster
-from lethe.partitions.on_dask.paused_workers import refuse_paused
-from lethe.partitions.passes import Work
-from lethe.partitions.progress import blocks_told
+from lethe.partitions.cluster import OnCluster, _refuse_paused
+from lethe.partitions.passes import Work, blocks_told
 
 FEATURES, LABELS, _ = records()
 
@@ -196,17 +192,6 @@ def test_results_that_look_like_tasks_are_results() -> None:
         assert [float(answer.values[0][0]) for answer in found] == [1.0, 2.0]
 
 
-def test_workers_import_lethe_at_once_and_each_of_them_once() -> None:
-    table, client = dask_table(people()).with_target("label"), Client("one", "two")
-    executor = OnCluster(client)
-    for _ in range(2):
-        list(executor.answers(table.parts, Work(table.read, moments, ())))
-    client.workers.append("three")
-    list(executor.answers(table.parts, Work(table.read, moments, ())))
-    names = ["lethe.train", lethe.estimators.__name__]
-    assert client.imported == [(names, ["one", "two"]), (names, ["three"])]
-
-
 def worker(status: str, *, executing: int = 0, limit: int | None = 10**9) -> dict[str, Any]:
     tasks = {"executing": executing} if executing else {}
     return {"status": status, "memory_limit": limit, "metrics": {"memory": 9 * 10**8, "task_counts": tasks}}
@@ -245,9 +230,9 @@ def test_a_pass_on_paused_workers_ends_and_says_why(monkeypatch: pytest.MonkeyPa
 
 def test_only_a_cluster_that_cannot_go_on_is_given_up() -> None:
     for states in ((), (worker("running"),), (worker("paused", executing=1),), (worker("paused"), worker("running", executing=1))):
-        refuse_paused(Asked(*states), done=0, blocks=5, largest=0)
+        _refuse_paused(Asked(*states), done=0, blocks=5, largest=0)
     with pytest.raises(LetheError, match=r"\(0.9 GB of no limit\)"):
-        refuse_paused(Asked(worker("paused", limit=None)), done=0, blocks=5, largest=0)
+        _refuse_paused(Asked(worker("paused", limit=None)), done=0, blocks=5, largest=0)
 
 
 def test_a_partition_that_killed_its_workers_is_told_with_what_to_do() -> None:

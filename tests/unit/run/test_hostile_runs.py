@@ -13,6 +13,7 @@ from lethe.calculus.guarantees import GDP, GDPMixture
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 from lethe.theorems import requirements
 from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.reshuffled import reshuffled
 
 CONVEX = {"kind": "convex", "smoothness": 1.0}
 
@@ -49,7 +50,7 @@ def test_slots_that_no_step_reaches_keep_their_share(design: str) -> None:
     exact = GDPMixture(mus=(*mus, *[0.0] * 30), weights=(1 / 40,) * 40).epsilon(1e-6)
     if design != "balls_in_bins":  # whose batches vary in size, so that steps may expand
         constant = positions.shuffled_once([1.0] * 10, [1.0] * 10, [0.5] * 10, 40)
-        again = positions.reshuffled([1.0] * 10, [1.0] * 10, [0.5] * 10, 40)
+        again = reshuffled([1.0] * 10, [1.0] * 10, [0.5] * 10, 40)
         assert GDPMixture(mus=tuple(constant[0]), weights=tuple(constant[1])).epsilon(1e-6) == pytest.approx(exact, rel=1e-9)
         assert GDPMixture(mus=tuple(again[0]), weights=tuple(again[1])).epsilon(1e-6) == pytest.approx(exact, rel=1e-9)
     if design == "shuffled":  # composed as if in the worst slot

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.theorems.shuffled import positions
-from lethe.theorems.shuffled.averaged import averaged_mus, averaged_worst
+from lethe.theorems.shuffled.positions import averaged_mus, averaged_worst
 
 SLOTS, PASSES = 4, 3
 QUADRATIC = {"kind": "strongly_convex", "strong_convexity": 0.4, "smoothness": 0.4, "gradient_bound": 1.0}

@@ -14,8 +14,8 @@ from lethe.calculus.guarantees import WithSlack
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.findings import first_failure
 from lethe.errors import HypothesisError
-from lethe.theorems.balls_in_bins import BallsInBinsTheorem
 from lethe.theorems.composition import GaussianComposition
+from lethe.theorems.sampling import BallsInBinsTheorem
 
 
 def bins_run(**changes: Any) -> lethe.Run:

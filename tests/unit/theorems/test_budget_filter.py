@@ -6,7 +6,7 @@ from helpers import DESIGNS, batches, make_run
 
 import lethe
 from lethe.errors import CalibrationError, InputError
-from lethe.theorems.budget_filter import spent_budgets
+from lethe.theorems.composition import spent_budgets
 from lethe.theorems.registry import ALL
 
 

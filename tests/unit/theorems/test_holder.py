@@ -14,8 +14,8 @@ from scipy.optimize import minimize
 
 import lethe
 from lethe.certificates.findings import first_failure
-from lethe.theorems.holder import paths
-from lethe.theorems.holder.theorem import HolderShift
+from lethe.theorems import holder_shift as paths
+from lethe.theorems.holder_shift import HolderShift
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024Holder
 from lethe.theorems.shift.engine import solve
 

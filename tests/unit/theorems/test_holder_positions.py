@@ -13,9 +13,7 @@ from oracles import Floats, ProjectedChain, law_epsilon
 from scipy.optimize import minimize
 
 import lethe
-from lethe.theorems.holder.paths import HolderPath
-from lethe.theorems.holder.search import every_step_mu
-from lethe.theorems.holder.theorem import HolderShift
+from lethe.theorems.holder_shift import HolderPath, HolderShift, every_step_mu
 
 BALL = {"kind": "ball", "radius": 0.05}
 RIDGE = {"kind": "ridge", "strength": 0.4}

@@ -12,9 +12,9 @@ from reshuffled_bounds import touch_by_touch, worst_path
 from test_positions import homogeneous, random_passes
 
 from lethe.theorems.shift import engine as shift
-from lethe.theorems.shuffled import positions
-from lethe.theorems.shuffled.participation_costs import bucket_starts
-from lethe.theorems.shuffled.squared_law import SquaredLaw
+from lethe.theorems.shuffled.laws import SquaredLaw
+from lethe.theorems.shuffled.passes import bucket_starts
+from lethe.theorems.shuffled.reshuffled import reshuffled
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 
@@ -47,7 +47,7 @@ def test_never_below_the_mean_over_all_paths(seed: int) -> None:
     paths = [touched_at(places, steps, size) for places in product(range(size), repeat=-(-steps // size))]
     exact = [shift.solve(factors, np.where(np.isin(np.arange(steps), times), touches, 0.0), noise, diameter).mu for times in paths]
     one_by_one = np.sqrt([paid_one_by_one(factors, touches, noise, times) for times in paths])
-    found = positions.reshuffled(factors, touches, noise, size, diameter)
+    found = reshuffled(factors, touches, noise, size, diameter)
     unpooled = touch_by_touch(factors, touches, noise, size)
     for mus, probabilities in (found, unpooled):
         assert (np.diff(mus) >= 0).all()
@@ -82,7 +82,7 @@ def test_a_long_run_is_the_mixture_over_its_last_touch(left_out: int) -> None:
     if left_out:
         mus += [ending(passes - 2, j) for j in range(size)]
         probabilities += [left_out / size / size] * size
-    found = positions.reshuffled(np.ones(steps), np.ones(steps), noise, size)
+    found = reshuffled(np.ones(steps), np.ones(steps), noise, size)
     for epsilon in EPSILONS:
         assert mixture_delta(*found, epsilon) == pytest.approx(mixture_delta(mus, probabilities, epsilon), rel=1e-9, abs=1e-15)
 
@@ -125,7 +125,7 @@ def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float]
     unpooled = mixture_epsilon(*touch_by_touch(*run), 1e-5)
     assert sampled - 3 * error <= unpooled <= 1.02 * sampled
     # Pooling is worth much: the bound that is used is smaller, and never above the worst path.
-    assert mixture_epsilon(*positions.reshuffled(*run), 1e-5) < unpooled
+    assert mixture_epsilon(*reshuffled(*run), 1e-5) < unpooled
     assert mixture_epsilon([worst_path(*run)], [1.0], 1e-5) == pytest.approx(cyclic, abs=5.1e-4)
 
 
@@ -152,7 +152,7 @@ def pooled_paths(size: int, passes: int, ratio: float, count: int, seed: int) ->
     [(40, 5, 2 / 3, 1.01), (20, 20, 1.0, 1.02), pytest.param(40, 50, 2 / 3, 1.02, marks=pytest.mark.nightly)],
 )
 def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, ratio: float, within: float) -> None:
-    epsilon = mixture_epsilon(*positions.reshuffled(*homogeneous(size, passes, ratio, 1.0)), 1e-5)
+    epsilon = mixture_epsilon(*reshuffled(*homogeneous(size, passes, ratio, 1.0)), 1e-5)
     deltas = gaussian_delta(pooled_paths(size, passes, ratio, 200 * size, seed=size), epsilon)
     # 1e-5 is a bound on the mean: below it by more than four standard errors would refute it.
     assert deltas.mean() - 4 * deltas.std() / np.sqrt(deltas.size) <= 1e-5
@@ -169,7 +169,7 @@ def test_random_runs_by_monte_carlo(seed: int) -> None:
     size, passes = int(generator.integers(5, 15)), int(generator.integers(3, 8))
     steps = size * passes - int(generator.integers(0, size))
     factors, touches, noise = generator.uniform(0.9, 1.1, steps), generator.uniform(0, 1, steps), generator.uniform(0.5, 2, steps)
-    found = positions.reshuffled(factors, touches, noise, size)
+    found = reshuffled(factors, touches, noise, size)
     unpooled = touch_by_touch(factors, touches, noise, size)
     paths = [
         touched_at(tuple(places), steps, size) for places in generator.integers(0, size, (1500 if by_night() else 300, passes)).tolist()
@@ -218,18 +218,18 @@ def test_a_grid_made_coarser_never_loses_mass_and_never_moves_it_down() -> None:
 
 def test_one_batch_a_pass_is_every_step() -> None:
     run = [0.9] * 10, [1.0] * 10, [1.0] * 10
-    mus, probabilities = positions.reshuffled(*run, 1)
+    mus, probabilities = reshuffled(*run, 1)
     assert mixture_delta(mus, probabilities, 1.0) == pytest.approx(gaussian_delta(shift.solve(*run).mu, 1.0)[0], rel=1e-9)
 
 
 def test_nothing_touched_costs_nothing() -> None:
-    mus, probabilities = positions.reshuffled([1.0] * 8, [0.0] * 8, [1.0] * 8, 4)
+    mus, probabilities = reshuffled([1.0] * 8, [0.0] * 8, [1.0] * 8, 4)
     assert float(mus @ probabilities) == 0.0
 
 
 def test_a_short_run_may_miss_the_record() -> None:
     # T = 3 of l = 5 batches: missed with probability 2/5, else one touch with 3, 2 or 1 steps of noise.
-    mus, probabilities = positions.reshuffled([1.0] * 3, [1.0] * 3, [1.0] * 3, 5)
+    mus, probabilities = reshuffled([1.0] * 3, [1.0] * 3, [1.0] * 3, 5)
     assert mixture_delta(mus, probabilities, 0.5) == pytest.approx(gaussian_delta(np.sqrt([1 / 3, 1 / 2, 1.0]), 0.5).sum() / 5, rel=1e-12)
     assert probabilities[mus == 0.0].sum() == pytest.approx(0.4, abs=1e-12)
 
@@ -237,6 +237,6 @@ def test_a_short_run_may_miss_the_record() -> None:
 def test_without_noise_at_the_end_some_positions_are_lost() -> None:
     noise = np.ones(12)
     noise[-1] = 0.0
-    mus, probabilities = positions.reshuffled(np.ones(12), np.ones(12), noise, 4)
+    mus, probabilities = reshuffled(np.ones(12), np.ones(12), noise, 4)
     assert probabilities[np.isinf(mus)].sum() == pytest.approx(0.25, abs=1e-12)  # touched by the very last step
     assert worst_path(np.ones(12), np.ones(12), noise, 4) == np.inf

@@ -11,7 +11,7 @@ from lethe.calculus.guarantees import GDP, WithSlack
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
 from lethe.run.descended import gradient_error
 from lethe.run.run import Run
-from lethe.theorems.holder.paths import HolderPath
+from lethe.theorems.holder_shift import HolderPath
 from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.registry import LITERATURE, OURS
 from lethe.theorems.steps import errors_mu, largest_batch, step_constants

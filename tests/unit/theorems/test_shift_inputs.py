@@ -12,6 +12,7 @@ from reshuffled_bounds import worst_path
 from lethe.errors import InputError
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled import positions
+from lethe.theorems.shuffled.reshuffled import reshuffled
 
 GOOD: dict[str, Any] = {"lipschitz": [1.0, 1.0], "sensitivity": [1.0, 0.0], "noise_std": [1.0, 1.0]}
 BAD: list[Any] = [
@@ -51,7 +52,7 @@ def test_the_diameter_is_checked(bad: Any) -> None:
 @pytest.mark.parametrize("bad", [0, -1, 2.0, "2", None, True, float("nan")], ids=repr)
 @pytest.mark.parametrize(
     "function",
-    [positions.position_mus, positions.worst_position, positions.shuffled_once, worst_path, positions.reshuffled],
+    [positions.position_mus, positions.worst_position, positions.shuffled_once, worst_path, reshuffled],
     ids=lambda function: function.__name__,
 )
 def test_the_batches_of_a_pass_are_checked(function: Any, bad: Any) -> None:
@@ -59,7 +60,7 @@ def test_the_batches_of_a_pass_are_checked(function: Any, bad: Any) -> None:
         function(**GOOD, batches_per_pass=bad)
 
 
-@pytest.mark.parametrize("function", [positions.position_mus, worst_path, positions.reshuffled], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [positions.position_mus, worst_path, reshuffled], ids=lambda function: function.__name__)
 def test_positions_check_the_sequences_too(function: Any) -> None:
     with pytest.raises(InputError, match="noise_std"):
         function(**{**GOOD, "noise_std": [1.0, float("nan")]}, batches_per_pass=2)

@@ -10,11 +10,10 @@ from how_many import by_night
 from reshuffled_bounds import worst_path
 
 from lethe.calculus.guarantees import GDPMixture
-from lethe.theorems.shift.inputs import Path, checked_path
-from lethe.theorems.shuffled.participation_costs import TouchCosts
-from lethe.theorems.shuffled.passes import Passes
+from lethe.theorems.shift.engine import Path, checked_path
+from lethe.theorems.shuffled.laws import tail_law
+from lethe.theorems.shuffled.passes import Passes, TouchCosts
 from lethe.theorems.shuffled.reshuffled import reshuffled
-from lethe.theorems.shuffled.tail_law import tail_law
 
 
 def _costs(path: Path, size: int) -> TouchCosts:

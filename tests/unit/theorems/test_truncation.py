@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.calculus.composition import renyi_curve
+from lethe.calculus.composition import concentrated_rho, gaussian_mu, renyi_curve
 from lethe.calculus.guarantees import GDP, Tightest, WithSlack
-from lethe.calculus.targets import concentrated_rho, gaussian_mu
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Neighbours, Run
 from lethe.theorems.registry import ALL

@@ -1,0 +1,226 @@
+"""The rules that compute a statement's guarantee again, from the numbers of its mechanism."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from lethe.accounting.certify import certify
+from lethe.accounting.heavy_tailed import phases_guarantee
+from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.domains import require_count, require_positive
+from lethe.calculus.guarantees import GDP, Guarantee
+from lethe.calculus.rounding import above, round_up, square_above
+from lethe.certificates.statement import Statement
+from lethe.errors import InputError
+from lethe.heavy_tailed.solution import beside
+from lethe.mechanisms.adassp import moments_sensitivity
+from lethe.mechanisms.base import gaussian_guarantee, require_swap
+from lethe.mechanisms.bounded_range import guarantee_for
+from lethe.mechanisms.minimisers.objective_perturbation import objective_guarantee
+from lethe.mechanisms.minimisers.output_perturbation import output_guarantee
+from lethe.mechanisms.moments import channel_sensitivity, moment_sensitivity
+from lethe.mechanisms.quantiles.located import histogram_guarantee
+from lethe.mechanisms.quantiles.quantile import rank_sensitivity
+from lethe.mechanisms.repetitions import repetitions_from_dict
+from lethe.mechanisms.selection import selection_guarantee
+from lethe.mechanisms.standardise import scaled_moments_sensitivity
+from lethe.run.losses import parse_loss
+from lethe.run.losses.linear import LinearLoss
+from lethe.run.run import Neighbours, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """A guarantee that was computed from numbers.
+
+    Args:
+        guarantee: with fresh noise.
+        stated: of which releases in it the number is nothing but written, by name.
+        assumed: numbers it is computed from that are guarantees themselves, in words.
+        unseen: of which releases in it nobody here saw the mechanism run, by name: they were read from a file.
+        apart: of which statements in it the parts are said to be on disjoint records, by name.
+    """
+
+    guarantee: Guarantee
+    stated: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+def computed(stated: Statement) -> Computed:
+    """What a statement costs with fresh noise, as its derivation says; where it has none that is known here, what it says itself.
+
+    Raises:
+        InputError: a number is missing, too many, or outside its range.
+    """
+    known = stated.derivation
+    if known is None or known.kind not in (*_RULES, *_JOINING):
+        return Computed(guarantee=stated.planned, stated=(stated.name,))
+    parameters = known.parameters
+    if known.kind in _JOINING:
+        return _joined(stated, known.kind, known.parts, parameters)
+    unit = parameters["run"].get("unit", "record") if known.kind == "run" and isinstance(parameters.get("run"), dict) else "record"
+    if stated.unit != unit and known.kind != "no data":
+        raise InputError(f"derivation: the numbers of {known.kind} are about a {unit}, and {stated.name} about a {stated.unit}.")
+    if known.parts:
+        raise InputError(f"derivation: {known.kind} is of one release, and came with {len(known.parts)} parts.")
+    try:
+        guarantee = _once(known.kind, known.text, stated.neighbours)
+    except InputError:
+        raise
+    except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
+        raise InputError(f"derivation: {known.kind} does not take these numbers: {str(error).splitlines()[0]}.") from error
+    # What a file calls checked or enforced was read as declared.
+    unseen = () if any(finding.evidence != "declared" for finding in stated.findings) else (stated.name,)
+    if known.kind == "private selection":
+        one = guarantee_from_dict(parameters["one_try"])
+        return Computed(guarantee=guarantee, assumed=(f"one try of {stated.name}: {one.describe()}",), unseen=unseen)
+    written = known.kind == "phases" and any("whole" in phase or "each" in phase for phase in parameters["phases"])
+    return Computed(guarantee=guarantee, stated=(stated.name,) if written else (), unseen=unseen)
+
+
+def _joined(stated: Statement, kind: str, parts: Sequence[Statement], parameters: dict[str, Any]) -> Computed:
+    # Of disjoint parts each is what it is once.
+    counts = parameters.pop("counts", [1] * len(parts)) if kind == "composition" else [1] * len(parts)
+    if not parts or parameters or not isinstance(counts, list) or len(counts) != len(parts):
+        raise InputError(f"derivation: {kind} needs at least one part, a count for each, and nothing else.")
+    if any(part.neighbours != stated.neighbours for part in parts):
+        raise InputError(f"derivation: the parts of {stated.name} are not all about {stated.neighbours}.")
+    if any(part.unit != stated.unit for part in parts):
+        raise InputError(f"derivation: the parts of {stated.name} are not all about a {stated.unit}.")
+    if any(part.seeded for part in parts) and not stated.seeded:
+        raise InputError(f"derivation: a part of {stated.name} is seeded, and so is the whole.")
+    found = [computed(part) for part in parts]
+    pairs = [(one.guarantee, require_count("counts", count)) for one, count in zip(found, counts, strict=True)]
+    return Computed(
+        guarantee=_JOINING[kind](pairs),
+        stated=_each_once(one.stated for one in found),
+        assumed=_each_once(one.assumed for one in found),
+        unseen=_each_once(one.unseen for one in found),
+        apart=_each_once([(stated.name,) if kind == "disjoint parts" else (), *(one.apart for one in found)]),
+    )
+
+
+def _each_once(listed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(listed)))
+
+
+_JOINING: dict[str, Callable[[Sequence[tuple[Guarantee, int]]], Guarantee]] = {
+    "composition": joined,
+    "disjoint parts": lambda pairs: beside([guarantee for guarantee, _ in pairs]),
+}
+
+
+def _nothing(neighbours: Neighbours) -> Guarantee:
+    del neighbours
+    return GDP(0.0)
+
+
+def _adassp(neighbours: Neighbours, *, norm: float, target_weight: float, eigenvalue_weight: float, noise_std: float) -> Guarantee:
+    moved = moments_sensitivity(norm=norm, neighbours=neighbours, target_weight=target_weight, eigenvalue_weight=eigenvalue_weight)
+    return gaussian_guarantee(moved, noise_std)
+
+
+def _second_moments(neighbours: Neighbours, *, norm: float, columns: int, noise_std: float) -> Guarantee:
+    return gaussian_guarantee(moment_sensitivity(norm, require_count("columns", columns), neighbours), noise_std)
+
+
+def _channel_moments(
+    neighbours: Neighbours, *, norm: float, positions: int, mean_weight: float, noise_std: float, channels: int = 2
+) -> Guarantee:
+    return gaussian_guarantee(channel_sensitivity(norm, positions, neighbours, mean_weight, channels=channels), noise_std)
+
+
+def _histograms(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
+    return histogram_guarantee(require_count("columns", columns), noise_std, neighbours)
+
+
+def _mean(neighbours: Neighbours, *, norm: float, noise_std: float) -> Guarantee:
+    return gaussian_guarantee(require_swap(neighbours) * norm, noise_std)
+
+
+def _scales(neighbours: Neighbours, *, columns: int, noise_std: float) -> Guarantee:
+    return gaussian_guarantee(scaled_moments_sensitivity(require_count("columns", columns), neighbours), noise_std)
+
+
+def _eigenvalue(neighbours: Neighbours, *, norm: float, records: int, noise_std: float) -> Guarantee:
+    require_swap(neighbours)
+    # A square or a quotient that underflows is not 0.
+    moved = float(above(square_above(require_positive("norm", norm)) / require_count("records", records), 1e-15))
+    return gaussian_guarantee(moved, noise_std)
+
+
+def _objective(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
+    return objective_guarantee(_linear(loss), neighbours=neighbours, **numbers)
+
+
+def _output(neighbours: Neighbours, *, loss: dict[str, Any], **numbers: Any) -> Guarantee:
+    return output_guarantee(_linear(loss), neighbours=neighbours, **numbers)
+
+
+def _linear(content: dict[str, Any]) -> LinearLoss:
+    loss = parse_loss(content)
+    if not isinstance(loss, LinearLoss):
+        raise InputError(f"loss: got {loss.kind}; a minimiser is of a linear model's.")
+    return loss
+
+
+def _exponential(neighbours: Neighbours, *, range: float, target: dict[str, Any]) -> Guarantee:
+    require_swap(neighbours)
+    return guarantee_for(range, guarantee_from_dict(target))
+
+
+def _search(neighbours: Neighbours, *, quantile: float, noise_std: float) -> Guarantee:
+    """Eight noisy comparisons of a rank, which older statements name."""
+    return gaussian_guarantee(round_up(rank_sensitivity(quantile, neighbours) * math.sqrt(8.0), 4e-16), noise_std)
+
+
+def _selection(neighbours: Neighbours, *, one_try: dict[str, Any], repetitions: dict[str, Any], delta: float | None) -> Guarantee:
+    base = guarantee_from_dict(one_try)
+    require_relation(base, neighbours)
+    return selection_guarantee(base, repetitions_from_dict(repetitions), delta=delta)
+
+
+def _run(neighbours: Neighbours, *, run: dict[str, Any], delta: float) -> Guarantee:
+    planned = Run.from_document(run)
+    if planned.neighbours != neighbours or planned.seeded:
+        raise InputError(f"derivation: its run is about {planned.neighbours}{', and seeded' if planned.seeded else ''}.")
+    return certify(planned, delta, allow_large_delta=True).guarantee
+
+
+def _phases(neighbours: Neighbours, *, phases: list[dict[str, Any]]) -> Guarantee:
+    require_swap(neighbours)
+    return phases_guarantee(phases)
+
+
+_RULES: dict[str, Callable[..., Guarantee]] = {
+    "no data": _nothing,
+    "adassp": _adassp,
+    "second moments": _second_moments,
+    "channel moments": _channel_moments,
+    "histograms": _histograms,
+    "mean of rows": _mean,
+    "means and scales": _scales,
+    "largest eigenvalue": _eigenvalue,
+    "objective perturbation": _objective,
+    "output perturbation": _output,
+    "quantile by the exponential mechanism": _exponential,
+    "quantile by noisy search": _search,
+    "private selection": _selection,
+    "run": _run,
+    "phases": _phases,
+}
+
+
+# A total asks for the same guarantee at several deltas, and composing runs takes seconds.
+@lru_cache(maxsize=64)
+def _once(kind: str, text: str, neighbours: Neighbours) -> Guarantee:
+    return _RULES[kind](neighbours, **json.loads(text))

@@ -1,0 +1,247 @@
+"""What a total is made of: every kind of document as a guarantee that was computed again, with what it declares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from lethe.accounting.recheck import recheck, recheck_statement
+from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
+from lethe.calculus.guarantees import Guarantee
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.findings import Finding
+from lethe.certificates.signing.keys import PublicKey
+from lethe.certificates.statement import KIND, Statement
+from lethe.documents.strict import refuse_other_kind, to_json
+from lethe.errors import InputError, LetheError
+from lethe.run.neighbours import NOUNS, Unit
+from lethe.run.run import Neighbours
+
+PartKind = Literal["certificate", "statement", "guarantee"]
+_NO_RELATION = "says no neighbouring relation"
+MOST_TIMES = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a total.
+
+    Args:
+        name: where it is from: the file, or what was released.
+        kind: of what.
+        count: how many independent releases like it there are, >= 1.
+        guarantee: of one of them, computed again where anything computes it.
+        computed: whether something did; else it is taken as it is written.
+        declared: what it rests on that nothing proves, a line each.
+        not_private: why nothing is proved; empty where something is.
+        releases: what tells the releases in it from those of other parts; empty for a number that is of no particular release.
+        records: n, where it is known.
+        sealed: whether somebody whose key is believed signed it.
+        unit: of privacy, that the guarantee is about.
+        content: the document that it was read from.
+    """
+
+    name: str
+    kind: PartKind
+    count: int
+    guarantee: Guarantee
+    computed: bool
+    declared: tuple[str, ...]
+    not_private: str = ""
+    releases: frozenset[str] = frozenset()
+    records: int | None = None
+    sealed: bool = False
+    unit: Unit = "record"
+    content: dict[str, Any] = field(repr=False, hash=False, compare=False)
+
+
+def part_of(
+    item: object,
+    *,
+    name: str,
+    count: int,
+    neighbours: Neighbours | None,
+    key: PublicKey | None,
+    unit: Unit | None = None,
+    one_release: bool = False,
+) -> tuple[Part, Neighbours]:
+    """A certificate, a statement, a guarantee or a dp_accounting event as a part, and the relation that it is about.
+
+    Args:
+        item: it, or the plain data of its document.
+        name: where it is from; empty: what it says of itself.
+        count: how many there are.
+        neighbours: the relation that numbers without one are said to be about; None: nothing was said.
+        key: whose seals are believed.
+        unit: what numbers without one are said to be about; None: records.
+        one_release: whether a number is of one particular release, as that in a file is: the file given twice is refused.
+    Raises:
+        InputError: it does not follow from what it is computed from, says no relation, or is of another type.
+    """
+    if isinstance(item, dict):
+        item = _read_saved(cast("dict[str, Any]", item), source=name, key=key)
+    try:
+        if isinstance(item, Certificate):
+            return _of_certificate(item.trusting(key), name or f"run {item.run.run_id}", count), item.run.neighbours
+        if isinstance(item, Statement):
+            return _of_statement(item.trusting(key), name or item.name, count), item.neighbours
+        if isinstance(item, Guarantee):
+            said = _require_relation(neighbours, item.describe())
+            return _of_guarantee(item, name or item.describe(), count, said, unit or "record", one_release=one_release), said
+        if type(item).__module__.split(".")[0] == "dp_accounting":
+            said = _require_relation(neighbours, type(item).__name__)
+            return _of_event(item, name or type(item).__name__, count, said, unit or "record"), said
+    except LetheError as error:
+        raise InputError(f"{name}: {error.what}" if name else error.what, source=error.source, remedy=error.remedy) from error
+    raise InputError(f"parts: got {type(item).__name__}; {_NEEDED}.", remedy=_remedy(item))
+
+
+_NEEDED = (
+    "it needs certificates, statements, totals, guarantees, dp_accounting events, files of them, or pairs of one and how many there are"
+)
+
+
+def _remedy(item: object) -> str:
+    if hasattr(item, "certificate_") or hasattr(item, "statement_"):
+        return "give its certificate_; of a pipeline lethe.estimators.privacy_of(pipeline)."
+    if hasattr(item, "record") or hasattr(item, "run_id"):
+        return "certify it first: lethe.certify(run, delta)."
+    return "give for instance [certificate, 'other.json', (third, 2)]."
+
+
+def _require_relation(neighbours: Neighbours | None, what: str) -> Neighbours:
+    if neighbours is None:
+        raise InputError(
+            f"{what} {_NO_RELATION}, and one epsilon means another thing under each.",
+            remedy="say which it is about: neighbours='replace_one', 'zero_out' or 'add_or_remove' (--neighbours).",
+        )
+    return neighbours
+
+
+def _of_certificate(certificate: Certificate, name: str, count: int) -> Part:
+    again = recheck(certificate)
+    seal = certificate.seal
+    if seal is not None and seal.record is not None and seal.record.released:
+        releases = frozenset(one.sha256 for one in seal.record.released)
+    else:
+        releases = frozenset([digest(certificate.run.to_document())])
+    return Part(
+        name=name,
+        kind="certificate",
+        count=count,
+        guarantee=again.guarantee,
+        computed=True,
+        declared=_declared(again.findings),
+        not_private=again.not_private,
+        releases=releases,
+        records=certificate.run.records,
+        sealed=seal is not None and seal.holds,
+        unit=certificate.run.unit,
+        content=certificate.to_dict(),
+    )
+
+
+def _of_statement(statement: Statement, name: str, count: int) -> Part:
+    again = recheck_statement(statement)
+    return Part(
+        name=name,
+        kind="statement",
+        count=count,
+        guarantee=again.statement.guarantee,
+        computed=not again.computed.stated,
+        declared=_declared(again.declared),
+        not_private=again.statement.not_private,
+        releases=statement.releases,
+        records=again.statement.records,
+        sealed=statement.seal is not None and statement.seal.holds,
+        unit=again.statement.unit,
+        content=statement.to_dict(),
+    )
+
+
+def _of_guarantee(guarantee: Guarantee, name: str, count: int, neighbours: Neighbours, unit: Unit, *, one_release: bool) -> Part:
+    require_relation(guarantee, neighbours)
+    content = guarantee.to_dict()
+    return Part(
+        name=name,
+        kind="guarantee",
+        count=count,
+        guarantee=guarantee,
+        computed=False,
+        declared=(
+            "guarantee: taken as it is written",
+            f"neighbours: {neighbours}{'' if unit == 'record' else f' of {NOUNS[unit][1]}'}, as the caller says",
+        ),
+        releases=frozenset([digest(content)] if one_release else []),
+        unit=unit,
+        content=content,
+    )
+
+
+def _of_event(event: Any, name: str, count: int, neighbours: Neighbours, unit: Unit) -> Part:
+    from lethe.accounting.dp_events import UnknownEvent, guarantee_of, leaves_of  # dp_accounting takes most of a second to import
+
+    parts: list[tuple[Guarantee, int]] = []
+    for leaf, times in leaves_of(event, 1):
+        try:
+            if times is None or times > MOST_TIMES:
+                raise UnknownEvent("counts need to be whole numbers from 1 to 1e15, and events a list")
+            parts.append((guarantee_of(leaf, neighbours), times))
+        except UnknownEvent as error:
+            raise InputError(
+                f"the event {type(leaf).__name__} cannot be added: {error}.", remedy="give its guarantee, or the certificate of its run."
+            ) from error
+    return _of_guarantee(joined(parts), name, count, neighbours, unit, one_release=False)
+
+
+def _declared(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What nothing proves: in full what somebody declares, and by name what a file says that code enforced or checked."""
+    declared = [one for one in findings if one.evidence == "declared"]
+    said = ", ".join(dict.fromkeys(one.name for one in declared if one.said))
+    listed = tuple(f"{one.name}: {one.detail}" for one in declared if not one.said)
+    return (*listed, f"by the word of the file that code saw to it: {said}") if said else listed
+
+
+def digest(content: object) -> str:
+    """The SHA-256 of plain data."""
+    return hashlib.sha256(to_json(content, indent=None).encode()).hexdigest()
+
+
+def _read_saved(content: dict[str, Any], *, source: str, key: PublicKey | None) -> Certificate | Statement | Guarantee:
+    """The certificate, statement or guarantee that plain data holds."""
+    kind = content.get("kind")
+    if kind == KIND:
+        return Statement.from_dict(content, source=source, key=key)
+    if "theorem" in content or "run" in content:
+        return Certificate.from_dict(content, source=source, key=key)
+    refuse_other_kind(content, "certificate", source=source)
+    try:
+        return guarantee_from_dict(content)
+    except (InputError, TypeError, ValueError, RecursionError) as error:
+        known = "certificate, statement, total or guarantee"
+        reason = f"not a {known}" if kind is None else f"not a {known}: {str(error).splitlines()[0].rstrip('.')}"
+        raise InputError(
+            f"{reason}.", source=source, remedy="give a file written by `lethe certify -o`, `lethe total -o`, or by save of a certificate."
+        ) from error
+
+
+def refuse_repeated(parts: Iterable[Part]) -> None:
+    """Refuse a release that is in two parts: a copy of it costs nothing, and another one like it costs again.
+
+    Raises:
+        InputError: one is.
+    """
+    seen: dict[str, Part] = {}
+    for part in parts:
+        for release in sorted(part.releases):
+            if (before := seen.get(release)) is not None:
+                both = f"{part.name} is there twice" if part.name == before.name else f"{before.name} and {part.name} hold the same release"
+                raise InputError(
+                    f"{both}: a copy of a release costs nothing, and a second release like it costs again.",
+                    source=f"release {release[:16]}",
+                    remedy="leave the copy out; or say how many releases there were: [(certificate, N)], --count N.",
+                )
+            seen[release] = part

@@ -1,1 +1,0 @@
-"""Statements read from files: computed again from the numbers of their mechanisms."""

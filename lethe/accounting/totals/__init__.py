@@ -1,1 +1,0 @@
-"""Totals: what several releases from the same records cost together."""

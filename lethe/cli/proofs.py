@@ -1,0 +1,216 @@
+"""The verbs of what was proved: `explain`, `verify`, `total`, `report`, and `key`, by which others can tell that a seal is yours."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from lethe.accounting.recheck import recheck, recheck_statement, words_differ
+from lethe.accounting.total import total as total_of
+from lethe.accounting.verify import load
+from lethe.accounting.verify import verify as verify_certificate
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.signing.keys import PublicKey, signing_key
+from lethe.certificates.statement import Statement
+from lethe.cli.console import (
+    SHUT,
+    AllowLargeDelta,
+    AsJson,
+    KeyFile,
+    MaxEpsilon,
+    ProofFile,
+    Quiet,
+    file_option,
+    gate,
+    print_json,
+    print_tables,
+    say,
+    working,
+)
+from lethe.documents.strict import DOCUMENTS, require_place, write_bytes
+from lethe.errors import InputError
+from lethe.report.document.build import document_of
+from lethe.report.document.formats.machine_readable import content
+from lethe.report.document.reading import read_subject
+from lethe.report.document.subject import with_extras
+from lethe.report.document.writing import FORMATS, write_report
+from lethe.report.total_table import total_tables
+from lethe.report.verification_table import verification_table
+
+_DECLARED = "declared, and proved by nothing: "
+
+
+def explain(
+    certificate: ProofFile,
+    key: KeyFile = None,
+    as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", help="Also say why each other theorem was not used.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say in words what CERTIFICATE proves and from what; refuse one that does not follow from its run.
+
+    Such as: lethe explain certificate.json
+    """
+    with working("checking", quiet):
+        loaded = load(certificate, key=None if key is None else PublicKey.load(key))
+        again = recheck(loaded) if isinstance(loaded, Certificate) else loaded
+        if isinstance(again, Statement):
+            again = recheck_statement(again).statement
+    if isinstance(loaded, Certificate) and isinstance(again, Certificate) and (note := words_differ(loaded, again)):
+        say(note)
+    if as_json:
+        print_json(again.to_dict())
+    else:
+        print(again.explain(every=every) if isinstance(again, Certificate) else again.explain())
+        print()
+        print(again.cite())
+    # Of a statement without a delta: whether anything is proved at all.
+    gate(again.guarantee.epsilon(again.target_delta or 0.5) if isinstance(again, Statement) else again.epsilon)
+
+
+def verify(
+    certificate: ProofFile,
+    weights: Annotated[
+        Path | None, typer.Option(help="The released weights: .npz, .pt, .pth or .safetensors; nothing in them is executed.")
+    ] = None,
+    key: KeyFile = None,
+    max_epsilon: MaxEpsilon = None,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer yes or no: does CERTIFICATE follow from its run, who sealed it, does it belong to these weights? Exit status 1 for any no.
+
+    Such as: lethe verify trained/certificate.json --weights trained/weights.npz --max-epsilon 10
+    """
+    with working("checking", quiet):
+        found = verify_certificate(certificate, weights=weights, key=key, max_epsilon=max_epsilon, allow_large_delta=allow_large_delta)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_tables([verification_table((one.question, one.yes, one.why) for one in found.answers)])
+        for line in (*(f"{_DECLARED}{line}" for line in found.declared), *([found.note] if found.note else [])):
+            print(line)
+    if not found.yes:
+        raise typer.Exit(SHUT)
+
+
+def total(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Certificates, statements, totals or guarantees: .json; of one relation.")
+    ],
+    delta: Annotated[float | None, typer.Option(help="The delta of (epsilon, delta)-DP, in (0, 1), below 1/records.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Instead of --delta: print the delta at this epsilon.")] = None,
+    count: Annotated[
+        list[int] | None, typer.Option(help="How many independent releases like FILE there are; once for each FILE, in their order.")
+    ] = None,
+    neighbours: Annotated[
+        str | None,
+        typer.Option("--neighbours", "--neighbors", help="replace_one, zero_out or add_or_remove: of guarantees, which do not say it."),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="record or user: what guarantees are about, which do not say it.")] = None,
+    key: KeyFile = None,
+    max_epsilon: MaxEpsilon = None,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, file_option("Also write the total to this .json file.", *DOCUMENTS)] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print what all FILEs cost together; exit status 1 if nothing is proved, or more than --max-epsilon.
+
+    Such as: lethe total model.json statistics.json --delta 1e-6
+    """
+    if (delta is None) == (epsilon is None):
+        raise InputError("--delta, --epsilon: it needs one of the two.", remedy="write --delta 1e-6, or --epsilon 1 for the delta at it.")
+    counts = [1] * len(files) if count is None else count
+    if len(counts) != len(files):
+        raise InputError(
+            f"--count: given {len(counts)} times for {len(files)} files.",
+            remedy="give it once for each file, in their order: --count 1 --count 3.",
+        )
+    with working("adding", quiet):
+        found = total_of(
+            list(zip(map(str, files), counts, strict=True)),
+            delta,
+            epsilon=epsilon,
+            neighbours=neighbours,  # pyright: ignore[reportArgumentType]  # refused there by name
+            unit=unit,  # pyright: ignore[reportArgumentType]  # as neighbours
+            key=key,
+            allow_large_delta=allow_large_delta,
+        )
+    if output is not None:
+        found.save(output)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print_tables([*total_tables(found), *(Text(f"{_DECLARED}{line}") for line in found.declared)])
+    if found.asked == "epsilon" and found.large_delta and not allow_large_delta:
+        say(f"lethe: delta = {found.delta:g} is 1/records or more: it promises nothing.", "red")
+        raise typer.Exit(SHUT)
+    gate(math.inf if found.not_private else found.epsilon, max_epsilon)
+
+
+def report(
+    subject: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_OR_CERTIFICATE_OR_FOLDER", help="A run, a certificate, statement or total, or a folder that `lethe train` wrote."
+        ),
+    ],
+    output: Annotated[Path | None, file_option("The file: .html, .md, .tex or .json; default: report.html.", *FORMATS)] = None,
+    delta: Annotated[float | None, typer.Option(help="Of a run, which has none: in (0, 1), and below 1/records.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The released weights, to be held against the seal; default: those in the folder.")
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also show, marked, what no guarantee covers. Do not publish such a report.")
+    ] = False,
+    key: KeyFile = None,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a report that says what is promised, to whom, on what it rests and what voids it; exit status 1 for NOT PRIVATE.
+
+    Such as: lethe report run.yaml --delta 1e-6 -o report.html
+    """
+    if output is None and not as_json:
+        output = Path("report.html")
+        require_place(output, *FORMATS)
+    with working("writing the report", quiet):
+        believed = None if key is None else PublicKey.load(key)
+        found = read_subject(subject, delta=delta, key=believed, allow_large_delta=allow_large_delta, weights=weights)
+        found = with_extras(found, show_private=private)
+        if output is not None:
+            write_report(found, output)
+    if as_json:
+        print_json(content(document_of(found)))
+    else:
+        print(f"report: {output}")
+    gate(found.epsilon)
+    if any(page.failed for page in found.audits):
+        say("lethe: an audit beside it says that the claim is false, or is void.", "red")
+        raise typer.Exit(SHUT)
+
+
+def key(
+    output: Annotated[Path | None, file_option("Write it to this new .pem file instead.", ".pem")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the public key that this installation seals certificates with: give it to those who are to verify them.
+
+    Such as: lethe key -o mine.pem
+    """
+    public = signing_key().public
+    if output is not None:
+        write_bytes(output, public.pem().encode())
+    if as_json:
+        print_json({"fingerprint": public.fingerprint, "pem": public.pem()})
+    elif output is None:
+        print(public.pem(), end="")
+    else:
+        print(f"{public.fingerprint}: {output}")

@@ -1,0 +1,229 @@
+"""The verbs of a run: `certify`, `compare` and `plan`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from lethe.accounting.certify import certify as certify_run
+from lethe.accounting.compare import compare as compare_theorems
+from lethe.accounting.compare import require_over
+from lethe.accounting.cumulative import cumulative_privacy
+from lethe.accounting.plan import plan_with_certificate
+from lethe.certificates.comparison import Comparison
+from lethe.certificates.swept import OVERS
+from lethe.cli.console import (
+    AllowLargeDelta,
+    AsJson,
+    Delta,
+    MaxEpsilon,
+    Quiet,
+    RunFile,
+    beginning_with,
+    file_option,
+    gate,
+    page_console,
+    print_json,
+    print_tables,
+    progress_bar,
+    working,
+)
+from lethe.documents.folders import require_new_folder, write_folder
+from lethe.documents.strict import DOCUMENTS, write_bytes
+from lethe.errors import InputError
+from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate
+from lethe.noise_allocation.candidates import plot_content
+from lethe.report.tables import allocation_table, comparison_tables, sweep_tables
+from lethe.run.run import Run
+from lethe.run.schedules import Influence
+from lethe.theorems.registry import ALL
+
+
+def theorem_names(incomplete: str) -> list[str]:
+    """Theorems for the last of some names with commas between them."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{one.name}" for one in ALL if one.name.startswith(last) and one.name not in before.split(",")]
+
+
+def certify(
+    run: RunFile,
+    delta: Delta,
+    as_json: AsJson = False,
+    max_epsilon: MaxEpsilon = None,
+    allow_large_delta: AllowLargeDelta = False,
+    every: Annotated[bool, typer.Option("--all", help="Try and show every theorem, the published ones too.")] = False,
+    output: Annotated[Path | None, file_option("Also write the certificate to this .json file.", *DOCUMENTS)] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the smallest epsilon that can be proved of RUN; exit status 1 if there is none, or one above --max-epsilon.
+
+    Such as: lethe certify run.yaml --delta 1e-6 -o certificate.json
+    """
+    with working("certifying", quiet):
+        loaded = Run.load(run)
+        comparison = compare_theorems(loaded, delta, allow_large_delta=allow_large_delta) if every else None
+        certificate = certify_run(loaded, delta, allow_large_delta=allow_large_delta) if comparison is None else comparison.certificate
+    if output is not None:
+        certificate.save(output)
+    if as_json:
+        print_json(certificate.to_dict())
+    elif comparison is None:
+        print(certificate.explain())
+    else:
+        print(replace(certificate, others=()).explain())  # the table below says the same of the others
+        print_tables(comparison_tables(comparison))
+    gate(certificate.epsilon, max_epsilon)
+
+
+def compare(
+    run: RunFile,
+    delta: Delta,
+    over: Annotated[str | None, typer.Option(help=f"Vary one of {', '.join(OVERS)}.", autocompletion=beginning_with(lambda: OVERS))] = None,
+    values: Annotated[str | None, typer.Option(help="What to set it to, such as 10,20,50; default: a grid around RUN.")] = None,
+    theorems: Annotated[
+        str | None, typer.Option(help="Only these, by name, such as composition,feldman-2018.", autocompletion=theorem_names)
+    ] = None,
+    applicable: Annotated[bool, typer.Option("--applicable", help="Leave the theorems that are refused out of the table.")] = False,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write data, table and plot to this new folder.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show what every theorem, Lethe's and the published ones, says of RUN, and why it is used or not.
+
+    Such as: lethe compare run.yaml --delta 1e-6 --over step_size --values 0.25,0.5 --theorems optimal-shift,composition
+    """
+    if over is None and values is not None:
+        raise InputError(
+            "--values needs --over steps, passes or noise (or another quantity of --help).", remedy="add --over, such as --over steps."
+        )
+    files = None
+    if output is not None:
+        require_new_folder(output)
+        from lethe.report.comparison_files import comparison_files as files  # plots need the optional matplotlib
+    loaded, numbers = Run.load(run), None if values is None else _numbers(values)
+    names = ALL if theorems is None else [name.strip() for name in theorems.split(",")]
+    try:
+        if over is None:
+            with working("comparing", quiet):
+                result = compare_theorems(loaded, delta, theorems=names, allow_large_delta=allow_large_delta)
+        else:
+            swept = {"over": require_over(over), "values": numbers, "theorems": names, "allow_large_delta": allow_large_delta}
+            with progress_bar(f"comparing over {over}", quiet) as told:
+                result = compare_theorems(loaded, delta, **swept, progress=told)
+    except InputError as error:
+        remedy = _as_options(error.remedy or "see `lethe compare --help`.")
+        raise InputError(_as_options(error.what), source=error.source, remedy=remedy) from error
+    if output is not None and files is not None:
+        write_folder(output, files(result))
+    if as_json:
+        print_json(result.to_dict())
+        return
+    if isinstance(result, Comparison):
+        print_tables(comparison_tables(result, applicable=applicable))
+    else:
+        print_tables(sweep_tables(result, page_console().width))
+    if output is not None:
+        print(f"data, table and plot: {output}/")
+
+
+def _as_options(text: str) -> str:
+    """What `lethe.compare` says of its arguments, in the words of the command."""
+    text = re.sub(r"^(over|values|theorems|delta):", r"--\1:", text)
+    text = re.sub(r"\bover='(\w+)'", r"--over \1", text)
+    return re.sub(r"\bvalues=\[([^]]*)\]", lambda match: "--values " + match[1].replace(" ", ""), text)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--values: got {text!r}; it needs numbers with commas between them.", remedy="write 10,20,50.") from error
+
+
+def plan(
+    run: RunFile,
+    epsilon: Annotated[float, typer.Option(help="The target epsilon, > 0.")],
+    delta: Delta,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help=f"Choose the noise's shape too: {', '.join(SCHEDULES)}.", autocompletion=beginning_with(lambda: SCHEDULES)),
+    ] = None,
+    influence: Annotated[
+        str | None, typer.Option(help="How much each step's noise matters: a rate r for r^(T-t), or a file of an Influence.")
+    ] = None,
+    floor: Annotated[float, typer.Option(help="A least noise multiplier at every step that may have noise.")] = 0.0,
+    allow_large_delta: AllowLargeDelta = False,
+    as_json: AsJson = False,
+    output: Annotated[Path | None, file_option("Write the planned run to this .yaml or .json file.", *DOCUMENTS)] = None,
+    plot: Annotated[Path | None, file_option("Draw noise and cumulative privacy loss in this .png file.", ".png", output=False)] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find the smallest noise with which RUN meets (epsilon, delta), and with --schedule the best way to spread it.
+
+    Such as: lethe plan run.yaml --epsilon 1 --delta 1e-6 -o planned.yaml
+    """
+    if schedule is None and (influence is not None or floor != 0.0):
+        raise InputError("--influence and --floor: they need --schedule.", remedy="add --schedule auto.")
+    draw = None
+    if plot is not None:
+        from lethe.report.schedule_plot import schedule_plot as draw  # plots need the optional matplotlib
+    loaded, allocation = Run.load(run), None
+    if schedule is None:
+        with working("planning", quiet):
+            planned, certificate = plan_with_certificate(loaded, epsilon, delta, allow_large_delta=allow_large_delta)
+    else:
+        weights = None if influence is None else _influence(influence)
+        with progress_bar("planning", quiet) as told:
+            allocation = allocate(
+                loaded,
+                epsilon,
+                delta,
+                schedule=_schedule(schedule),
+                influence=weights,
+                floor=floor,
+                allow_large_delta=allow_large_delta,
+                progress=told,
+            )
+        planned, certificate = allocation.run, allocation.certificate
+    if plot is not None and draw is not None:
+        with progress_bar("cumulative privacy loss", quiet) as told:
+            grown = cumulative_privacy(planned, delta, allow_large_delta=True, progress=told)  # the plan has looked at it
+        write_bytes(plot, draw(plot_content(planned, grown, allocation)))
+    if output is not None:
+        planned.save(output)
+    document = planned.to_document()
+    if as_json:
+        content = {"noise_multiplier": document["noise_multiplier"], "run": document, "certificate": certificate.to_dict()}
+        print_json(content | ({} if allocation is None else {"allocation": allocation.to_dict()}))
+        return
+    shape = document["noise_multiplier"]
+    print(f"noise_multiplier: {_in_words(shape) if isinstance(shape, list) else shape}")
+    if allocation is not None:
+        print_tables([allocation_table(allocation.to_dict()), *map(Text, allocation.notes)])
+    print(certificate.explain())
+
+
+def _in_words(multipliers: list[float]) -> str:
+    count, low, high = len(multipliers), min(multipliers), max(multipliers)
+    return f"{low:g}, {count} times" if low == high else f"{count} values, {low:g} to {high:g}"
+
+
+def _schedule(name: str) -> Schedule:
+    for known in SCHEDULES:
+        if name == known:
+            return known
+    raise InputError(f"--schedule: got {name!r}; it needs one of {', '.join(SCHEDULES)}.")
+
+
+def _influence(text: str) -> Influence:
+    try:
+        rate = float(text)
+    except ValueError:
+        return Influence.load(text)
+    return Influence(rate=rate, basis="assumed", detail="given by hand")

@@ -1,0 +1,244 @@
+"""What can be audited from the command line: a training of `lethe train`, a run, or anybody's functions, found by their names."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, InstanceOf
+
+from lethe.accounting.certify import certify
+from lethe.audit.games.canaries import Data, Record
+from lethe.audit.games.trainings import as_score, errors_of
+from lethe.audit.page import Claim
+from lethe.audit.trainers import FunctionTraining, LinearTraining
+from lethe.audit.trainers.training import AuditedTraining, claim_of
+from lethe.certificates.certificate import Certificate
+from lethe.documents.specification import Specification, near_miss
+from lethe.documents.strict import read_document
+from lethe.errors import InputError
+from lethe.jobs.datasets import load_table
+from lethe.jobs.training import Job
+from lethe.run.run import Run
+
+_UNSEEDED = ", but with noise that is drawn fresh: under the seed that stands there, training has no guarantee"
+
+
+class PreparedAudit(NamedTuple):
+    """All that an audit needs of its subject: its name, what trains, (features, targets), the claim, and what that comes from."""
+
+    name: str
+    training: AuditedTraining
+    data: Data
+    delta: float
+    claim: Claim | None
+    certificate: Certificate | None = None
+
+
+class AuditSubject(Specification):
+    """What is audited."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
+        """Read its files, and certify what has a run.
+
+        Args:
+            delta: of the audit; None: the subject's own.
+            allow_large_delta: of what has a run: whether a delta >= 1/records is meant.
+        Raises:
+            InputError: a file or a function cannot be used, or no delta is said anywhere.
+            HypothesisError: the run cannot be certified.
+        """
+
+
+class TrainSubject(AuditSubject):
+    """A configuration of `lethe train`: its run, its data, and its delta.
+
+    Args:
+        config: the file.
+    """
+
+    kind: ClassVar[str] = "train"
+    config: str
+
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
+        """See `AuditSubject`."""
+        job = Job.load(self.config)
+        allowed = allow_large_delta or job.privacy.allow_large_delta
+        return _of_job(job, job.privacy.delta if delta is None else delta, self.config, allowed)
+
+
+class RunSubject(AuditSubject):
+    """A run, and the data it is of.
+
+    Args:
+        run: its file.
+        data: as in a configuration of `lethe train`.
+    """
+
+    kind: ClassVar[str] = "run"
+    run: str
+    data: dict[str, Any] = Field(default_factory=dict)
+
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
+        """See `AuditSubject`."""
+        if delta is None:
+            raise _no_delta("a run has none")
+        run = Run.load(self.run)
+        privacy = {"delta": delta, "allow_large_delta": allow_large_delta}
+        job = Job.from_document({"run": read_document(self.run), "data": self.data, "privacy": privacy})
+        prepared = _of_job(job, delta, self.run, allow_large_delta)
+        if len(prepared.data[0]) != run.records:
+            raise InputError(
+                f"records: the run is of {run.records}; the data have {len(prepared.data[0])} to train on.",
+                source=self.run,
+                remedy="set subject.data.test_fraction to what it was when the run was recorded, or 0.",
+            )
+        return prepared
+
+
+class RecordFile(Specification):
+    """Where the records of a function are.
+
+    Args:
+        path: a .npz, .csv or .parquet file; features with more than two axes are flattened to rows.
+        target: the column (or array) that labels them.
+        classes: the list of classes; None: those found there.
+    """
+
+    path: str
+    target: str | None = None
+    classes: Annotated[tuple[str, ...] | None, Field(strict=False)] = None
+
+
+class CallableSubject(AuditSubject):
+    """A function that trains, and one that scores.
+
+    Args:
+        train: `module:function`, called as train((features, targets), seed) -> model; batches and noise must follow from the seed alone.
+        score: `module:function`, called as score(model, (features, target)) -> a number, higher if that record seems to have been there.
+        data: where the records are.
+        claim: {epsilon, delta, neighbours, release}, and source, where that is not the configuration; None: nothing is claimed.
+    """
+
+    kind: ClassVar[str] = "callable"
+    train: str
+    score: str
+    data: RecordFile = Field(strict=False)
+    claim: Annotated[
+        InstanceOf[Claim] | None,
+        BeforeValidator(lambda value: Claim(**{"source": "the configuration", **value}) if isinstance(value, dict) else value),
+    ] = None
+
+    def prepare(self, delta: float | None, *, allow_large_delta: bool = False) -> PreparedAudit:
+        """See `AuditSubject`."""
+        del allow_large_delta  # nothing is certified
+        if delta is None:
+            if self.claim is None:
+                raise _no_delta("the function has no claim that would say it")
+            delta = self.claim.delta
+        table = load_table(self.data.path, self.data.target, classes=self.data.classes)
+        train, score = NamedTrain.find(self.train, key="subject.train"), NamedScore.find(self.score, key="subject.score")
+        training = FunctionTraining(train=train, score=score, classes=table.classes)
+        return PreparedAudit(self.train, training, (table.features, table.targets), delta, self.claim)
+
+
+SUBJECTS: dict[str, type[AuditSubject]] = {subject.kind: subject for subject in (TrainSubject, RunSubject, CallableSubject)}
+
+
+def _of_job(job: Job, delta: float, file: str, allow_large_delta: bool) -> PreparedAudit:
+    rows, run = job.prepare()
+    seeded = run.seeded or job.seed is not None
+    run = run.replace(seeded=False)  # an audit trains it again and again, and claims what holds of noise that is drawn anew
+    certificate = certify(run, delta, allow_large_delta=allow_large_delta)
+    name = f"run {run.run_id}, as {file} says{_UNSEEDED if seeded else ''}"
+    training = LinearTraining(run=run, classes=rows.train.classes)
+    return PreparedAudit(name, training, (rows.train.features, rows.train.targets), delta, claim_of(certificate), certificate)
+
+
+def _no_delta(why: str) -> InputError:
+    return InputError(f"delta: missing; {why}.", remedy="write delta: 1e-5, or what you need, at the top of the configuration.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Named:
+    """A function of the user's; of its errors it is said whose they are.
+
+    Args:
+        function: itself.
+        name: such as `models:train`.
+        key: where the configuration names it.
+        code: a hash of its file, so that scores made by other code are not taken for its own.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    key: str
+    code: str
+
+    @classmethod
+    def find(cls, name: str, *, key: str) -> Self:
+        """Import `module:function`, which the configuration names at `key`; modules of the current folder are found as Python finds them.
+
+        Raises:
+            InputError: there is no such module or function, the import fails, or it cannot be called.
+        """
+        place, colon, attribute = name.partition(":")
+        if not (colon and place and attribute):
+            raise InputError(f"{key}: got {name!r}; it needs module:function, such as models:train.")
+        module = _imported(place, key)
+        function = getattr(module, attribute, None)
+        if not callable(function):
+            held = "nothing" if function is None else type(function).__name__
+            raise InputError(
+                f"{key}: the module {place!r} holds {held} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a "
+                "function.",
+                remedy="name a function at the top of the module.",
+            )
+        code = "" if module.__file__ is None else hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+        return cls(function=function, name=name, key=key, code=code)
+
+
+class NamedTrain(Named):
+    """(data, seed) -> model. It is given copies: what it changes in place stays its own."""
+
+    def __call__(self, data: Data, seed: int) -> Any:
+        """Train once."""
+        with errors_of(f"{self.key}: {self.name}"):
+            return self.function(tuple(column.copy() for column in data), seed)
+
+
+class NamedScore(Named):
+    """(model, record) -> a number."""
+
+    def __call__(self, model: Any, record: Record) -> float:
+        """Score one record."""
+        with errors_of(f"{self.key}: {self.name}"):
+            return as_score(self.function(model, record), f"{self.key}: {self.name}")
+
+
+def _imported(name: str, key: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # for good: worker processes take the path over, and import the function by its name
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise InputError(f"{key}: importing {name!r} needs the module {error.name!r}, which is not installed.") from error
+        raise InputError(
+            f"{key}: no module {error.name!r} in {here} or among the installed ones.",
+            remedy="call the command in the folder of the module, and name it without .py.",
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the module does at import
+        raise InputError(f"{key}: importing {name!r} raised {type(error).__name__}: {error}") from error

@@ -1,1 +1,0 @@
-"""Configurations that `lethe init` writes, with the questions that it may not answer."""

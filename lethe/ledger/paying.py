@@ -1,0 +1,254 @@
+"""Spending: on whose behalf, and from which data set, trainings, fits and releases by hand are paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lethe.accounting.certify import certify
+from lethe.calculus.large_delta import usual_delta
+from lethe.certificates.certificate import Certificate
+from lethe.certificates.training_record import TrainingRecord
+from lethe.errors import InputError, LetheError
+from lethe.ledger.accounts import State
+from lethe.ledger.documents import more_than_reserved, needed_slack, presented, priced
+from lethe.ledger.ledger import Ledger
+from lethe.ledger.prices import has_exact_price
+from lethe.run.run import Run
+
+_MARGIN = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What `ledger=` of a training or an estimator takes: `Spending(ledger, "patients", by="team A")`.
+
+    Each training with it reserves what its run costs before it reads a record, says when noise is about to be drawn, and is settled with
+    the run that was recorded. Each fit of an estimator reserves its planned guarantee when its parameters and the shape of its data are
+    checked and nothing else of a record was looked at; it is settled with its statement.
+
+    Args:
+        ledger: it.
+        data_set: whose budget.
+        by: who; None: the user of this process.
+        why: what for.
+        slack: the share of delta for what has no exact price, such as a run with Poisson batches. 0: such a run is refused; such a fit of
+            an estimator takes a hundredth of what the data set's budget sets aside, but never more than its own delta.
+        reservation: pay for one training with this one, which was made before, such as by `lethe ledger reserve`. A training that goes on
+            from its checkpoints finds its reservation there.
+    Raises:
+        InputError: `ledger` is no open Ledger.
+    """
+
+    ledger: Ledger
+    data_set: str
+    by: str | None = None
+    why: str = ""
+    slack: float = 0.0
+    reservation: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ledger, Ledger):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(
+                f"ledger: got {type(self.ledger).__name__}; it needs an open ledger.",
+                source="Spending, spending",
+                remedy="Spending(Ledger.open(FILE), 'DATA SET').",
+            )
+
+    def reserve_run(self, run: Run) -> int:
+        """Reserve what a run costs."""
+        if self.reservation is not None:
+            self._require_paid(self.reservation, run)
+            return self.reservation
+        return self.ledger.reserve(self.data_set, self._certificate(run), by=self.by, why=self.why, slack=self.slack).number
+
+    def receipt_of(self, number: int) -> str:
+        """The number of a reservation and the digest of its entry."""
+        return f"{number} {self.ledger.status(number).digest}"
+
+    def resume_run(self, receipt: str, run: Run) -> int | None:
+        """The number of the reservation that a training goes on under; None: it was voided, and the training needs another.
+
+        Args:
+            receipt: of `receipt_of`.
+            run: that it has to pay for.
+        """
+        digits, _, digest = receipt.partition(" ")
+        number = int(digits) if digits.isascii() and digits.isdigit() else 0
+        if self.reservation not in (None, number):
+            raise InputError(
+                f"reservation: got {self.reservation}; the training in this folder was begun under {number}.",
+                source="Spending(reservation=...), checkpoints",
+                remedy="leave it out: the folder says which it is.",
+            )
+        try:
+            status = self.ledger.status(number)
+        except InputError:
+            status = None
+        if status is None or (status.digest, status.data_set) != (digest, self.data_set):
+            raise InputError(
+                f"ledger: the training in this folder was begun under reservation {number} of another ledger or data set.",
+                source="the file reservation, in the folder of the checkpoints",
+                remedy="give the ledger and the data set that it was begun with; or begin another run in another folder.",
+            )
+        if status.state == "voided":
+            return None
+        self._require_paid(number, run)
+        return number
+
+    def start_run(self, number: int, run: Run, *, resumed: bool) -> bool:
+        """Say that noise is about to be drawn for a run, which must not cost more than was reserved.
+
+        Args:
+            number: of the reservation.
+            run: that is carried out.
+            resumed: whether the training was begun before under this reservation, which may then be started or settled.
+        Returns:
+            Whether it is still to be settled.
+        """
+        state = self._require_paid(number, run)
+        if state == "reserved" or not resumed:
+            self.ledger.start(number)
+        return state != "settled"
+
+    def settle_run(self, number: int, run: Run, record: TrainingRecord | None) -> None:
+        """Settle with the recorded run, and the digest of what was released.
+
+        Args:
+            number: of the reservation.
+            run: as recorded.
+            record: what says what was released; None: nothing does.
+        """
+        artefact = record.released[0].sha256 if record is not None and record.released else ""
+        self.ledger.settle(number, self._certificate(run), artefact=artefact, by=self.by, why=self.why)
+
+    def void_run(self, number: int, reason: str) -> None:
+        """Give back a reservation under which no noise was drawn, unless it was made before."""
+        if number != self.reservation:
+            self.ledger.void(number, reason=reason, by=self.by)
+
+    def reserve_release(self, planned: Any, *, most: float | None = None) -> int:
+        """Reserve what a release that is no run will cost, at the smallest price that is known; its number.
+
+        Args:
+            planned: its statement, or its guarantee.
+            most: of delta that it may take where it has no exact price, and this spender has no slack; None: what the data set allows.
+        """
+        if self.reservation is not None:
+            raise InputError(
+                f"reservation {self.reservation}: it pays for a training, and this is a release of another kind.",
+                source="Spending(reservation=...)",
+                remedy="leave it out.",
+            )
+        terms = self.ledger.terms(self.data_set)
+        part = presented(planned, terms, key=self.ledger.key)
+        slack = self.slack or needed_slack(part, terms, most)
+        # The statement of the release is computed again from its own numbers; a cover of it may come out other in the sixth digit.
+        margin = 0.0 if has_exact_price(part.guarantee, terms.budget.kind) else _MARGIN
+        return self.ledger.reserve(self.data_set, planned, by=self.by, why=self.why, slack=slack, margin=margin).number
+
+    def start_release(self, number: int) -> None:
+        """Say that its noise is about to be drawn; what cannot be started is given back."""
+        try:
+            self.ledger.start(number)
+        except BaseException:
+            with suppress(LetheError):
+                self.ledger.void(number, reason="its start could not be written, and nothing was begun", by=self.by)
+            raise
+
+    def settle_release(self, number: int, stated: Any, *, artefact: str = "") -> None:
+        """Settle with what was released.
+
+        Args:
+            number: of the reservation.
+            stated: its statement, or its guarantee.
+            artefact: SHA-256 of what was released; empty: not said.
+        """
+        self.ledger.settle(number, stated, artefact=artefact, by=self.by, why=self.why)
+
+    @contextmanager
+    def release(self, planned: Any) -> Iterator[PaidRelease]:
+        """Pay for a release that is made by hand, with a mechanism of `lethe.mechanisms`, a solver, or elsewhere.
+
+            with Spending(ledger, "patients").release(GDP(0.1)) as release:
+                found = private_quantile(ages, ..., target=GDP(0.1))
+                release.settle(found.statement)
+
+        It is reserved and started when the block begins. One that is not settled in the block stays counted.
+
+        Args:
+            planned: the statement, guarantee, certificate or dp_accounting event of what the block will release.
+        Raises:
+            BudgetExceededError: it does not fit; the block is not entered.
+            InputError, LedgerError: as `Ledger.reserve`.
+        """
+        number = self.reserve_release(planned)
+        self.start_release(number)
+        yield PaidRelease(self, number)
+
+    def _certificate(self, run: Run) -> Certificate:
+        stated, usual = self.ledger.terms(self.data_set).budget.delta, usual_delta(run.records)
+        return certify(run, delta=usual if stated is None else min(stated, usual))
+
+    def _require_paid(self, number: int, run: Run) -> State:
+        """The state of the reservation, which pays for the run."""
+        terms, line = self.ledger.terms(self.data_set), self.ledger.status(number)
+        if line.data_set != terms.name:
+            raise InputError(f"reservation {number} is of {line.data_set}, not of {terms.name}.", source="reservation")
+        if line.state == "voided":
+            raise InputError(f"reservation {number} is voided already.", source="reservation", remedy="reserve again.")
+        price = priced(presented(self._certificate(run), terms), terms, line.slack)
+        if not price.within(line.price.with_rounding()):
+            raise more_than_reserved(line, price)
+        return line.state
+
+
+@dataclass(frozen=True, slots=True)
+class PaidRelease:
+    """A release that was reserved and started.
+
+    Args:
+        spender: that paid.
+        number: of the reservation.
+    """
+
+    spender: Spending
+    number: int
+
+    def settle(self, stated: Any, *, artefact: str = "") -> None:
+        """Settle it with what was released.
+
+        Args:
+            stated: its statement, its guarantee, its certificate or its dp_accounting event.
+            artefact: SHA-256 of what was released; empty: not said.
+        Raises:
+            BudgetExceededError: it cost more than was reserved; it stays counted as reserved.
+            InputError, LedgerError: as `Ledger.settle`.
+        """
+        self.spender.settle_release(self.number, stated, artefact=artefact)
+
+
+@contextmanager
+def spending(ledger: Ledger, data_set: str, *, by: str | None = None, why: str = "", slack: float = 0.0) -> Iterator[Spending]:
+    """Within, each fit of an estimator of `lethe.estimators`, and each training of `lethe.train`, is paid for by a data set.
+
+    Whatever names a `ledger=` of its own is paid by that. It holds in every thread of this process; an estimator that is sent to another
+    process takes it along. A process that was started within, and in which an estimator is made anew, refuses to fit it. Not seen is what
+    is made and fitted in a process that was started before (but for joblib's workers, which are started again), and mechanisms of
+    `lethe.mechanisms` and `lethe.heavy_tailed` that are called by hand: for those there is `Spending.release`.
+
+    Args:
+        ledger: it.
+        data_set: whose budget.
+        by, why, slack: as `Spending`.
+    Raises:
+        InputError: unknown data set, or another one pays in this process already.
+        LedgerError: the ledger cannot be read.
+    """
+    from lethe.train.callbacks.paying import in_force  # loads torch, as whatever is paid for has
+
+    spender = Spending(ledger, data_set, by=by, why=why, slack=slack)
+    with in_force(spender, spender.ledger.terms(data_set).name):
+        yield spender

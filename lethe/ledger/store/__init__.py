@@ -1,1 +1,0 @@
-"""Storing: the database, its tables, and the versions of its schema."""

@@ -1,1 +1,0 @@
-"""Tables of Dask, and passes on its clusters."""

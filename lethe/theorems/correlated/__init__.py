@@ -1,1 +1,0 @@
-"""Correlated noise in a fixed order."""

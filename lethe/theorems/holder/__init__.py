@@ -1,1 +1,0 @@
-"""The last iterate for losses with a Hölder continuous gradient."""

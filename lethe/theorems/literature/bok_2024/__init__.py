@@ -1,1 +1,0 @@
-"""Bok, Su, Altschuler 2024: shifted interpolation, for full batches, cyclic batches and batches drawn afresh."""

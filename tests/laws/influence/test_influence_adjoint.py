@@ -1,0 +1,134 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from influence_problems import laplacian_influence, least_squares_influence, make_data, make_run
+
+import lethe
+from lethe.errors import InputError
+from lethe.influence import SyntheticData, adjoint, adjoint_influence, quadratic_influence, retraining, retraining_influence
+
+
+def deviations(first: Any, expected: np.ndarray, errors: np.ndarray | float = 0.0) -> np.ndarray:
+    return np.abs(first.weights - expected) / np.hypot(first.errors, errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ridge", [0.0, 0.4])
+def test_on_a_quadratic_it_is_exact_in_expectation(ridge: float) -> None:
+    run = make_run(regulariser={"kind": "ridge", "strength": ridge} if ridge else None)
+    exact = quadratic_influence(run, make_data()).weights
+    estimate = adjoint_influence(run, make_data(), repeats=30, seed=3, directions=200)
+    assert deviations(estimate, exact).max() < 3
+    assert (estimate.errors < 0.02 * exact).all()
+    assert np.abs(estimate.weights[1:] / exact[:-1] - 1).min() > 0.08  # the weights of neighbouring steps are further apart than that
+    assert estimate.influence.basis == "public"
+
+
+@pytest.mark.slow
+def test_small_batches_have_their_own_jacobians() -> None:
+    run = make_run(batches=lethe.batches.Cyclic(6), passes=2, noise_at="pass_ends")
+    rows = make_data().records(run).features
+    exact = least_squares_influence(rows, [slice(first, first + 6) for first in (0, 6, 12, 18)] * 2, run.step_sizes)
+    estimate = adjoint_influence(run, make_data(), repeats=20, seed=3, directions=200)
+    assert deviations(estimate, exact).max() < 3
+    assert (estimate.errors < 0.03 * exact).all()
+
+
+def test_an_l1_threshold_stops_noise() -> None:
+    """Parameters held at 0 pass nothing on: no influence before the last step's own threshold, and none there."""
+    run = make_run(regulariser={"kind": "l1", "strength": 100.0}, noise_multiplier=0.0)
+    assert adjoint_influence(run, make_data(), repeats=2, seed=0).weights == pytest.approx(np.zeros(6), abs=0)
+
+
+def softmax_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(scores, targets.long(), reduction="none")
+
+
+def logistic_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores.squeeze(1), targets, reduction="none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "step_size", "clip_norm", "outputs", "record_loss"),
+    [
+        ("softmax_regression", 2.0, None, 3, softmax_loss),
+        pytest.param("logistic_regression", 4.0, None, 1, logistic_loss, marks=pytest.mark.nightly),
+        # A clipped gradient of a scalar model has constant length: no curvature is left out there, and some records are clipped.
+        ("logistic_regression", 4.0, 0.35, 1, logistic_loss),
+    ],
+)
+def test_it_is_the_second_derivative_by_autograd(
+    kind: str, step_size: float, clip_norm: float | None, outputs: int, record_loss: Any
+) -> None:
+    """Around the noiseless path, gradient term included; 4 standard errors of about one percent."""
+    run = make_run(kind, step_size=step_size, clip_norm=clip_norm, noise_multiplier=0.0)
+    exact = laplacian_influence(run, make_data(kind), record_loss, outputs)
+    estimate = adjoint_influence(run, make_data(kind), repeats=20, seed=8, directions=1000)
+    assert deviations(estimate, exact).max() < 4
+    assert (estimate.errors < 0.015 * exact).all()
+
+
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "step_size", "curvature"), [("softmax_regression", 2.0, "_softmax"), ("logistic_regression", 4.0, "_logistic")]
+)
+def test_the_term_of_the_gradient_is_needed_for_that(kind: str, step_size: float, curvature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the same probes are well over 4 standard errors off."""
+    run = make_run(kind, step_size=step_size, noise_multiplier=0.0)
+    softmax = kind == "softmax_regression"
+    exact = laplacian_influence(run, make_data(kind), softmax_loss if softmax else logistic_loss, 3 if softmax else 1)
+    inner = getattr(adjoint, curvature)
+    monkeypatch.setattr(adjoint, curvature, lambda chances: replace(inner(chances), bend_roots=None))
+    assert deviations(adjoint_influence(run, make_data(kind), repeats=20, seed=8, directions=1000), exact).max() > 6
+
+
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
+@pytest.mark.slow
+def test_it_agrees_with_retraining_under_the_planned_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Softmax regression with noise large enough to matter: the mean over noisy paths is the derivative itself."""
+    run, data = make_run("softmax_regression", noise_multiplier=6.0, step_size=0.8), make_data("softmax_regression")
+    monkeypatch.setattr(retraining, "_RISE", 0.2)
+    retrained = retraining_influence(run, data, repeats=200, seed=1)
+    estimate = adjoint_influence(run, data, repeats=120, seed=2, directions=8)
+    assert deviations(estimate, retrained.weights, retrained.errors).max() < 3
+    assert (np.hypot(estimate.errors, retrained.errors) < 0.06 * estimate.weights).all()
+    noiseless = adjoint_influence(run.replace(noise_multiplier=0.0), data, repeats=10, seed=2, directions=200)
+    assert deviations(estimate, noiseless.weights, noiseless.errors).max() > 4  # so the noise does matter
+
+
+@pytest.mark.nightly(by_day="test_it_is_the_second_derivative_by_autograd")
+@pytest.mark.slow
+def test_clipped_runs_are_estimated_too() -> None:
+    """Softmax with many records clipped: what is left out is small beside what clipping changes."""
+    run, data = make_run("softmax_regression", step_size=1.5, clip_norm=0.4, noise_multiplier=0.0), make_data("softmax_regression")
+    estimate = adjoint_influence(run, data, repeats=10, seed=2, directions=1000)
+    assert estimate.weights == pytest.approx(laplacian_influence(run, data, softmax_loss, 3), rel=0.03)
+    unclipped = adjoint_influence(run.replace(clip_norm=None), data, repeats=10, seed=2, directions=1000)
+    assert estimate.weights[0] > 2 * unclipped.weights[0]
+
+
+def test_the_same_seed_gives_the_same_estimate() -> None:
+    run, data = make_run("softmax_regression", batches=lethe.batches.Poisson(6)), SyntheticData(columns=3, classes=3, seed=0)
+    first, again, other = (adjoint_influence(run, data, repeats=2, seed=seed, directions=2) for seed in (4, 4, 5))
+    assert (first.weights == again.weights).all()
+    assert (first.weights != other.weights).all()
+    assert first.basis == "synthetic"
+
+
+def test_what_is_refused() -> None:
+    good: dict[str, Any] = {"repeats": 2, "seed": 0}
+    for wrong in ({"repeats": 1}, {"directions": 0}, {"directions": 1.5}, {"seed": None}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            adjoint_influence(make_run(), make_data(), **{**good, **wrong})
+    with pytest.raises(InputError, match="ball"):
+        adjoint_influence(make_run(regulariser=[{"kind": "ball", "radius": 1.0}]), make_data(), **good)
+    with pytest.raises(InputError, match="no noise yet"):
+        adjoint_influence(make_run(noise_multiplier=None), make_data(), **good)
+    run = make_run(batches=lethe.batches.Cyclic(8), passes=2, noise_at="pass_ends", pass_weights=1.0)
+    with pytest.raises(InputError, match="pass_weights"):
+        adjoint_influence(run, make_data(), **good)

@@ -1,0 +1,290 @@
+"""`ledger=` of estimators: reserved before anything of a record is released, settled with the statement, at the price of its noise."""
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lethe
+from lethe.errors import BudgetExceededError, InputError, LedgerError
+from lethe.ledger import Budget, Ledger, Spending
+from lethe.ledger.database import Database
+
+pytest.importorskip("sklearn")
+pytest.importorskip("torch")
+
+from sklearn.base import clone
+
+from lethe.estimators import (
+    ElasticNet,
+    HeavyTailedLinearRegression,
+    HeavyTailedLogisticRegression,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateMean,
+    PrivatePCA,
+    PrivateQuantileClipper,
+    PrivateSearch,
+    PrivateStandardScaler,
+    PrivateWhitening,
+)
+from lethe.estimators.models import linear_model, regressors
+from lethe.estimators.options import EstimatorOptions
+from lethe.mechanisms.quantiles.quantile import private_quantile
+
+DELTA = 1e-5
+NUMBERS = np.random.default_rng(0)
+X = NUMBERS.uniform(-1, 1, size=(400, 3))
+TARGETS = X @ [1.0, 2.0, 3.0]
+LABELS = (X[:, 0] > 0).astype(int)
+GDP = lethe.guarantees.GDP
+
+
+def by(mechanism: str, **options) -> EstimatorOptions:
+    return EstimatorOptions(mechanism=mechanism, **options)
+
+
+CLASSES = {"classes": [0, 1], "delta": DELTA}
+QUICK = {"options": by("output_perturbation"), "feature_norm": 2.0, **CLASSES}
+GAUSSIAN = {
+    "logistic regression": (LogisticRegression(**CLASSES, options=by("cyclic")), LABELS),
+    "by output perturbation": (LogisticRegression(**QUICK), LABELS),
+    "support vectors": (LinearSVC(**CLASSES, options=by("pass_ends")), LABELS),
+    "least squares": (LinearRegression(delta=DELTA, options=by("adassp")), TARGETS),
+    "sparse": (ElasticNet(delta=DELTA, options=by("cyclic"), feature_norm=2.0, alpha=0.1), TARGETS),
+    "a public range": (HuberRegressor(delta=DELTA, options=by("cyclic"), target_bound=6.0), TARGETS),
+    "heavy tails": (HeavyTailedLinearRegression(neighbours="zero_out", delta=DELTA), TARGETS),
+    "heavy tails, classes": (HeavyTailedLogisticRegression(neighbours="zero_out", **CLASSES), LABELS),
+    "heavy tails, phases": (
+        HeavyTailedLinearRegression(neighbours="zero_out", delta=DELTA, options=by("localised", order=4.0), radius=3.0),
+        TARGETS,
+    ),
+    "mean": (PrivateMean(neighbours="zero_out", delta=DELTA), None),
+    "scaler": (PrivateStandardScaler(delta=DELTA), None),
+    "clipper": (PrivateQuantileClipper(delta=DELTA, norm_quantile=0.5), None),
+    "components": (PrivatePCA(delta=DELTA), None),
+    "whitening": (PrivateWhitening(delta=DELTA), None),
+}
+"""What has Gaussian noise alone costs its own epsilon."""
+COVERED = {
+    "shuffled batches": (LogisticRegression(**CLASSES, options=by("shuffled_once", passes=2)), LABELS),
+    "Poisson batches": (LogisticRegression(**CLASSES, options=by("poisson")), LABELS),
+    "perturbed objective": (LogisticRegression(**CLASSES, options=by("objective_perturbation")), LABELS),
+    "search": (PrivateSearch(LogisticRegression(**QUICK), {"C": [0.1, 1.0]}, delta=DELTA, tries=2.0), LABELS),
+    "search of pairs": (PrivateSearch(LogisticRegression(classes=[0, 1]), {"C": [0.1, 1.0]}, delta=1e-7, tries=2.0), LABELS),
+}
+"""What has not is covered by a Gaussian."""
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    made = Ledger.open(tmp_path / "ledger.sqlite", make=True, timeout=60)
+    made.create("patients", neighbours="zero_out", budget=Budget(epsilon=20, delta=1e-4), by="keeper")
+    return made
+
+
+def copy_of(estimator: Any) -> Any:
+    return clone(estimator)
+
+
+def spent_on(estimator, targets, ledger: Ledger):
+    before = len(ledger.show("patients").lines)
+    fitted = copy_of(estimator).set_params(ledger=Spending(ledger, "patients", by="team A")).fit(X, targets)
+    (line,) = ledger.show("patients").lines[before:]
+    return fitted, line
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [line.state for line in ledger.show("patients").lines]
+
+
+def settled(ledger: Ledger) -> int:
+    assert set(states(ledger)) <= {"settled"}
+    return len(states(ledger))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_what_has_gaussian_noise_is_reserved_and_settled_at_its_own_epsilon(name: str, ledger) -> None:
+    fitted, line = spent_on(*GAUSSIAN[name], ledger)
+    assert (line.state, line.what, line.price.slack) == ("settled", fitted.statement_.name, 0)
+    alone = ledger.show("patients").epsilon_alone(line, DELTA)
+    assert fitted.statement_.epsilon(DELTA) * (1 - 1e-12) <= alone <= 1.0 + 1e-6
+    assert ledger.verify().recomputed == 2
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COVERED)
+def test_what_has_other_noise_is_covered_in_both_directions_of_its_profile(name: str, ledger) -> None:
+    fitted, line = spent_on(*COVERED[name], ledger)
+    assert line.state == "settled"
+    own, counted = fitted.statement_.guarantee, ledger.terms("patients").budget.guarantee_of(line.price)
+    # A point says next to nothing of the profile below its epsilon; that a Gaussian covers it is a theorem.
+    for epsilon in np.geomspace(1.0 if name == "search of pairs" else 1e-3, 20.0, 60):
+        assert own.delta(epsilon) <= counted.delta(epsilon) * (1 + 1e-9) + 1e-18
+    assert 0.0 < line.price.slack * 2.0**-120 <= (1e-7 if name == "search of pairs" else 1e-8 * (1 + 1e-6))
+    ledger.verify()
+
+
+@pytest.mark.slow
+def test_a_ledger_pays_for_no_perturbed_objective_unasked(ledger) -> None:
+    estimator = LogisticRegression(epsilon=8.0, **CLASSES, feature_norm=2.0, options=EstimatorOptions(whiten=False))
+    fitted, line = spent_on(estimator, LABELS, ledger)
+    assert fitted.mechanism_ != "objective_perturbation"
+    assert "objective_perturbation" in fitted.privacy_report_
+    assert copy_of(estimator).fit(X, LABELS).mechanism_ == "objective_perturbation"
+    assert ledger.show("patients").epsilon_alone(line, DELTA) <= 8.0 * (1 + 1e-6)
+
+
+def test_zero_weights_cost_what_looked_at_data_for_them(ledger) -> None:
+    fitted, line = spent_on(LogisticRegression(**CLASSES, epsilon=1e-4, feature_norm=2.0), LABELS, ledger)
+    assert fitted.mechanism_ == "zeros"
+    assert (line.state, line.price.cost, line.price.slack) == ("settled", 0, 0)
+    rows = np.tile(X, (4, 1))
+    model = ElasticNet(delta=DELTA, feature_norm=2.0, target_bound=60.0, alpha=1e6, ledger=Spending(ledger, "patients"))
+    fitted = model.fit(rows, rows @ [1.0, 2.0, 3.0])  # whose range was narrowed
+    line = ledger.show("patients").lines[-1]
+    assert fitted.mechanism_ == "zeros"
+    assert 0.07 < fitted.epsilon_ == pytest.approx(ledger.show("patients").epsilon_alone(line, DELTA), rel=1e-9)
+
+
+def test_what_cannot_be_paid_or_trained_reads_no_record(ledger, monkeypatch) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr(linear_model, "private_norm", read)
+    monkeypatch.setattr(regressors, "released_range", read)
+    monkeypatch.setattr(regressors, "narrowed_range", read)
+    for bound in ("auto", 6.0):
+        options = EstimatorOptions(narrow_range=bound != "auto", mechanism="adassp")
+        estimator = LinearRegression(epsilon=30.0, delta=DELTA, target_bound=bound, options=options, ledger=Spending(ledger, "patients"))
+        with pytest.raises(BudgetExceededError, match="still fits"):
+            estimator.fit(X, TARGETS)
+        assert not hasattr(estimator, "coef_")
+    with pytest.raises(InputError, match="cannot train this"):
+        LogisticRegression(classes=[0, 1], options=by("adassp"), ledger=Spending(ledger, "patients")).fit(X, LABELS)
+    assert states(ledger) == []
+
+
+def gone(*_: object, **__: object) -> None:
+    raise LedgerError("the ledger is gone.")
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "state"),
+    [(Ledger, "start", gone, "voided"), (linear_model, "private_norm", interrupted, "started"), (Ledger, "settle", gone, "started")],
+)
+def test_a_fit_that_breaks_off_after_its_start_stays_counted(owner, name: str, broken, state: str, ledger, monkeypatch) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    estimator = LogisticRegression(
+        **QUICK | {"feature_norm": "auto" if owner is linear_model else 2.0}, ledger=Spending(ledger, "patients")
+    )
+    with pytest.raises((LedgerError, KeyboardInterrupt)):
+        estimator.fit(X, LABELS)
+    assert not hasattr(estimator, "coef_")
+    assert not hasattr(estimator, "statement_")
+    (line,) = ledger.show("patients").lines
+    assert line.state == state
+    assert ledger.show("patients").counted == line.price
+
+
+@pytest.mark.slow
+def test_a_fit_that_costs_more_than_it_planned_is_not_settled(ledger, monkeypatch) -> None:
+    monkeypatch.setattr("lethe.estimators.budget.PrivacyBudget.as_gaussian", lambda self: GDP(0.5 * self.total_mu))
+    with pytest.raises(BudgetExceededError, match="more than was reserved"):
+        PrivateMean(neighbours="zero_out", delta=DELTA, ledger=Spending(ledger, "patients")).fit(X)
+    assert states(ledger) == ["started"]
+
+
+@pytest.mark.slow
+def test_what_nothing_pays_for_is_refused(ledger) -> None:
+    ledger.create("all exact", neighbours="zero_out", budget=Budget(mu=2.0), by="keeper")
+    paid = Spending(ledger, "patients")
+    for parameters, why in (
+        ({"ledger": ledger}, "Spending"),
+        ({"ledger": paid, "seed_noise": True, "random_state": 0}, "random_state"),
+        ({"ledger": paid, "neighbours": "replace_one"}, "neighbours"),
+        ({"ledger": Spending(ledger, "patient")}, "no data set"),
+        ({"ledger": Spending(ledger, "patients", reservation=3)}, "pays for a training"),
+        ({"ledger": Spending(ledger, "all exact"), "options": by("shuffled_once", passes=1)}, "sets no share of delta aside"),
+    ):
+        with pytest.raises(InputError, match=why):
+            LogisticRegression(**QUICK | parameters).fit(X, LABELS)
+    with pytest.raises(InputError, match="unit user"):
+        LogisticRegression(**QUICK | {"options": None}, ledger=paid).fit(X, LABELS, users=np.arange(len(X)) // 2)
+    assert states(ledger) == []
+    LogisticRegression(**QUICK, ledger=Spending(ledger, "all exact")).fit(X, LABELS)
+    assert len(ledger.show("all exact").lines) == 1
+
+
+@pytest.mark.slow
+def test_clones_and_copies_in_a_pickle_are_paid(ledger, tmp_path, monkeypatch) -> None:
+    estimator = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients", by="team A", why="a fold", slack=1e-9))
+    fitted = copy_of(estimator).fit(X, LABELS)
+    sent = pickle.dumps(fitted)
+    arrived = pickle.loads(sent)
+    copy_of(arrived).fit(X, LABELS)
+    pickle.loads(pickle.dumps(arrived)).fit(X, LABELS)
+    assert [(line.state, line.by, line.why) for line in ledger.show("patients").lines] == [("settled", "team A", "a fold")] * 3
+    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})  # as in another process
+    pickle.loads(sent).fit(X, LABELS)
+    assert settled(ledger) == 4
+    monkeypatch.setattr("lethe.estimators.paying._OPENED", {})
+    (tmp_path / "ledger.sqlite").rename(tmp_path / "elsewhere.sqlite")
+    arrived = pickle.loads(sent)
+    assert (arrived.predict(X) == fitted.predict(X)).all()
+    with pytest.raises(InputError, match="is not there"):
+        arrived.fit(X, LABELS)
+    assert not (tmp_path / "ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.nightly(by_day="test_clones_and_copies_in_a_pickle_are_paid")
+def test_without_a_ledger_no_database_is_loaded(ledger, tmp_path) -> None:
+    """Nor where a model is loaded that had one."""
+    fitted = LogisticRegression(**QUICK, ledger=Spending(ledger, "patients")).fit(X, LABELS)
+    (tmp_path / "model").write_bytes(pickle.dumps(fitted))
+    code = (
+        f"import pickle, sys, numpy as np; model = pickle.load(open({str(tmp_path / 'model')!r}, 'rb')); model.predict(np.ones((2, 3)));"
+        "model.set_params(ledger=None).fit(np.ones((40, 3)) / 2, np.arange(40) % 2);"
+        "print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/name", "postgresql://user@host/name?password=secret&sslpassword=secret"])
+def test_a_password_is_not_sent_along(url: str) -> None:
+    pytest.importorskip("psycopg")
+    database = Database(url)
+    assert database.place == "postgresql+psycopg://user@host/name"
+    sent = pickle.dumps(LogisticRegression(ledger=Spending(Ledger(database), "patients")))
+    assert b"user@host" in sent
+    assert b"secret" not in sent
+
+
+@pytest.mark.slow
+def test_a_release_by_hand_is_paid(ledger) -> None:
+    def median(mu: float):
+        bounds = {"quantile": 0.5, "low": -1.0, "high": 1.0, "neighbours": "zero_out", "records": len(X)}
+        return private_quantile(X[:, 0], target=GDP(mu), **bounds).statement
+
+    paid = Spending(ledger, "patients", by="team A")
+    with paid.release(GDP(0.1)) as release:
+        release.settle(median(0.1))
+    with pytest.raises(BudgetExceededError, match="more than was reserved"), paid.release(GDP(0.1)) as release:
+        release.settle(median(0.2))
+    with pytest.raises(BudgetExceededError), paid.release(GDP(20.0)):
+        raise AssertionError("the block was entered")
+    assert states(ledger) == ["settled", "started"]
+    ledger.verify()
