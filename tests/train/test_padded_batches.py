@@ -75,7 +75,7 @@ def of_words(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def run(**changes: Any) -> lethe.Run:
     steps = {"passes": 1, "step_size": 0.1, "clip_norm": 1.0, "noise_multiplier": 1.0, "release": "all", "loss": {"kind": "unknown"}}
-    return make_run(records=RECORDS, batches=lethe.batches.Cyclic(8), **{**steps, **changes})
+    return make_run(**{"records": RECORDS, "batches": lethe.batches.Cyclic(8), **steps, **changes})
 
 
 def source(**options: Any) -> MapStyleSource:
