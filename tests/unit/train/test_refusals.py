@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from doors import arguments, fit_linear
-from lethe.regularisers import L2
 from networks import CROSS_ENTROPY, IDS, RECORDS, flat, make_data, make_network, make_network_run, make_users_run
 from torch import nn
 from torch.optim import SGD
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import lethe
 from lethe.errors import LetheError
+from lethe.run.regularisers import L2
 from lethe.train import Callback, Group, Head, PrivacyEngine, ProximalGroup, TrainOptions, fit
 
 NAN, INF = float("nan"), float("inf")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lethe.regularisers import L1, L2, Ball, Box, NuclearNorm, Simplex
 from networks import make_data, make_network, make_network_run
 from torch import Tensor, nn
 
 import lethe
 from lethe.errors import LetheError
+from lethe.run.regularisers import L1, L2, Ball, Box, NuclearNorm, Simplex
 from lethe.train import Checkpoints, Linear, PrivacyEngine, ProximalGroup, fit
 from lethe.train.clip.clipper import Clipper
 from lethe.train.core.generators import seeded_generators
