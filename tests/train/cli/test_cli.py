@@ -125,19 +125,6 @@ def test_in_a_pipe_no_name_is_cut(run_file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_leaves_nothing(
-    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lethe.cli.runs.compare_theorems", interrupt)
-    assert _call(monkeypatch, "compare", run_file, "--delta", "1e-5", "--over", "noise", "-o", tmp_path / "sweep") == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run.yaml"]
-
-
-@pytest.mark.slow
 def test_plan_writes_a_run_that_meets_the_target(run_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "planned.yaml"
     result = runner.invoke(app, ["plan", str(run_file), "--epsilon", "1", "--delta", "1e-5", "--json", "-o", str(out)])
@@ -154,76 +141,6 @@ def test_explain_repeats_what_certify_said(run_file: Path, tmp_path: Path) -> No
     second = runner.invoke(app, ["explain", str(certificate)])
     assert first.stdout.strip() in second.stdout
     assert "arXiv" in second.stdout
-
-
-@pytest.mark.slow
-def test_bad_input_is_one_message_and_status_2(
-    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = tmp_path / "broken.yaml"
-    broken.write_text(run_file.read_text().replace("step_size", "stepsize"))
-    out = tmp_path / "out.json"
-    for words in (
-        ["certify", broken, "--delta", "1e-5", "-o", out],
-        ["certify", run_file, "--delta", "2", "-o", out],
-        ["certify", tmp_path / "missing.yaml", "--delta", "1e-5", "-o", out],
-        ["plan", run_file, "--epsilon", "-1", "--delta", "1e-5", "-o", out],
-        ["explain", run_file],
-        ["compare", run_file, "--delta", "2", "-o", out],
-        ["compare", run_file, "--delta", "1e-5", "--values", "1,2", "-o", out],
-        ["compare", run_file, "--delta", "1e-5", "--over", "epsilon", "-o", out],
-        ["compare", run_file, "--delta", "1e-5", "--over", "noise", "--values", "1,two", "-o", out],
-        ["compare", run_file, "--delta", "1e-5", "--over", "steps", "--values", "1.5", "-o", out],
-        ["compare", run_file, "--delta", "1e-5", "-o", tmp_path],
-        ["compare", run_file, "--delta", "1e-5", "-o", tmp_path / "nowhere" / "out"],
-    ):
-        assert _call(monkeypatch, *words) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("lethe: ")
-        assert "Traceback" not in captured.err
-    assert not out.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("changes", "words", "messages"),
-    [
-        ({}, ["--values", "1,2"], ["--values needs --over steps, passes or noise"]),
-        ({}, ["--over", "epsilon"], ["--over: got 'epsilon'", "add --over steps"]),
-        ({}, ["--over", "noise", "--values", "1,two"], ["--values: got '1,two'"]),
-        ({}, ["--over", "noise", "--values", "-1"], ["--values: one entry", "--values 10,20,50"]),
-        ({}, ["--over", "steps", "--values", "1.5"], ["--values: got 1.5"]),
-        ({}, ["--over", "steps", "--values", "30000000"], ["--values: at steps = 30000000"]),
-        ({"noise_multiplier": None}, [], ["no noise yet", "--over noise --values 5,10,20"]),
-        ({"noise_multiplier": None}, ["--over", "noise"], ["--over noise: the run has no noise", "--values 5,10,20"]),
-        ({"noise_multiplier": [5.0] * 50}, ["--over", "steps"], ["--over steps: noise_multiplier lists", "--over noise"]),
-        ({}, ["--theorems", "compositon"], ["--theorems: got 'compositon'", "composition"]),
-    ],
-)
-def test_messages_of_compare_are_in_the_words_of_the_command(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    changes: dict[str, object],
-    words: list[str],
-    messages: list[str],
-) -> None:
-    make_run(**changes).save(tmp_path / "run.yaml")
-    assert _call(monkeypatch, "compare", tmp_path / "run.yaml", "--delta", "1e-5", *words) == 2
-    said = capsys.readouterr().err
-    assert all(message in said for message in messages), said
-    assert "\n  Do: " in said
-
-
-def test_interrupting_is_not_a_traceback(run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lethe.cli.runs.certify_run", interrupt)
-    assert _call(monkeypatch, "certify", run_file, "--delta", "1e-5") == 130
-    assert "interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.nightly(by_day="test_no_colour_where_none_is_wanted_and_no_progress_where_it_is_quiet")
@@ -266,25 +183,3 @@ def test_plan_writes_a_run_with_correlated_noise_and_says_what_each_noise_would_
     planned = lethe.Run.load(tmp_path / "planned.yaml")
     assert planned.noise is not None
     assert 0.999 < lethe.certify(planned, 1e-5).epsilon <= 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--schedule", "best"], "needs one of auto"),
-        (["--influence", "0.9"], "need --schedule"),
-        (["--schedule", "joint", "--influence", "-1"], "greater than 0"),
-        (["--schedule", "joint", "--influence", "nowhere.json"], "cannot be read"),
-        (["--schedule", "joint", "--floor", "-1"], "floor"),
-        (["--plot", "noise.pdf"], "needs to end in .png"),
-        (["-o", "nowhere/planned.yaml"], "no folder you may write to"),
-        (["-o", "planned.txt"], "needs to end in .json or .yaml"),
-    ],
-)
-def test_plan_refuses_schedules_that_mean_nothing(
-    run_file: Path, options: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _call(monkeypatch, "plan", run_file, "--epsilon", "1", "--delta", "1e-5", *options) == 2
-    assert words in capsys.readouterr().err

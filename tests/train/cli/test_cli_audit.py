@@ -1,7 +1,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from audited_callables import ABOUT, described, place, written
@@ -108,35 +107,3 @@ def test_interrupted_without_a_score_file_it_says_that_nothing_is_left(
     monkeypatch.setenv("STOP_AT", "100")
     assert _call(monkeypatch, "audit", written(folder)) == 130
     assert "no score was kept. With score_file: scores.jsonl" in capsys.readouterr().err
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("changes", "words", "message"),
-    [
-        ({"runz": 3}, [], "runz: unknown key"),
-        ({"subject_data": {"path": "bare.npz"}}, [], "no features and targets"),
-        ({"subject_data": {"path": "gone.npz"}}, [], "gone.npz cannot be read"),
-        ({"subject_train": "nowhere:train"}, [], "no module 'nowhere'"),
-        ({"subject_train": "mechanism:raising"}, [], "mechanism:raising raised KeyError"),
-        ({}, ["--workers", "0"], "workers: got 0"),
-        ({}, ["-o", "page.txt"], "needs to end in .json or .yaml"),
-        ({}, ["-o", "nowhere/page.yaml"], "no folder you may write to"),
-        ({}, ["--plot", "audit.pdf"], "needs to end in .png"),
-        ({}, ["--report", "audit.png"], "needs to end in .html"),
-    ],
-)
-def test_bad_input_is_one_message_and_status_2(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    changes: dict[str, Any],
-    words: list[str],
-    message: str,
-) -> None:
-    assert _call(monkeypatch, "audit", written(folder, **changes), *words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("lethe: ")
-    assert message in captured.err
-    assert "Traceback" not in captured.err

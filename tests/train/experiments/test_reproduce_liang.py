@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from helpers import as_planned
 from how_many import by_night
-from printed_tables import printed
 from scipy import special
 
 import lethe
@@ -20,14 +19,11 @@ from lethe.audit.games.shadow_models import Candidates, draw_candidates
 from lethe.audit.statistics.counts import Guesses, Rates
 from lethe.audit.statistics.curves import printed_epsilon
 from lethe.audit.statistics.one_run import one_run_epsilon
-from lethe.calculus.upward_formatting import shown
-from lethe.report.audit_tables import rounded_down
 from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe
 from lethe_experiments.liang import plans
 from lethe_experiments.liang.figures import liang_figure_1, liang_figure_2
 from lethe_experiments.liang.pictures import pictures_from
 from lethe_experiments.liang.plans import CERTIFIABLE, DELTA, PUBLISHED, SMOOTHNESS, STEP_SIZE, Plan, Setting, theory
-from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -74,14 +70,6 @@ def test_the_figures_in_small(small: Reproduction, bounded: Reproduction) -> Non
             assert math.isfinite(float(row["estimate"]))
 
 
-@pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
-@pytest.mark.slow
-def test_it_is_the_same_again_and_tells_how_far_it_is(bounded: Reproduction) -> None:
-    told: list[tuple[int, int]] = []
-    assert liang_figure_2(lambda done, parts: told.append((done, parts)), plan=BOUNDED) == bounded
-    assert told == [(300 * network, 3600) for network in range(1, 13)]
-
-
 @pytest.mark.nightly(by_day="test_what_is_trained_is_what_is_certified")
 @pytest.mark.slow
 def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +97,6 @@ def test_each_number_is_that_of_its_models(small: Reproduction, monkeypatch: pyt
     order, top = np.argsort(values, kind="stable"), row["guessed"] // 2
     assert top in (10, 20, 50)
     assert row["correct"] == flags[order[-top:]].sum() + (~flags[order[:top]]).sum()
-
-
-@pytest.mark.slow
-def test_repeats_are_an_option() -> None:
-    one = liang_figure_1(options=Options(repeats=1), plan=replace(SMALL, noises=(PUBLISHED,), epochs=(1,)))
-    (row,) = one.records()
-    assert (row["repeats"], row["canaries"], row["estimate_margin"]) == (1, 100, None)
 
 
 @pytest.mark.parametrize("plan", [plans.QUICK_1, plans.FULL_1, plans.QUICK_2, plans.FULL_2, SMALL])
@@ -230,17 +211,6 @@ def test_the_attack_learns_each_class_and_checkpoint_by_itself() -> None:
         learn_attack(logits, np.minimum(labels, 1), included, 1, steps=1)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 17, 17)])
-def test_networks_take_pictures_of_any_size(shape: tuple[int, int, int]) -> None:
-    state = torch.random.get_rng_state()
-    one, again, other = (image_network("small", shape, 10, seed=seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.random.get_rng_state(), state)
-    pictures = torch.ones(2, *shape)
-    assert one(pictures).shape == (2, 10)
-    assert torch.equal(one(pictures), again(pictures))
-    assert not torch.equal(one(pictures), other(pictures))
-
-
 @pytest.mark.nightly(by_day="test_published_numbers_come_out_again")
 @pytest.mark.slow
 def test_the_residual_network_can_be_trained_privately() -> None:
@@ -293,22 +263,6 @@ def test_what_must_be_known_is_said(small: Reproduction, bounded: Reproduction) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [80, 140])
-def test_the_tables_stand_whole(small: Reproduction, bounded: Reproduction, width: int) -> None:
-    for result in (small, bounded):
-        page = printed(*reproduction_tables(result.to_dict(), width), width=width)
-        assert max(map(len, page.splitlines())) <= width
-        assert "…" not in page
-        for row in result.records():
-            assert f"{row['estimate']:.3f} ± {row['estimate_margin']:.3f}" in page
-            assert shown(row["certificate"]) in page
-
-
-def test_lower_bounds_are_rounded_down() -> None:
-    assert [rounded_down(value) for value in (0.0, 0.0619999, 1.23456, 0.29, 2.0)] == ["0.000", "0.061", "1.234", "0.290", "2.000"]
-
-
-@pytest.mark.slow
 def test_files(small: Reproduction, bounded: Reproduction) -> None:
     pytest.importorskip("matplotlib")
     from lethe_experiments.files import reproduction_files
@@ -317,17 +271,6 @@ def test_files(small: Reproduction, bounded: Reproduction) -> None:
         files = reproduction_files(result)
         assert files[f"{result.name}.png"].startswith(b"\x89PNG")
         assert len(files[f"{result.name}.csv"].splitlines()) == 1 + len(result.rows)
-
-
-@pytest.mark.nightly(by_day="test_files")
-@pytest.mark.slow
-def test_what_is_infinite_or_unknown_is_drawn(small: Reproduction) -> None:
-    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
-    content = small.to_dict()
-    content["rows"][0].update(estimate="inf", estimate_margin=None, training_loss="inf", published="inf", certificate="inf")
-    content["rows"][1].update(estimate=None, estimate_margin=None)
-    assert plots.reproduction_plot(content).startswith(b"\x89PNG")
-    assert "infinity" in printed(*reproduction_tables(content, 100))
 
 
 @pytest.mark.sampled(2)

@@ -63,22 +63,3 @@ def test_own_data_and_the_files_written(tmp_path: Path) -> None:
     assert content["records"] == 312
     if by_night():  # what is printed as JSON is this file
         assert json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout) == content
-
-
-def test_bad_arguments_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    good = {"data": None, "target": None, "epsilon": 1.0, "delta": 1e-5, "neighbours": "zero_out", "seeds": 1}
-    for changes in ({"neighbours": "add_or_remove"}, {"seeds": 0}, {"target": "y"}, {"data": tmp_path / "missing.csv", "target": "y"}):
-        with pytest.raises(lethe.InputError):
-            Demo.prepare(**{**good, **changes})
-    for changes in ({"epsilon": -1.0}, {"delta": 2.0}):
-        with pytest.raises(lethe.InputError):
-            Demo.prepare(**{**good, **changes}).execute(tmp_path / "demo")
-    (tmp_path / "mine").mkdir()
-    for name in ("table.json", "thesis.txt"):
-        (tmp_path / "mine" / name).write_text("mine")
-    with pytest.raises(lethe.InputError, match=r"'thesis.txt', which is not ours"):
-        Demo.prepare(**good).execute(tmp_path / "mine")
-    (tmp_path / "few.csv").write_text("a,y\n1,u\n2,v\n")
-    with pytest.raises(lethe.InputError, match="at least 40"):
-        Demo.prepare(**{**good, "data": tmp_path / "few.csv", "target": "y"})
-    assert {entry.name for entry in tmp_path.rglob("*")} == {"mine", "table.json", "thesis.txt", "few.csv"}

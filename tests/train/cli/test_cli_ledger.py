@@ -85,29 +85,6 @@ def test_verify_says_the_head_and_finds_that_it_is_missing(place, capsys) -> Non
     assert "written down" in capsys.readouterr().err
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["reserve", "{place}", "patients"], "one of these"),
-        (["reserve", "{place}", "patients", "--mu", "0.1", "--rho", "0.1"], "one of these"),
-        (["reserve", "{place}", "patients", "--epsilon", "0.1"], "one of these"),
-        (["reserve", "{place}", "visits", "--mu", "0.1"], "no data set"),
-        (["reserve", "{place}x", "patients", "--mu", "0.1"], "is not there"),
-        (["settle", "{place}", "9", "--mu", "0.1"], "no reservation"),
-        (["void", "{place}", "9", "--reason", " "], "reason"),
-        (["create", "{place}", "patients", "--neighbours", "zero_out", "--mu", "1"], "already"),
-        (["create", "{place}", "visits", "--neighbours", "zero_out"], "one budget"),
-        (["create", "{place}", "visits", "--neighbours", "zero_out", "--mu", "1", "--unit", "family"], "unit"),
-        (["export", "{place}", "-o", "page.pdf"], ".html"),
-        (["show", "{place}", "--plot", "page.pdf"], ".png"),
-    ],
-)
-def test_bad_input_is_status_2(place, words, said, capsys) -> None:
-    assert main(["ledger", *(word.format(place=place) for word in words)]) == 2
-    assert said in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_ledger_that_may_only_be_read_is_shown_verified_and_exported(place, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("lethe.ledger.database.Database.read_only", True)

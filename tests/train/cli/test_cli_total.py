@@ -134,14 +134,6 @@ def test_a_certificate_is_not_certified_but_explained_or_verified(files: Path, n
 
 
 @pytest.mark.slow
-def test_the_example_of_its_help_runs(files: Path) -> None:
-    text = called("total", "--help")
-    (example,) = re.findall(r"Such as: lethe (total [^\n│]*)", text)
-    Path("statistics.json").write_bytes(Path("mean.json").read_bytes())
-    called(*example.split())
-
-
-@pytest.mark.slow
 def test_units_of_privacy_are_kept_apart(files: Path) -> None:
     lethe.certify(RUN.replace(unit="user"), 1e-6).save("users.json")
     assert "replace one user, 1 release together" in called("total", "users.json", "--delta", "1e-6")

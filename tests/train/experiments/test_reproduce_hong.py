@@ -2,11 +2,8 @@
 
 import json
 import math
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from urllib.error import URLError
 
 import joblib
 import numpy as np
@@ -19,9 +16,9 @@ from scipy import stats
 import lethe
 from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import main
-from lethe_experiments import EXPERIMENTS, REPRODUCTIONS, Options, Reproduction, describe, reproduce
+from lethe_experiments import EXPERIMENTS, Options, Reproduction
 from lethe_experiments.hong.figure_1 import BUDGET, CLIP_NORM, COLUMNS, STEP_SIZE, Plan, Schedule, hong_figure_1
-from lethe_experiments.hong.samples import COMPONENTS, Task, fetched_images, images_from, mnist_samples
+from lethe_experiments.hong.samples import COMPONENTS, Task, fetched_images, mnist_samples
 from lethe_experiments.pages.reproduction_tables import reproduction_tables
 
 torch = pytest.importorskip("torch")
@@ -121,34 +118,8 @@ def test_repeats_are_an_option(file: Path) -> None:
             Options(repeats=wrong)
 
 
-@pytest.mark.parametrize("width", [80, 140])
-def test_the_table_stands_whole(small: Reproduction, width: int) -> None:
-    page = _page(small, width)
-    assert max(map(len, page.splitlines())) <= width
-    assert "…" not in page
-    for row in small.records():
-        sign = "+" if row["method"] == "difference" else ""
-        assert f"{row['training_loss']:{sign}.4f} ± {row['training_loss_margin']:.4f}" in page
-        assert f"{100 * row['test_accuracy']:{sign}.2f} ± {100 * row['test_accuracy_margin']:.2f}" in page
-
-
 def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
-
-
-@pytest.mark.nightly(by_day="test_the_figure_in_small")
-@pytest.mark.slow
-def test_what_diverged_is_infinite_and_shown(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """So much noise that single precision overflows, in the schedules of both methods."""
-    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
-    monkeypatch.setattr(Schedule, "variances", lambda schedule: np.full(schedule.steps, 1e76))
-    result = hong_figure_1(options=Options(data=file), plan=SMALL)
-    for row in result.records():
-        assert row["training_loss"] == (None if row["method"] == "difference" else "inf")
-        assert row["training_loss_margin"] is None
-    json.dumps(result.to_dict(), allow_nan=False)
-    assert "inf" in _page(result, 80)
-    assert plots.reproduction_plot(result.to_dict()).startswith(b"\x89PNG")
 
 
 def test_what_is_not_known_is_said(small: Reproduction) -> None:
@@ -190,26 +161,6 @@ def test_data_that_cannot_be_used(tmp_path: Path, changes: dict[str, np.ndarray]
         hong_figure_1(options=Options(data=tmp_path / "t.npz"), plan=plan)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(lethe.InputError, match=r"it needs an \.npz file"):
-        images_from(tmp_path / "t.csv")
-    with pytest.raises(lethe.InputError, match="cannot be read"):
-        images_from(tmp_path / "absent.npz")
-    np.savez(tmp_path / "t.npz", x=np.ones((2, 2)), y=np.array([1, 2]))
-    with pytest.raises(lethe.InputError, match="y_train"):
-        images_from(tmp_path / "t.npz")
-
-
-@pytest.mark.parametrize("error", [URLError("no route"), ValueError("no such data set"), TimeoutError("late")])
-def test_what_cannot_be_fetched_is_asked_for(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(pytest.importorskip("sklearn.datasets"), "fetch_openml", fail)
-    with pytest.raises(lethe.InputError, match=r"--data FILE\.npz"):
-        reproduce("hong-figure-1")
-
-
 def test_what_is_fetched_is_split_as_mnist_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(name: str, **_: object) -> tuple[np.ndarray, np.ndarray]:
         assert name == "mnist_784"
@@ -222,38 +173,11 @@ def test_what_is_fetched_is_split_as_mnist_is(monkeypatch: pytest.MonkeyPatch) -
     assert test.labels[:3].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("options", [Options(repeats=2), Options(full=True), Options(data=Path("x.npz"))])
-@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if name not in EXPERIMENTS])
-def test_what_trains_nothing_takes_no_options(name: str, options: Options) -> None:
-    with pytest.raises(lethe.InputError, match=f"{options.given()[0]}: {name} takes no such options"):
-        reproduce(name, options=options)
-
-
 def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     monkeypatch.setattr(sys, "argv", ["lethe", *map(str, words)])
     with pytest.raises(SystemExit) as stop:
         main()
     return int(stop.value.code or 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["bok-table-7", "--repeats", "3"],
-        ["bok-table-7", "--full", "-o", "nowhere/out"],
-        ["--full"],
-        ["hong-figure-1", "--list", "--repeats", "3"],
-        ["hong-figure-1", "--repeats", "0"],
-        ["hong-figure-1", "--data", "absent.npz"],
-    ],
-)
-def test_bad_words_end_with_status_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: Sequence[str]) -> None:
-    assert _call(monkeypatch, "reproduce", *words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "--" in captured.err or "absent.npz" in captured.err
-    assert "Traceback" not in captured.err
 
 
 @pytest.mark.slow
@@ -273,17 +197,6 @@ def test_the_command_gives_its_options(
     assert got == [Options(data=Path("x.npz"), repeats=3, full=True)]
     assert "exponential" in capsys.readouterr().out
     assert {entry.name for entry in folder.iterdir()} == {f"hong-figure-1.{kind}" for kind in ("json", "csv", "png")}
-
-
-@pytest.mark.nightly(by_day="test_the_list_needs_no_torch")
-@pytest.mark.slow
-def test_the_list_of_hong_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport lethe\nfrom lethe_experiments import describe, reproduce\n"
-    code += "print(describe('hong-figure-1'))\n"
-    code += "try: reproduce('hong-figure-1')\nexcept lethe.MissingExtraError as error: print(error)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(describe("hong-figure-1"))
-    assert 'pip install "lethe-dp[train]"' in done.stdout
 
 
 @pytest.mark.nightly(by_day="test_each_number_is_that_of_its_trainings")

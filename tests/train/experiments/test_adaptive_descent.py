@@ -17,7 +17,7 @@ from lethe.calculus import conversions
 from lethe.calculus.guarantees import ZCDP, NotPrivate
 from lethe.errors import InputError
 from lethe.report.document.subject import subject_of
-from lethe.run.losses import Logistic, Softmax, Unknown, parse_loss
+from lethe.run.losses import Softmax, parse_loss
 from lethe.run.losses.linear import LinearLoss
 from lethe.train.callbacks.paying import in_force
 from lethe.train.core.generators import seeded_generators
@@ -234,54 +234,6 @@ def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:
     assert not np.array_equal(trained.model.weights, other.model.weights)
     assert not np.array_equal(fit(make_plan(), kind, seed=None).model.weights, fit(make_plan(), kind, seed=None).model.weights)
     assert fit(make_plan(most_steps=2), kind).history == fit(make_plan(), kind).history[:2]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"rho": 0.0},
-        {"rho": math.nan},
-        {"gradient_rho": -1.0},
-        {"selection_rho": math.inf},
-        {"gradient_clip": 0.0},
-        {"loss_clip": True},
-        {"candidates": 1},
-        {"candidates": 2.0},
-        {"longest_step": 0.0},
-        {"growth": 0.0},
-        {"refresh": 0},
-        {"most_steps": 0},
-        {"neighbours": "replace_two"},
-        {"rho": 0.049},
-    ],
-)
-def test_bad_constants_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(changes))):
-        make_plan(**changes)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"loss": Unknown()}, "^loss: got unknown"),
-        ({"initial": np.zeros((3, 1))}, "^initial"),
-        ({"noise_generator": torch.Generator()}, "^seed: given together"),
-        ({"seed": None, "noise_generator": np.random.default_rng()}, "^noise_generator"),
-        ({"seed": -1}, "^seed"),
-    ],
-)
-def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit(make_plan(), **options)
-
-
-def test_bad_data_and_targets_of_no_budget_are_refused() -> None:
-    features, targets, _ = make_data(make_loss("logistic_regression"))
-    with pytest.raises(InputError, match=r"features\[0, 0\]"):
-        train_adaptively(make_plan(), features * math.nan, targets, loss=Logistic(feature_norm=1.0))
-    for epsilon, delta, splits in ((0.0, 1e-5, 60), (1.0, 0.0, 60), (1.0, 1.0, 60), (1.0, 1e-5, 0), (math.inf, 1e-5, 60)):
-        with pytest.raises(InputError):
-            AdaptiveDescent.for_target(epsilon, delta, splits=splits, gradient_clip=1.0, loss_clip=1.0)
 
 
 def test_a_start_and_a_generator_are_taken() -> None:
