@@ -36,9 +36,9 @@ from lethe.documents.shortened import html_table, page_in_few_lines
 from lethe.documents.strict import read_document, refuse_other_kind, write_document
 from lethe.documents.version import __version__
 from lethe.errors import InputError
+from lethe.run.descended import clipped_along_a_line
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.users import clipped_along_a_line
 
 _A_HAIR = 1.001
 _KEYS = frozenset(

@@ -14,7 +14,7 @@ from lethe.certificates.certificate import Certificate
 from lethe.documents.shortened import few_lines
 from lethe.noise_allocation.noise_shapes import Shape
 from lethe.run.batches import Cyclic, Poisson
-from lethe.run.noise.growth import growths
+from lethe.run.noise.base import growths
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence

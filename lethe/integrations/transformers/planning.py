@@ -13,10 +13,9 @@ from lethe.accounting.plan import plan
 from lethe.calculus.large_delta import delta_for
 from lethe.errors import InputError
 from lethe.integrations.recorded_training import PlannedTraining
-from lethe.run.known_fields import require_run
+from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
 from lethe.train.data.users import owners_of
 from lethe.train.planning import poisson_run, steps_per_epoch
 

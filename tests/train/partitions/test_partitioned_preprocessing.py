@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, privacy_of
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.options import EstimatorOptions
@@ -20,54 +19,11 @@ from lethe.estimators.partitioned import gathered
 from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
 from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions import array_table
-from lethe.partitions.table import ExaminedTable, PartitionedTable
-
-FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),
-    "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), ("feature_norm_",)),
-    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), ("low_", "high_", "mean_", "scale_")),
-    "components": (
-        lambda: PrivatePCA(n_components=2, **SETTINGS),
-        ("components_", "mean_", "feature_norm_", "explained_variance_", "explained_variance_ratio_"),
-    ),
-    "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), ("components_", "mean_")),
-    "whitening": (lambda: PrivateWhitening(**SETTINGS), ("mean_", "covariance_", "whitening_", "feature_norm_")),
-    "whitening of a channel": (lambda: PrivateWhitening(1, feature_norm=2.0, **SETTINGS), ("mean_", "covariance_", "whitening_")),
-}
-
-
-@pytest.mark.parametrize("name", FITS)
-def test_preprocessing_in_blocks_is_that_in_memory(name: str) -> None:
-    make, released = FITS[name]
-    features, _, _ = records()
-    expected = make().fit(features)
-    rows = expected.transform(features)
-    for blocks in (1, 7):
-        found = make().fit(in_blocks(blocks, "label"))
-        for one in released:
-            np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
-        assert found.statement_.guarantee == expected.statement_.guarantee
-        assert found.statement_.findings == expected.statement_.findings
-        assert found.epsilon_ == expected.epsilon_
-        table = found.transform(in_blocks(blocks, "label"))
-        assert isinstance(table, PartitionedTable)
-        assert len(table.columns) == rows.shape[1]
-        parts = table.examined(_features)[1]
-        np.testing.assert_allclose(np.concatenate(parts), rows, rtol=0.0, atol=1e-6 if rows.dtype == np.float32 else 1e-9)
+from lethe.partitions.table import ExaminedTable
 
 
 def _features(block: Any) -> Any:
     return block.features
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FITS)
-def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> None:
-    make, released = FITS[name]
-    expected, found = make().fit(records()[0]), make().fit(in_blocks(1600, "label"))
-    for one in released:
-        np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
 
 
 @pytest.mark.slow
