@@ -89,7 +89,7 @@ class TruncatedNegativeBinomial:
         return min(round_up(chance, 1e-13), 1.0)
 
     def thinned(self, delta: float) -> TruncatedNegativeBinomial:
-        r"""The law given that it never happened, weights times $(1-\delta)^k$: the same $\eta$, and $\gamma' = \gamma + \delta(1-\gamma)$."""
+        r"""The law given that it never happened, weights times $(1-\delta)^k$: $\eta$ stays, $\gamma' = \gamma + \delta(1-\gamma)$."""
         left = 1.0 - (1.0 - self.gamma) * (1.0 - require_probability("delta", delta))
         return TruncatedNegativeBinomial(eta=self.eta, gamma=min(left, 1.0 - 1e-15))
 
