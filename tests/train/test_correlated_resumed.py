@@ -17,7 +17,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import slot_sensitivities
 from lethe.errors import InputError
-from lethe.run.noise import LowerTriangular, lower_triangular
+from lethe.run.noise import LowerTriangular, strategies
 from lethe.run.run import Run
 from lethe.train import Checkpoints
 from lethe.train.network.noise.gaussian import NetworkNoise
@@ -179,7 +179,7 @@ def test_another_strategy_is_refused(tmp_path: Path) -> None:
             Loop(other, checkpoints=tmp_path / "kept")
     document = run.to_document()
     (tmp_path / "C.npy").write_bytes((tmp_path / "tree.npy").read_bytes())
-    lower_triangular._read.cache_clear()  # another process
+    strategies._read.cache_clear()  # another process
     with pytest.raises(InputError, match="has the hash"):
         Run(**document)
 
