@@ -53,20 +53,14 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
     parts = tuple(statements)
     if not parts or not all(isinstance(part, Statement) for part in parts):
         raise outside("statements", parts, "at least one statement, and nothing else")
-    relations = sorted({part.neighbours for part in parts})
-    if len(relations) > 1:
-        raise InputError(
-            f"statements: they are about {' and '.join(relations)}; together they need one relation.",
-            source="the argument statements",
-            remedy="make every release for the same neighbours",
-        )
-    units = sorted({part.unit for part in parts})
-    if len(units) > 1:
-        raise InputError(
-            "statements: some are about records and some about users; together they need one unit of privacy.",
-            source="the argument statements",
-            remedy="make every release for users, or every one for records",
-        )
+    about = {"relation": {part.neighbours for part in parts}, "unit of privacy": {part.unit for part in parts}}
+    for what, values in about.items():
+        if len(values) > 1:
+            raise InputError(
+                f"statements: they are about {' and '.join(sorted(values))}; together they need one {what}.",
+                source="the argument statements",
+                remedy=f"make every release for the same {what}",
+            )
     return Statement(
         unit=parts[0].unit,
         name=name or "; ".join(part.name for part in parts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,11 +19,6 @@ from lethe.run.losses.targets import real_targets
 Table = Values | ExaminedTable
 _BLOCK = 2**20  # entries: 8 MiB
 _EPS = float(np.finfo(np.float64).eps)
-
-
-def require_table(name: str, values: ArrayLike) -> Array:
-    """A table of finite numbers as float64, shape (m, d), d at least 1, a copy; m = 0 is allowed: every record may be zeroed out."""
-    return _finite(name, _numbers(name, values).astype(np.float64), 0)
 
 
 def as_table(rows: ArrayLike | ExaminedTable) -> Table:
@@ -86,23 +81,13 @@ def public_records(records: object, present: int, neighbours: object) -> int:
     swap = require_swap(neighbours)
     if swap == 2.0 and present == 0:
         raise InputError("no record is present; at least one is needed.", source="the data", remedy="give at least one record")
-    if records is None:
-        if swap == 2.0:
-            return present
-        raise InputError(
-            "records = None; how many records are present is private where one can be zeroed out.",
-            source="the arguments records and neighbours",
-            remedy="give the public number of records, zeroed-out ones included",
-        )
-    if isinstance(records, bool | np.bool_) or not isinstance(records, int | np.integer) or not max(present, 1) <= records <= 10**15:
-        raise outside("records", records, f"the public number of records, a whole number >= the {max(present, 1)} present")
-    if swap == 2.0 and records != present:
-        raise InputError(
-            f"records = {records}, and {present} are present; where a neighbour replaces one, all of them are.",
-            source="the arguments records and neighbours",
-            remedy="leave records out, or set neighbours to zero_out",
-        )
-    return int(records)
+    if records is None and swap == 2.0:
+        return present
+    whole = isinstance(records, int | np.integer) and not isinstance(records, bool | np.bool_) and max(present, 1) <= records <= 10**15
+    if not whole or (swap == 2.0 and records != present):
+        absent = f"the public number of records, zeroed-out ones included, a whole number >= the {max(present, 1)} present"
+        raise outside("records", records, f"{present}, as many as are present, or None" if swap == 2.0 else absent)
+    return int(cast(int, records))
 
 
 def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
@@ -137,7 +122,7 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
         intercept: whether to append 1, after the projection; the squared norm is then at most $R^2 + 1$.
     """
     radius = require_positive("feature_norm", feature_norm)
-    table = require_table("features", values)
+    table = _finite("features", _numbers("features", values).astype(np.float64), 0)
     # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
     largest = np.abs(table).max(axis=1, keepdims=True)
     unit = table / np.where(largest > 0.0, largest, 1.0)

@@ -29,12 +29,7 @@ _POINTS, _DECADES = 41, 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOutcome:
-    """The result of `lethe audit`.
-
-    Args:
-        page: claim, audits, verdict.
-        certificate: what the claim of a run comes from.
-    """
+    """The result of `lethe audit`: claim, audits and verdict, and the certificate that the claim of a run comes from."""
 
     page: AuditPage
     certificate: Certificate | None = None
@@ -95,10 +90,8 @@ class AuditJob(AuditOptions):
             return cls(**content)
 
     def execute(self, *, progress: bool = False) -> AuditOutcome:
-        """Train, and hold what was found against what is claimed.
+        """Train, and hold what was found against what is claimed; `progress` is a bar on standard error, if that is a terminal.
 
-        Args:
-            progress: a bar on standard error, if that is a terminal.
         Raises:
             InputError: a file, a function or the data cannot be used, or the score file is another audit's.
             HypothesisError: the run cannot be certified.

@@ -103,7 +103,6 @@ def _trace(loss: LinearLoss) -> float:
     return loss.row_norm * loss.row_norm * loss.curvature_trace / loss.curvature_rank
 
 
-@in_other_words
 def minimiser_profile(
     loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
@@ -184,15 +183,8 @@ def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisa
     return max(wanted, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
 
 
-@in_other_words
 def objective_guarantee(
-    loss: LinearLoss,
-    *,
-    records: int,
-    weights: int,
-    regularisation: float,
-    noise_std: float,
-    neighbours: Neighbours = "replace_one",
+    loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
     r"""The guarantee of `objective_perturbation` with noise $\sigma$, its solver's error included.
 
@@ -215,21 +207,13 @@ def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regula
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)
 
 
-@in_other_words
 def objective_noise_std(
-    loss: LinearLoss,
-    *,
-    records: int,
-    weights: int,
-    regularisation: float,
-    target: Guarantee,
-    neighbours: Neighbours = "replace_one",
+    loss: LinearLoss, *, records: int, weights: int, regularisation: float, target: Guarantee, neighbours: Neighbours = "replace_one"
 ) -> float:
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
-    Args:
-        loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
-        target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
+    Args, and the number of weights: as `objective_perturbation`.
+    Raises:
         CalibrationError: the determinants alone cost $\epsilon$ or more: the regularisation is too small.
     """
     goal = require_target(target)
@@ -253,7 +237,6 @@ def objective_noise_std(
     return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
 
 
-@in_other_words
 def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbours: Neighbours = "replace_one") -> float:
     r"""A number that `objective_noise_std` is never below, at a small part of its time; near it, since one vertex costs most.
 

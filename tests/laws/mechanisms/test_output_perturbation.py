@@ -111,12 +111,6 @@ def test_what_is_released_is_the_minimiser_and_the_stated_noise(loss: LinearLoss
         released.weights[0] = 0.0
 
 
-def test_fresh_noise_is_never_the_same() -> None:
-    kwargs: dict[str, Any] = {"loss": Logistic(feature_norm=1.0), "regularisation": 1.0, "target": TARGET}
-    first, second = (output_perturbation([[1.0], [0.5]], [0, 1], **kwargs).weights for _ in range(2))
-    assert (first != second).all()
-
-
 def test_no_record_present_is_a_data_set_as_well() -> None:
     released = output_perturbation(
         np.zeros((0, 2)), [], loss=Logistic(feature_norm=1.0), regularisation=1.0, target=TARGET, neighbours="zero_out", records=8

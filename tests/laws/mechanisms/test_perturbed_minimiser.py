@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_delta
-from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
     PerturbedMinimiser,
@@ -235,15 +233,6 @@ def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon:
     assert here >= gdp_delta(LOSSES[kind].slope_bound / noise_std, epsilon)  # never below the Gaussian mechanism of one gradient
     if (delta := max(here, 1e-9)) < 1.0:
         assert profile().delta(profile().epsilon(delta)) <= delta
-
-
-def test_epsilon_composes_with_other_mechanisms() -> None:
-    profile = minimiser_profile(Logistic(feature_norm=1.0), ridge=100.0, noise_std=8.0, solver_mu=0.0)
-    both = together([(profile, 1), (GDP(0.1), 1)])
-    assert profile.epsilon(1e-5) < both.epsilon(1e-5) < profile.epsilon(1e-5) + GDP(0.1).epsilon(1e-6)
-    assert profile.delta(math.inf) == 0.0
-    assert profile.to_dict()["kind"] == "perturbed_minimiser"
-    assert profile.describe() == "perturbed minimiser: shifts up to 0.25, determinants 0.002497"
 
 
 @given(classes=st.integers(2, 20), determinant=st.floats(1e-6, 5.0), norm=st.floats(0.1, 10.0))

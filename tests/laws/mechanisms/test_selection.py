@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, NotPrivate, RDPCurve, Tightest, WithSlack
-from lethe.calculus.sampled.gaussian import SampledGaussian
 from lethe.errors import InputError
 from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
 from lethe.mechanisms.selection import log_gain, selection_curve, selection_guarantee
@@ -147,11 +146,6 @@ def test_the_curve_of_poisson_tries_is_the_stated_formula(rate: float) -> None:
     assert np.array(curve.values) == pytest.approx(lowest, rel=1e-9)
 
 
-def test_few_poisson_tries_never_give_a_negative_divergence():
-    """The published formula is below 0 here: log(0.2) / (order - 1)."""
-    assert min(selection_curve(GDP(1e-6), PoissonRepetitions(rate=0.2)).values) >= 0.0
-
-
 # --- an (epsilon, delta) base ---
 
 
@@ -243,10 +237,3 @@ def test_a_base_without_a_curve_needs_a_delta():
     found = selection_guarantee(base, GEOMETRIC, delta=1e-5)
     exact = selection_guarantee(GDP(0.3), GEOMETRIC, delta=1e-5)
     assert exact.epsilon(1e-5) <= found.epsilon(1e-5) < math.inf
-
-
-@pytest.mark.slow
-def test_a_sampled_run_can_be_the_base():
-    base = SampledGaussian(sampling_probability=0.01, noise=(1.0,), counts=(100,), relation="add_or_remove", design="poisson")
-    assert log_gain(base, GEOMETRIC) > 0.0
-    assert selection_guarantee(base, GEOMETRIC, delta=1e-5).epsilon(1e-5) < math.inf

@@ -15,8 +15,9 @@ from rich.table import Table
 
 import lethe
 from lethe.documents.strict import to_json
-from lethe.report.comparison_files import comparison_files
-from lethe.report.tables import comparison_tables, sweep_tables
+from lethe.report.files import comparison_files
+from lethe.report.sections.evidence import comparison_blocks
+from lethe.report.tables import sweep_tables, terminal
 from lethe.theorems.registry import ALL, OURS
 
 PNG = b"\x89PNG"
@@ -35,7 +36,7 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     assert "infinity" in text
     assert "\nNOT PRIVATE: " in text
     assert re.search(r"^optimal-shift +infinity +no bound ", text, flags=re.M)
-    page = printed(*comparison_tables(comparison), width=80)
+    page = printed(*terminal(comparison_blocks(comparison)), width=80)
     assert "NOT PRIVATE: " in page
     assert " used " not in page
     lines = csv.DictReader(io.StringIO(files["comparison.csv"].decode()))
@@ -119,7 +120,7 @@ def _figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     comparison = lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))
-    page = printed(*comparison_tables(comparison))
+    page = printed(*terminal(comparison_blocks(comparison)))
     lines = page.splitlines()
     place = {name: next(number for number, line in enumerate(lines) if f"{name} " in line) for name in ("optimal-shift", "huge", "long")}
     assert place["optimal-shift"] < place["huge"] < place["long"]
@@ -129,7 +130,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     assert "a claim, not a guarantee" in page
     assert page.count("[b] fails") == 1  # two theorems are refused for one reason; brackets are no markup
     assert max(map(len, lines)) <= 100
-    short = printed(*comparison_tables(comparison, applicable=True))
+    short = printed(*terminal(comparison_blocks(comparison, applicable=True)))
     assert "long" not in short
     assert all(words in short for words in ("more do not apply", "huge"))
 
@@ -138,7 +139,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
 @pytest.mark.parametrize("design", [pytest.param(one, marks=[] if one == "shuffled_once" else pytest.mark.nightly) for one in DESIGNS])
 def test_names_stand_whole_in_eighty_columns(design: str) -> None:
     run = make_run(batches=batches(design, 10))
-    page = printed(*comparison_tables(lethe.compare(run, 1e-5)), width=80)
+    page = printed(*terminal(comparison_blocks(lethe.compare(run, 1e-5))), width=80)
     assert max(map(len, page.splitlines())) <= 80
     assert "…" not in page
     names = {line.split()[0] for line in page.splitlines() if line.strip()}
