@@ -214,10 +214,9 @@ def test_verify_answers_each_question_in_a_line_and_in_a_documented_object(files
     assert content["within"] is None
     assert [line.split(":")[0] for line in content["declared"]] == ["release", "start"]
     lines = called("verify", "sealed.json", "--weights", "weights.npz", "--max-epsilon", "3").splitlines()
-    for place, question in enumerate(("follows from its run", "private", "sealed", "belongs to weights.npz", "epsilon at most 3")):
-        assert lines[place].startswith(question)
-        assert " yes " in lines[place]
-    assert lines[5].startswith("declared, and proved by nothing: release")
+    for question in ("follows from its run", "private", "sealed", "belongs to weights.npz", "epsilon at most 3"):
+        assert any(line.split("  ")[0].strip() == question and " yes " in line for line in lines), question
+    assert any(line.startswith("declared, and proved by nothing: release") for line in lines)
 
 
 def test_the_public_key_is_printed_and_believed_and_the_private_one_never_shown(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +239,8 @@ def test_total_prints_one_short_table_and_writes_json_that_it_reads_again(files:
     text = called("total", "model.json", "mean.json", "--delta", "1e-6")
     found = lethe.total(["model.json", "mean.json"], 1e-6)
     assert text.startswith(found.title)
-    assert re.search(r"model\.json +1 +0\.916 +computed +0\.2182-GDP", text)
-    assert re.search(r"mean\.json +1 +[\d.]+ +computed +0\.1001-GDP", text)
+    assert re.search(r"model\.json +1 +0\.916 +0\.2182-GDP +computed", text)
+    assert re.search(r"mean\.json +1 +[\d.]+ +0\.1001-GDP +computed", text)
     assert "declared, and proved by nothing: mean.json: by the word of the file that code saw to it: row norm" in text
     assert len(text.splitlines()) < 25
     content = parsed("total", "model.json", "mean.json", "--delta", "1e-6", "-o", "total.json")
