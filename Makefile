@@ -18,7 +18,7 @@ LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 TYPES := $(BIN)/basedpyright
 # The types of the package but for the faces of Trainers, and of what measures and builds with it but for what measures Trainers.
 QUICK := $(filter-out %/__pycache__ %/integrations %/py.typed,$(wildcard lethe/*)) lethe_experiments \
-	$(addprefix lethe/integrations/,__init__.py dp_accounting logging recorded_training.py)
+	$(addprefix lethe/integrations/,__init__.py dp_accounting logging training.py)
 CHECKED := $(QUICK) tools $(filter-out benchmarks/finetune_%,$(wildcard benchmarks/*.py))
 
 # Everything CI runs: lint, types, import contract, the tests but for those of the night. Lint runs beside the tests, which start with one core

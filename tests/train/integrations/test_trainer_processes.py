@@ -12,14 +12,11 @@ pytest.importorskip("accelerate")
 import torch
 from forked_processes import told_by
 from helpers import with_fresh_noise
-from small_models import DELTA, arguments, classifier, padded, private, run_of, sentences
+from small_models import DELTA, classifier, padded, private, run_of, sentences
 from transformers import AutoModelForSequenceClassification
 
 import lethe
-from lethe.errors import InputError
 from lethe.integrations.transformers import record_losses
-from lethe.integrations.transformers.arguments import refuse_arguments
-from lethe.integrations.transformers.planning import planned
 from lethe.train import TrainOptions, fit
 from lethe.train.data.map_style import MapStyleSource
 
@@ -98,25 +95,6 @@ def test_three_processes_and_shards_train_as_one(tmp_path: Path) -> None:
 def test_a_killed_training_goes_on_in_more_processes(tmp_path: Path) -> None:
     assert told_by(SCRIPT, str(tmp_path), "kill:2:5", "resume:3") == [[-signal.SIGKILL, 1], [0, 0, 0]]
     gone_on(tmp_path, 1, 3)
-
-
-@pytest.mark.parametrize("accumulated", [1, 3])
-def test_a_planned_batch_is_of_all_processes_as_of_transformers(accumulated: int, tmp_path: Path) -> None:
-    target: dict[str, Any] = {"epsilon": 3.0, "delta": DELTA, "run": None, "neighbours": "add_or_remove"}
-    sizes = {"gradient_accumulation_steps": accumulated, "num_train_epochs": 2.0, "max_steps": -1}
-    alone = planned(arguments(tmp_path, per_device_train_batch_size=4, **sizes), sentences(), **target)
-    args = arguments(tmp_path, per_device_train_batch_size=2, **sizes)
-    object.__setattr__(args, "distributed_state", type("Two", (), {"num_processes": 2})())
-    found = planned(args, sentences(), **target)
-    assert (found.run, found.steps_per_epoch, found.physical_size) == (alone.run, alone.steps_per_epoch, 2)
-    assert found.run.batch_size == 4 * accumulated
-
-
-def test_devices_of_one_process_are_refused(tmp_path: Path) -> None:
-    args = arguments(tmp_path)
-    args._n_gpu = 2
-    with pytest.raises(InputError, match=r"(?s)2 devices in one process: DataParallel.*torchrun --nproc-per-node=2"):
-        refuse_arguments(args)
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ class Endless(IterableDataset[Any]):
         ({"reload_dataloaders_every_n_epochs": 1}, "reload_dataloaders_every_n_epochs: got 1"),
         ({"max_epochs": -1}, "max_epochs: got -1, max_steps: -1"),
         ({"max_epochs": 3}, "max_steps: the Trainer takes 15 steps; the run says 10"),
-        ({"accumulate_grad_batches": 3}, "accumulate_grad_batches: got 3, with batches of 5; the run says 5"),
+        ({"accumulate_grad_batches": 3}, "accumulate_grad_batches: got 3; the run says 5 records a step"),
         ({"callbacks": GradientAccumulationScheduler({0: 1})}, "callbacks: got GradientAccumulationScheduler"),
         ({"callbacks": LearningRateFinder()}, "callbacks: got LearningRateFinder"),
         ({"callbacks": StochasticWeightAveraging(0.1)}, "callbacks: got StochasticWeightAveraging"),
@@ -123,7 +123,7 @@ def test_trainers_are_refused(options: dict[str, Any], message: str) -> None:
 def test_float16_is_refused_with_its_reason() -> None:
     made = trainer(private())
     made.strategy.precision_plugin.precision = "16-mixed"  # a Trainer has it on a GPU alone
-    with pytest.raises(InputError, match=r"(?s)precision: got 16-mixed.*loss scaling changes gradients between clipping and the step"):
+    with pytest.raises(InputError, match=r"(?s)precision: got 16-mixed.*parameters and noise need float32"):
         made.fit(Classifier(), loader())
 
 

@@ -98,7 +98,7 @@ def by_hand(folder: Path, after: int) -> Tensor:
         kept = Checkpoints(folder=folder / "by hand", every=EVERY, also={"schedule": schedule})
         losses = partial(record_losses_of, model)
         engine = PrivacyEngine(
-            model, optimizer, losses, data(), private(folder)._target["run"], options=TrainOptions(physical_size=5, checkpoints=kept)
+            model, optimizer, losses, data(), private(folder)._target.run, options=TrainOptions(physical_size=5, checkpoints=kept)
         )
         batches = engine.batches()
         with warnings.catch_warnings():

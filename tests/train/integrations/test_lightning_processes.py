@@ -146,8 +146,8 @@ def test_users_that_cannot_be_told_are_refused(options: dict[str, Any], module: 
     ("strategy", "message"),
     [
         ("ddp_spawn", "(?s)starts its processes by spawn.*torchrun"),
-        (DDPStrategy(ddp_comm_hook=print), "ddp_comm_hook: given"),
-        (DDPStrategy(model_averaging_period=2), "model_averaging_period: given"),
+        (DDPStrategy(ddp_comm_hook=print), "ddp_comm_hook: got a value"),
+        (DDPStrategy(model_averaging_period=2), "model_averaging_period: got a value"),
         ("fsdp", "(?s)strategy: got FSDPStrategy.*fully_shard"),
     ],
 )

@@ -27,11 +27,13 @@ from small_models import (
     sentences,
     texts,
 )
-from torch.utils.data import SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler
 from transformers import Trainer, TrainerCallback
 
 import lethe
-from lethe.errors import HypothesisError, InputError
+from lethe.errors import InputError
+from lethe.integrations.transformers import record_losses
+from lethe.train import TrainOptions, fit
 from lethe.train.planning import steps_per_epoch
 
 pytestmark = [
@@ -197,14 +199,6 @@ def test_a_checkpoint_and_the_card_hold_no_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_last_iterate_alone_is_refused(tmp_path: Path) -> None:
-    run = run_of(release="last", noise_multiplier=1.0, clip_norm=0.5, neighbours="replace_one", batches=lethe.batches.Poisson(8))
-    given: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
-    with pytest.raises(HypothesisError, match="a training loop of your own, with release: last"):
-        private(tmp_path, classifier(), sentences(), run=run, **given).train()
-
-
-@pytest.mark.slow
 def test_autocast_and_padding_and_empty_batches(tmp_path: Path) -> None:
     """Batches of one expected record: many are empty; all others are padded to the physical size."""
     run = run_of(batches=lethe.batches.Poisson(1), steps=12, noise_multiplier=1.0, clip_norm=1.0)
@@ -240,8 +234,70 @@ def test_the_noisy_gradient_is_clipped_where_that_is_asked_for(tmp_path: Path) -
     assert moved["plain"] > 0.1
 
 
-def test_norms_of_the_noisy_gradient_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="noisy_grad_norm"):
-        private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 0.0})
-    with pytest.raises(InputError, match="noise_corrected: given together with noisy_grad_norm"):
-        private(tmp_path, classifier(), sentences(), told={"noisy_grad_norm": 1.0, "noise_corrected": True})
+PEOPLE = [f"person {place * place % 6}" for place in range(RECORDS)]  # of 0, 1, 3 and 4, with 4, 8, 4 and 8 records
+SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant"}
+
+
+@pytest.mark.slow
+def test_a_user_is_clipped_once(tmp_path: Path) -> None:
+    """The sum over users of the clipped gradient of the mean loss of their records, by the model's own loss of a batch."""
+    norm, users = 0.3, len(set(PEOPLE))
+    run = run_of(records=users, unit="user", batches=lethe.batches.Cyclic(users), steps=1, clip_norm=norm)
+    trainer = private(tmp_path, classifier(), sentences(), run=run, told={"users": PEOPLE}, **SGD, per_device_train_batch_size=2)
+    trainer.train()
+    model, expected = classifier(), flat(classifier())
+    for person in set(PEOPLE):
+        mine = [record for record, owner in zip(sentences(), PEOPLE, strict=True) if owner == person]
+        gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(model(**padded(mine)).loss, list(model.parameters()))])
+        expected -= 0.1 / users * gradient * min(1.0, norm / float(gradient.norm()))
+    assert float((flat(trainer.model) - expected).abs().max()) < 1e-7
+    assert float((flat(classifier()) - expected).norm()) > 1e-3
+    assert trainer.record().run.unit == "user"
+
+
+@pytest.mark.slow
+def test_a_planned_training_counts_users_and_reads_their_column(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list([{**record, "person": person} for record, person in zip(sentences(), PEOPLE, strict=True)])
+    told = {"users": "person", "records_per_user": 2}
+    trainer = private(tmp_path, classifier(), data, told=told, per_device_train_batch_size=2, max_steps=-1, num_train_epochs=2.0)
+    run = trainer.run
+    assert (run.unit, run.records, run.batches, run.total_steps) == ("user", 4, lethe.batches.Poisson(2), 4)
+    trainer.train()
+    assert trainer.certificate_.epsilon == lethe.certify(run, DELTA).epsilon
+    assert "one user" in trainer.certificate_.explain()
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
+@pytest.mark.parametrize(("make", "data"), [(classifier, sentences(length=None)), (language_model, texts()), (gpt2, texts())])
+def test_fit_with_the_losses_of_records_is_that_of_each_record_alone(make: Any, data: Any) -> None:
+    """One record of a language model has no label at all: its loss is 0 here, and NaN where the model computes it: both add nothing."""
+    if make is not classifier:
+        data[3]["labels"] = [-100] * len(data[3]["labels"])
+    run = run_of(batches=lethe.batches.Poisson(6), step_size=0.5, clip_norm=0.3)
+    ends = []
+    for model, alone in ((make(), False), (make(), True)):
+        loader: Any = DataLoader(data, batch_size=2, collate_fn=padded)
+        options = TrainOptions(seed=5, physical_size=1 if alone else 4)
+        fitted = fit(model, None if alone else record_losses(model), loader, run, options=options)
+        assert fitted.diagnostics.gradients == "fast"
+        ends.append(flat(model))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)  # a language model's own loss is in float32
+
+
+@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
+def test_losses_of_records_that_cannot_be() -> None:
+    model, without = classifier(), [{key: record[key] for key in ("input_ids", "attention_mask")} for record in sentences()]
+    for call, said in (
+        (lambda: record_losses(torch.nn.Linear(2, 2)), "what the loss of one record is, is not known of Linear"),
+        (lambda: record_losses(model, label_smoothing=1), "label_smoothing: got 1"),
+        (lambda: record_losses(model)(None, torch.zeros(2)), r"got a Tensor; it needs the batch(?s:.*)criterion\(model"),  # pyright: ignore
+        (lambda: fit(model, record_losses(model), without, run_of()), r"of the labels .* it has none"),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+    data: Any = DataLoader(sentences(), batch_size=2, collate_fn=padded)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"(?s)loss: .*a SequenceClassifierOutput.*outputs\.logits.*record_losses"):
+        fit(model, torch.nn.CrossEntropyLoss(reduction="none"), data, run_of(), options=TrainOptions(seed=5))

@@ -1,12 +1,18 @@
-"""The records of a Trainer, collated by its collator, and how far it is."""
+"""What a Trainer gives and gets beside its loop: its records, collated by its collator, and a model card with the certificate."""
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from huggingface_hub.repocard import metadata_load, metadata_save
 
+import lethe.report
+from lethe.certificates.certificate import Certificate
+from lethe.documents.strict import write_bytes
 from lethe.errors import InputError
 from lethe.train.core.comparison import first_line
 from lethe.train.data.map_style import MapStyleSource
@@ -15,6 +21,7 @@ _NO_COLUMN = (
     "no column of the data set is an argument of the model's forward: remove_unused_columns=False, or columns that are called as the "
     "arguments are."
 )
+_BEGIN, _END = "<!-- lethe: begin -->", "<!-- lethe: end -->"
 
 
 class Collated:
@@ -28,11 +35,7 @@ class Collated:
         self._collator = collator
 
     def __call__(self, records: list[Any]) -> dict[str, Any]:
-        """The batch.
-
-        Raises:
-            InputError: it cannot be made, or is no mapping.
-        """
+        """The batch, or what is wrong with it."""
         try:
             batch = self._collator(records)
         except InputError:
@@ -54,14 +57,7 @@ class Collated:
 
 
 def source_of(trainer: Any, *, declared_apart: bool) -> MapStyleSource:
-    """The records of a Trainer, collated by its collator.
-
-    Args:
-        trainer: whose train_dataset, data_collator and remove_unused_columns are used.
-        declared_apart: see `MapStyleSource`.
-    Raises:
-        InputError: the first record cannot be collated.
-    """
+    """The records of a Trainer, collated by its collator."""
     dataset, collator, args = trainer.train_dataset, trainer.data_collator, trainer.args
     if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):  # a datasets.Dataset
         dataset = trainer._remove_unused_columns(dataset, description="training")
@@ -71,17 +67,19 @@ def source_of(trainer: Any, *, declared_apart: bool) -> MapStyleSource:
     return MapStyleSource(dataset, collate=Collated(collator), declared_apart=declared_apart, **reading)
 
 
-class Epochs(TrainerCallback):
-    """Says how far training is, also where it was taken up again."""
+def add_certificate(card: Path, certificate: Certificate) -> None:
+    """Write a certificate into a model card, in its metadata and in words below; one that is there from before is replaced.
 
-    def __init__(self, steps_per_epoch: int) -> None:
-        self._steps_per_epoch = steps_per_epoch
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Called by the Trainer.
-
-        Args:
-            args, control, others: not used.
-            state: whose epoch is set.
-        """
-        state.epoch = state.global_step / self._steps_per_epoch
+    Args:
+        card: a README.md, with metadata or without.
+        certificate: of the model.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.md"
+        lethe.report.write(certificate, report)
+        own, words = metadata_load(report) or {}, report.read_text().split("\n---\n", 1)[1].strip()
+    theirs = (metadata_load(card) or {}) if card.exists() else {}
+    tags = [theirs["tags"]] if isinstance(theirs.get("tags"), str) else list(theirs.get("tags") or ())
+    text = re.sub(f"\n*{_BEGIN}.*?{_END}\n*", "\n", card.read_text() if card.exists() else "", flags=re.DOTALL).rstrip()
+    write_bytes(card, f"{text}\n\n{_BEGIN}\n{words}\n{_END}\n".encode())
+    metadata_save(card, {**theirs, "tags": list(dict.fromkeys([*tags, *own["tags"]])), "differential_privacy": own["differential_privacy"]})

@@ -79,7 +79,8 @@ class EventFiles:
     @property
     def texts(self) -> dict[str, str]:
         """The last text of each tag."""
-        return {tag: self._read.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in self._read.Tags()["tensors"]}
+        tags = [tag for tag in self._read.Tags()["tensors"] if tag.endswith("/text_summary")]
+        return {tag.removesuffix("/text_summary"): self._read.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in tags}
 
     @property
     def settings(self) -> dict[str, Any]:

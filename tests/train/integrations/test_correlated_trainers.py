@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader
 
 import lethe
-from lethe.errors import InputError
 from lethe.train import fit
 
 pytestmark = [
@@ -67,40 +66,3 @@ def test_the_trainer_of_transformers_takes_the_noise_of_fit(tmp_path: Path, monk
     recorded = trainer.record().run
     assert recorded == run
     assert (trainer.certificate_.theorem, trainer.certificate_.epsilon) == ("correlated-noise", lethe.certify(run, DELTA).epsilon)
-
-
-@pytest.mark.filterwarnings("ignore::lethe.errors.LetheWarning")
-def test_the_trainer_of_transformers_draws_from_groups(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    from small_models import DELTA, classifier, flat, private, run_of, sentences
-
-    run = run_of(
-        batches=lethe.batches.CyclicPoisson(4, groups=3),
-        noise=BANDED,
-        noise_multiplier=2.0,
-        clip_norm=0.5,
-        steps=6,
-        loss={"kind": "unknown"},
-    )
-    model = classifier()
-    start = flat(model)
-    given = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "per_device_train_batch_size": 4}
-    trainer = private(tmp_path, model, sentences(), run=run, **given)
-    trainer.train()
-    assert not torch.equal(flat(trainer.model), start)
-    assert trainer.record().run == run
-    assert (trainer.certificate_.theorem, trainer.certificate_.epsilon) == ("correlated-sampled", lethe.certify(run, DELTA).epsilon)
-
-
-def test_an_adam_that_is_corrected_for_independent_noise_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    from small_models import run_of
-
-    from lethe.integrations.transformers.corrected_adam import corrected
-
-    run = run_of(noise=BANDED, noise_multiplier=2.0)
-    optimizer = torch.optim.AdamW(torch.nn.Linear(2, 2).parameters())
-    corrected(optimizer, run.uncorrelated)
-    with pytest.raises(InputError, match="noise_corrected: given, and the run has banded Toeplitz noise"):
-        corrected(optimizer, run)

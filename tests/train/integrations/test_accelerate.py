@@ -19,6 +19,12 @@ from lethe.train import Checkpoints, PrivacyEngine
 accelerate = pytest.importorskip("accelerate")
 
 
+@pytest.fixture(autouse=True)
+def precision_of_its_own() -> None:
+    """Of this process, a Trainer with bf16 may have set another."""
+    accelerate.state.AcceleratorState._reset_state()
+
+
 def losses_of(model: nn.Module) -> Any:
     return lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 

@@ -1,4 +1,4 @@
-"""Parts of the private Trainer: losses of many kinds of models against the models' own, the corrected AdamW, the examples."""
+"""Parts of the private Trainer: losses of many kinds of models against the models' own, and the examples."""
 
 import difflib
 import runpy
@@ -15,11 +15,9 @@ pytest.importorskip("accelerate")
 import torch
 import transformers
 from repository import ROOT
-from small_models import CLASSES, SIZES, WORDS, classifier, flat, private, run_of, sentences
+from small_models import CLASSES, SIZES, WORDS
 
-from lethe.errors import InputError
-from lethe.integrations.transformers.corrected_adam import CorrectedAdamW
-from lethe.integrations.transformers.criteria import criterion_of, labels_of, with_decoder_inputs
+from lethe.integrations.transformers.losses import criterion_of, labels_of, with_decoder_inputs
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -83,11 +81,6 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, torch.Tensor]]
 }
 
 
-def test_a_batch_of_tokens_without_labels_is_told_of_the_collator_that_makes_them() -> None:
-    with pytest.raises(InputError, match="for a language model DataCollatorForLanguageModeling"):
-        labels_of(tokens(), ["labels"])
-
-
 NOT_SMOOTHED = ("numbers", "many numbers", "many classes", "answers")  # by the Trainer
 
 
@@ -116,70 +109,6 @@ def test_a_record_s_loss_is_the_trainer_s_of_the_record_alone(name: str, smoothi
             assert losses[record].item() == pytest.approx(own.item(), rel=2e-6)
     assert losses.shape == (B,)
     assert len({round(loss, 6) for loss in losses.tolist()}) > 1
-
-
-def test_what_no_loss_of_a_record_is_known_for() -> None:
-    with pytest.raises(InputError, match="is not known of Linear"):
-        criterion_of(torch.nn.Linear(2, 2), 0.0, None)
-    with pytest.raises(InputError, match="override compute_loss"):
-        labels_of({"input_ids": torch.ones(2, 3), "labels": torch.ones(2), "next": torch.ones(2)}, ["labels", "next"])
-
-
-def test_without_noise_the_corrected_adamw_is_adamw_up_to_its_floor() -> None:
-    ends = []
-    for make in (torch.optim.AdamW, lambda groups, **given: CorrectedAdamW(groups, noise_std=0.0, **given)):
-        parameter = torch.nn.Parameter(torch.linspace(-1.0, 1.0, 5, dtype=torch.float64))
-        optimizer = make([parameter], lr=0.1, betas=(0.8, 0.9), eps=1e-30, weight_decay=0.1)
-        for step in range(5):
-            parameter.grad = torch.cos(parameter.detach() + step) + 2.0
-            optimizer.step()
-        ends.append(parameter.detach().clone())
-    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
-
-
-def test_a_step_of_the_corrected_adamw_is_the_formula_s() -> None:
-    """A mean of 2 over the root of 4 - 1.5, and of 0.5 over the root of the floor: 1 % less noise would show in the fourth digit."""
-    parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    optimizer = CorrectedAdamW([parameter], noise_std=1.5**0.5, lr=0.1, eps=0.04)
-    parameter.grad = torch.tensor([2.0, 0.5], dtype=torch.float64)
-    optimizer.step()
-    assert parameter.tolist() == pytest.approx([-0.1 * 2.0 / 2.5**0.5, -0.1 * 0.5 / 0.2], rel=1e-12)
-
-
-@pytest.mark.slow
-def test_the_correction_finds_the_size_of_the_gradient_beneath_the_noise() -> None:
-    """A gradient of 1 under noise of 1 is divided by 1, not by the root of 2."""
-    random, rate = torch.Generator().manual_seed(0), 1e-4
-    parameter = torch.nn.Parameter(torch.zeros(4000, dtype=torch.float64))
-    optimizer = CorrectedAdamW([parameter], noise_std=1.0, lr=rate, betas=(0.0, 0.9999))
-    before = parameter.detach().clone()
-    for _ in range(600):
-        before = parameter.detach().clone()
-        parameter.grad = 1.0 + torch.randn(4000, generator=random, dtype=torch.float64)
-        optimizer.step()
-    moved = (before - parameter.detach()).mean() / rate
-    assert 0.93 < float(moved) < 1.07  # four standard deviations; uncorrected it is 0.71
-    with pytest.raises(InputError, match="eps"):
-        CorrectedAdamW([parameter], noise_std=1.0, eps=0.0)
-
-
-@pytest.mark.slow
-def test_the_trainer_takes_the_corrected_adamw(tmp_path: Path) -> None:
-    run = run_of(noise_multiplier=2.0, clip_norm=1.0)
-    trainer = private(tmp_path, classifier(), sentences(), run=run, told={"noise_corrected": True}, adam_epsilon=1e-3, weight_decay=0.1)
-    before = flat(trainer.model)
-    trainer.train()
-    optimizer: Any = trainer.optimizer
-    assert isinstance(optimizer.optimizer, CorrectedAdamW)
-    assert {group["weight_decay"] for group in optimizer.param_groups} == {0.0, 0.1}
-    assert trainer.run == run
-    assert {group["noise_std"] for group in optimizer.param_groups} == {run.noise_multiplier * 1.0 / run.batch_size}
-    assert bool(flat(trainer.model).isfinite().all())
-    assert not torch.equal(before, flat(trainer.model))
-    for told, changes, said in (({}, {"optim": "sgd"}, "AdamW alone"), ({"run": True}, {}, "one noise multiplier")):
-        run = run_of(noise_multiplier=[1.0, 2.0, 1.0] if told else 2.0, clip_norm=1.0)
-        with pytest.raises(InputError, match=said):
-            private(tmp_path, classifier(), sentences(), run=run, told={"noise_corrected": True}, **changes).train()
 
 
 def test_the_private_script_differs_in_twelve_lines_at_most() -> None:
