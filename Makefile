@@ -107,7 +107,7 @@ lowest:
 	rm -rf build/lowest
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet uv
-	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e . "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
+	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e ".[dp-accounting]" "pytest>=8.2" "hypothesis>=6.100" "mpmath>=1.3"
 	build/lowest/bin/python -m pytest -q -m "not slow" -p no:cacheprovider tests/unit/calculus tests/unit/run tests/unit/documents
 
 # One set-up for all targets; the stamp is renewed when the project's needs change.

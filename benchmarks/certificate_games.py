@@ -18,11 +18,10 @@ from lethe.accounting.heavy_tailed import certify_solution
 from lethe.audit import AuditSetting, Claim, TwoWorldGame
 from lethe.audit.config import CanaryKind
 from lethe.audit.games.canaries import Data
-from lethe.audit.games.scores import TwoWorldScores
-from lethe.audit.games.two_worlds import SingleTrials, Trials, play
+from lethe.audit.games.trainings import TwoWorldScores
+from lethe.audit.games.two_worlds import Trial, play
 from lethe.audit.games.verdict import audit_worlds
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.inputs import Booleans
 from lethe.audit.trainers import LinearTraining, NetworkTraining
 from lethe.audit.trainers.networks import IGNORED
 from lethe.audit.trainers.training import RunTraining, claim_of
@@ -44,14 +43,14 @@ class Game:
     """One line of the table.
 
     Args:
-        trials: the trainings.
+        trial: one training.
         claim: delta -> what is certified.
         threat: what the score looks at.
         canary: the record that is looked for, in words.
         theorem: what the certificate rests on.
     """
 
-    trials: Trials
+    trial: Trial
     claim: Callable[[float], Claim]
     threat: Any
     canary: str
@@ -59,7 +58,7 @@ class Game:
 
     def pages(self, deltas: Sequence[float], *, runs: int, seed: int = 0, workers: int | None = None) -> list[AuditPage]:
         """Play it once and judge the scores at each delta."""
-        scores = play(self.trials, TwoWorldGame(runs=runs, workers=workers), seed=seed)
+        scores = play(self.trial, TwoWorldGame(runs=runs, workers=workers), seed=seed)
         return [self._judged(scores, self.claim(delta)) for delta in deltas]
 
     def _judged(self, scores: TwoWorldScores, claim: Claim) -> AuditPage:
@@ -75,7 +74,7 @@ def _trainer(subject: RunTraining, noise: float, data: Data, kind: CanaryKind, t
     (canary,) = subject.canaries(kind, data, [where], seed=0)
     trained = replace(subject, run=stated.with_noise_scaled(noise))  # pyright: ignore[reportArgumentType, reportCallIssue]
     return Game(
-        trials=SingleTrials(trained.trial(threat, data, canary, where)),
+        trial=trained.trial(threat, data, canary, where),
         claim=lambda delta: claim_of(lethe.certify(stated, delta, allow_large_delta=True)),
         threat=threat,
         canary=canary.words,
@@ -157,16 +156,14 @@ def cnn(noise: float, threat: Any, noise_multiplier: float = 1.0) -> Game:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Releases:
-    """Many uses of what takes a table of gradients and a generator; the first record is far off, on one side or the other."""
+class Release:
+    """A use of what takes a table of gradients and a generator; the first record is far off, on one side or the other."""
 
     release: Callable[[FloatArray, np.random.Generator], FloatArray]
 
-    def __call__(self, inside: Booleans, seeds: Sequence[int]) -> list[float]:
-        """See `Trials`."""
-        tables = {False: far_off(-1e6), True: far_off(1e6)}
-        pairs = zip(inside, seeds, strict=True)
-        return [float(self.release(tables[bool(world)], np.random.default_rng(seed)).sum()) for world, seed in pairs]
+    def __call__(self, inside: bool, seed: int) -> float:
+        """See `Trial`."""
+        return float(self.release(far_off(1e6 if inside else -1e6), np.random.default_rng(seed)).sum())
 
 
 def far_off(distance: float) -> FloatArray:
@@ -185,7 +182,7 @@ def _oracle(noise: float, oracle: MeanOracle, **louder: float) -> Game:
 
 def _released(release: Callable[[FloatArray, np.random.Generator], FloatArray], epsilon: Callable[[float], float], source: str) -> Game:
     return Game(
-        trials=Releases(release=release),
+        trial=Release(release=release),
         claim=lambda delta: Claim(epsilon=epsilon(delta), delta=delta, neighbours="replace_one", release="last", source=source),
         threat="final_model",
         canary="a gradient far off, against its opposite",

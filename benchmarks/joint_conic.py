@@ -10,67 +10,44 @@ For runs of some hundred steps; `joint_cyclic` is for the rest.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import Any
 
 import cvxpy as _cvxpy
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import sparse
 
 from lethe.errors import CalibrationError
+from lethe.noise_allocation.joint.cyclic import tracked_shifts
 from lethe.noise_allocation.joint.energy import DualVariables, feasible, lower_bound
 from lethe.noise_allocation.joint.gaps import Gaps, Integers, gaps_of
-from lethe.noise_allocation.joint.inputs import JointProblem, joint_problem
-from lethe.noise_allocation.joint.result import CyclicJoint, Found, finished
-from lethe.noise_allocation.joint.windows import tracked_shifts
+from lethe.noise_allocation.joint.problem import CyclicJoint, Found, JointProblem, finished
 from lethe.run.schedules.base import Array
 
 cvxpy: Any = _cvxpy
 
 
-def joint_conic(
-    weights: ArrayLike,
-    lipschitz: ArrayLike,
-    sensitivity: ArrayLike,
-    batches_per_pass: SupportsIndex,
-    *,
-    mu: float = 1.0,
-    noisy: ArrayLike | None = None,
-    floor: ArrayLike = 0.0,
-    diameter: ArrayLike | None = None,
-    tolerance: float = 1e-7,
-    progress: Callable[[int, float], None] | None = None,
-) -> CyclicJoint:
+def joint_conic(problem: JointProblem) -> CyclicJoint:
     """As `joint_cyclic`, by Clarabel; with a diameter, every step is tried as the reset.
-
-    Args, Returns, Raises: those of `joint_cyclic`; also
 
     Raises:
         CalibrationError: the solver gave no solution.
-
     Reference: Diamond & Boyd 2016, arXiv:1603.00943; Goulart & Chen 2024, arXiv:2405.12762.
     """
-    problem = joint_problem(weights, lipschitz, sensitivity, batches_per_pass, mu, noisy, floor, diameter, tolerance)
     own = problem.in_own_units()
-    best, iterations = _solved(own, 0)
-    window = 0
+    best, window = _solved(own, 0), 0
     for tried in range(1, problem.steps if problem.diameter is not None else 1):
-        found, more = _solved(own, tried)
-        iterations += more
+        found = _solved(own, tried)
         if found.value < best.value * (1.0 - own.tolerance):
             best, window = found, tried
-        if progress is not None:
-            progress(iterations, 0.0)
-    return finished(problem, best, window, iterations)
+    return finished(problem, best, window)
 
 
-def _solved(problem: JointProblem, window: int) -> tuple[Found, int]:
-    shifts = tracked_shifts(problem, window)
+def _solved(problem: JointProblem, window: int) -> Found:
+    shifts = tracked_shifts(problem, window) if window else np.zeros(problem.batches)
     gaps = gaps_of(problem.lipschitz, problem.sensitivity, problem.batches, problem.noisy, (window, shifts) if window else None)
     if gaps.count == 0:
         value = float(np.sum(problem.weights * problem.floor))
-        return Found(variances=problem.floor, value=value, bound=value), 0
+        return Found(variances=problem.floor, value=value, bound=value)
     steps = np.flatnonzero(problem.noisy & (np.arange(problem.steps) >= window))
     variances: Any = cvxpy.Variable(steps.size)
     constraints: list[Any] = [variances >= problem.floor[steps]]
@@ -94,7 +71,7 @@ def _solved(problem: JointProblem, window: int) -> tuple[Found, int]:
     duals = _dual_variables(gaps, window, positions, [np.asarray(price.dual_value) for price in prices])
     bound = lower_bound(gaps, problem.weights, problem.floor, duals)
     value = float(np.sum(problem.weights * found))
-    return Found(variances=found, value=value, bound=bound), int(program.solver_stats.num_iters)
+    return Found(variances=found, value=value, bound=bound)
 
 
 def _position(problem: JointProblem, window: int, shift: float, j: int, steps: Integers, variances: Any) -> tuple[Any, Any, list[Any]]:

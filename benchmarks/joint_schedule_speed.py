@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.result import CyclicJoint
+from lethe.noise_allocation.joint.problem import CyclicJoint, joint_problem
 from lethe.theorems.shuffled.positions import worst_position
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -31,7 +31,7 @@ def _run(steps: int, lipschitz: float) -> Problem:
 def _row(steps: int, size: int, lipschitz: float) -> tuple[str, ...]:
     run = _run(steps, lipschitz)
     start = time.perf_counter()
-    found = joint_cyclic(*run, size)
+    found = joint_cyclic(joint_problem(*run, size))
     seconds = time.perf_counter() - start
     gap = 1.0 - found.lower_bound / found.value
     row = (f"{steps}", f"{size}", f"{lipschitz:g}", f"{seconds:.1f}", f"{gap:.0e}", f"{np.count_nonzero(found.noise_stds)}")
@@ -49,7 +49,7 @@ def _rival(run: Problem, size: int, found: CyclicJoint) -> str:
     if run[0].size > SMALL:
         return "-"
     start = time.perf_counter()
-    other = joint_conic(*run, size)
+    other = joint_conic(joint_problem(*run, size))
     return f"{time.perf_counter() - start:.1f} (cost {other.value / found.value - 1.0:+.0e})"
 
 

@@ -19,7 +19,8 @@ from scipy import stats
 
 from lethe.influence import SyntheticData, adjoint_influence
 from lethe.jobs.datasets import centred_digits, split
-from lethe.noise_allocation.allocate import Candidate, allocate
+from lethe.noise_allocation.allocate import allocate
+from lethe.noise_allocation.candidates import Candidate
 from lethe.run.batches import Cyclic
 from lethe.run.losses import Softmax
 from lethe.run.run import Release, Run

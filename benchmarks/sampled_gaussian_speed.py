@@ -21,7 +21,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from rich.console import Console
 from rich.table import Table
 
-from lethe.calculus.sampled.loss import loss_profile
+from lethe.calculus.sampled.gaussian import loss_profile
 from lethe.calculus.sampled.profiles import poisson_losses
 from lethe.calculus.sampled.renyi import ORDERS, Relation, renyi_values
 

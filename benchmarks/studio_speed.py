@@ -17,8 +17,7 @@ from rich.table import Table
 
 from lethe.run.batches import DESIGNS
 from lethe.studio import parts
-from lethe.studio.answers import answer
-from lethe.studio.prices import ALTERNATIVES, price
+from lethe.studio.answers import ALTERNATIVES, answer, price
 from lethe.studio.state import State
 
 GOAL = 0.3  # seconds a change

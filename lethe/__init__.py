@@ -11,7 +11,6 @@ Importing lethe loads neither torch, scikit-learn, matplotlib nor dp_accounting.
 import sys
 from typing import NoReturn
 
-from lethe._version import __version__
 from lethe.accounting.certify import certify
 from lethe.accounting.compare import compare
 from lethe.accounting.plan import plan
@@ -21,6 +20,7 @@ from lethe.calculus import guarantees
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.shown_elsewhere import drawn_by
 from lethe.certificates.statement import Statement
+from lethe.documents.version import __version__
 from lethe.errors import CalibrationError, HypothesisError, InputError, LargeDeltaWarning, LetheError, LetheWarning, MissingExtraError
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.correlate import correlate

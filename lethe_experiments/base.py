@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from lethe._version import __version__
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 
 Progress: TypeAlias = Callable[[int, int], None]

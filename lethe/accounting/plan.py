@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
 from lethe.calculus.any_guarantee.stored import noise_scaled
+from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import require_positive
 from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.large_delta import delta_for
-from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.certificate import Certificate
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError

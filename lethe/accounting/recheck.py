@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from lethe._version import __version__
 from lethe.accounting.certify import certificate_of, evaluate_theorems
 from lethe.calculus.any_guarantee.stored import require_relation
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.derivation import Derivation
 from lethe.certificates.findings import SAID_BY_RUN, Finding, as_said, holds
 from lethe.certificates.statement import Statement
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
 
 if TYPE_CHECKING:

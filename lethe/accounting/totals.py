@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from lethe._version import __version__
 from lethe.accounting.parts import MOST_TIMES, Part, digest, part_of, refuse_repeated
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.domains import require_count, require_nonnegative
@@ -21,6 +20,7 @@ from lethe.certificates.relations import relation_words
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, write_document
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.neighbours import NOUNS, Unit
 from lethe.run.run import Neighbours

@@ -4,13 +4,13 @@ Scores of runs, or of canaries in one run, become an `AuditResult`, which says w
 named family of mechanisms, credible, or a point estimate.
 """
 
-from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, TwoWorldGame
 from lethe.audit.games.shadow_models import shadow_attack
+from lethe.audit.page import Claim
+from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
-from lethe.audit.statistics.membership import membership_inference
+from lethe.audit.statistics.one_run import membership_inference
 from lethe.audit.statistics.rules import Ranks
-from lethe.audit.statistics.setting import AuditSetting
 
 __all__ = [
     "AuditConfig",

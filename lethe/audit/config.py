@@ -7,15 +7,14 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 
+from lethe.audit.statistics.curves import AuditSetting, Level, Neighbours, Threat
+from lethe.audit.statistics.one_run import GuessPairs
 from lethe.audit.statistics.rules import ThresholdRule
-from lethe.audit.statistics.setting import AuditSetting, Level, Neighbours, Threat
 from lethe.documents.specification import Specification, from_tagged
 from lethe.documents.strict import as_path
 from lethe.errors import InputError
 
 CanaryKind = Literal["auto", "mislabelled", "blank", "random_direction", "least_moved"]
-GuessPairs: TypeAlias = Annotated[tuple[Annotated[tuple[int, int], Field(strict=False)], ...], Field(min_length=1, strict=False)]
-"""(how many canaries are guessed to be in, how many out) for each test."""
 MOST_RUNS = 1_000_000
 
 
@@ -39,18 +38,14 @@ class TwoWorldGame(Specification):
         runs: trainings in each world, 2 to 1,000,000; fixed in advance, as stopping where the scores look best has no level.
         rule: where the threshold is, declared before the scores are there; None: `usual_ranks(runs)`.
         position: of the canary among the records, from 0; None: the last one that the run uses.
-        chunk: trainings that one task of a process carries out.
         workers: joblib's n_jobs, such as 2, or -1 for every core; None: what `joblib.parallel_config` says (a Dask or Ray cluster), or one.
         score_file: keeps each score when its training ends, as JSON lines; None: none are kept.
-    Raises:
-        InputError: an argument is outside its range.
     """
 
     kind: ClassVar[str] = "two_world"
     runs: int = Field(default=1000, ge=2, le=MOST_RUNS)
     rule: InstanceOf[ThresholdRule] | None = None
     position: int | None = Field(default=None, ge=0)
-    chunk: int = Field(default=16, ge=1, le=2 * MOST_RUNS)
     workers: Workers | None = None
     score_file: Annotated[str | None, BeforeValidator(_as_text)] = None
 
@@ -62,8 +57,6 @@ class OneRunGame(Specification):
         canaries: how many, at least 4.
         guesses: pairs (k+, k-), how many canaries are guessed to be in and out, declared in advance; of several each gets an equal share
             of the level. None: `usual_guesses(canaries)`.
-    Raises:
-        InputError: an argument is outside its range.
     """
 
     kind: ClassVar[str] = "one_run"
@@ -99,17 +92,11 @@ class AuditConfig(AuditOptions):
         conditional: also give the bound that holds if the trade-off curve is Gaussian; there is none at $\delta = 0$.
         allow_large_delta: whether a delta >= 1/records is meant, where a run has to be certified.
         seed: whole number >= 0, of everything. Whoever audits with it knows the noise: none of these models may be released.
-    Raises:
-        InputError: an argument is outside its range.
     """
 
     delta: float = Field(ge=0, lt=1)
     game: Annotated[TwoWorldGame | OneRunGame, BeforeValidator(_as_game)] = TwoWorldGame()
 
     def setting(self, neighbours: Neighbours) -> AuditSetting:
-        """The setting that the certified bound is stated for.
-
-        Args:
-            neighbours: the relation of the two data sets that are trained on.
-        """
+        """The setting that the certified bound is stated for, of two data sets of that relation."""
         return AuditSetting(delta=self.delta, neighbours=neighbours, threat=self.threat, level=self.level)

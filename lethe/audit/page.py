@@ -1,4 +1,4 @@
-"""AuditPage: the claimed upper bound, the audited lower bounds, and whether they contradict each other."""
+"""Claim: what somebody states of a mechanism; AuditPage: the claim beside the audited lower bounds, and whether they contradict it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf
 
-from lethe.audit.claim import Claim
-from lethe.audit.statistics.result import RELATIONS, AuditResult, rounded_down
+from lethe.audit.statistics.curves import Neighbours
+from lethe.audit.statistics.result import RELATIONS, AuditResult, infinity_of, rounded_down
 from lethe.calculus.upward_formatting import shown
-from lethe.documents.specification import StoredSpecification
+from lethe.documents.specification import Specification, StoredSpecification
 
 Verdict = Literal["refuted", "consistent", "no_claim", "not_comparable", "void"]
 
@@ -23,6 +23,37 @@ _WORDS: dict[Verdict, str] = {
 }
 _NOTHING = 0.001
 _RELEASES = {"last": "last iterate only", "all": "every iterate"}
+
+
+class Claim(Specification):
+    r"""That a mechanism is $(\epsilon, \delta)$-DP.
+
+    Args:
+        epsilon: $\ge 0$; infinity says nothing and is refuted by nothing.
+        delta: in [0, 1).
+        neighbours: which two data sets count as neighbours.
+        release: whom it covers: "last", those who see the final model only; "all", those who see every step too.
+        source: who states it, in words.
+    """
+
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(infinity_of)]
+    delta: float = Field(ge=0, lt=1)
+    neighbours: Neighbours
+    release: Literal["last", "all"]
+    source: str = Field(min_length=1)
+
+    def covers(self, result: AuditResult) -> bool:
+        """Whether the claim says anything about what was audited: the same relation, an adversary that it covers, and its delta or more."""
+        seen = self.release == "all" or result.threat != "white_box"
+        return seen and result.neighbours == self.neighbours and result.delta >= self.delta
+
+    def refuted_by(self, result: AuditResult) -> bool:
+        """Whether it covers a certified lower bound that is above it."""
+        return result.kind == "certified" and self.covers(result) and result.epsilon > self.epsilon
+
+    def to_document(self) -> dict[str, Any]:
+        """The claim as plain data; an infinite epsilon is the text "inf"."""
+        return {**self.model_dump(), "epsilon": "inf" if self.epsilon == math.inf else self.epsilon}
 
 
 def _claim(value: object) -> object:
@@ -60,17 +91,20 @@ class AuditPage(StoredSpecification):
         return f"AuditPage({self.subject}: {self.verdict}, {len(self.audits)} audits)"
 
     @property
+    def certified(self) -> list[AuditResult]:
+        """Its certified results: no other can refute."""
+        return [result for result in self.audits if result.kind == "certified"]
+
+    @property
     def verdict(self) -> Verdict:
         """The conclusion, in words."""
         if self.refused is not None:
             return "void"
-        claim = self.claim
-        if claim is None:
+        if self.claim is None:
             return "no_claim"
-        certified = [result for result in self.audits if result.kind == "certified"]
-        if any(map(claim.refuted_by, certified)):
+        if any(map(self.claim.refuted_by, self.certified)):
             return "refuted"
-        return "consistent" if any(map(claim.covers, certified)) else "not_comparable"
+        return "consistent" if any(map(self.claim.covers, self.certified)) else "not_comparable"
 
     @property
     def failed(self) -> bool:
@@ -80,8 +114,7 @@ class AuditPage(StoredSpecification):
     @property
     def strongest(self) -> AuditResult | None:
         """The certified result with the largest epsilon."""
-        certified = [result for result in self.audits if result.kind == "certified"]
-        return max(certified, key=lambda result: result.epsilon, default=None)
+        return max(self.certified, key=lambda result: result.epsilon, default=None)
 
     @property
     def powerless(self) -> str:
@@ -90,16 +123,15 @@ class AuditPage(StoredSpecification):
         It is none where its rule could not have refuted the claim with so many trials, or where no bound is above 0 in three decimals.
         """
         claim = self.claim
-        heard = [result for result in self.audits if result.kind == "certified" and (claim is None or claim.covers(result))]
-        if not heard or self.failed or (claim is not None and claim.epsilon == math.inf):
+        about = [result for result in self.certified if claim is None or claim.covers(result)]
+        if not about or self.failed or (claim is not None and claim.epsilon == math.inf):
             return ""
-        most = max((result.at_best for result in heard if result.at_best is not None), default=None)
+        most = max((result.at_best for result in about if result.at_best is not None), default=None)
         reach = "" if most is None else f"so many trials can show epsilon >= {rounded_down(most)} at best"
         if most is not None and claim is not None and most <= claim.epsilon:
             return f"no evidence: {reach}, which could not have refuted the claim whatever the mechanism reveals; run more"
-        if max(result.epsilon for result in heard) < _NOTHING:
-            return "no evidence: nothing was found" + (f"; {reach}" if reach else "")
-        return ""
+        nothing = all(result.epsilon < _NOTHING for result in about)
+        return "no evidence: nothing was found" + (f"; {reach}" if reach else "") if nothing else ""
 
     @property
     def says(self) -> str:
@@ -122,22 +154,12 @@ class AuditPage(StoredSpecification):
 
     def to_document(self) -> dict[str, Any]:
         """The page as plain data; `verdict` is written for readers."""
-        return {
-            "verdict": self.verdict,
-            "subject": self.subject,
-            "canary": self.canary,
-            "claim": None if self.claim is None else self.claim.to_document(),
-            "audits": [result.to_document() for result in self.audits],
-            "refused": self.refused,
-        }
+        claim = None if self.claim is None else self.claim.to_document()
+        return {"verdict": self.verdict, **dict(self), "claim": claim, "audits": [result.to_document() for result in self.audits]}
 
     @classmethod
     def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> AuditPage:
-        """Build one from plain data; the verdict follows from the rest.
-
-        Raises:
-            InputError: as the constructor.
-        """
+        """Build one from plain data; the verdict follows from the rest."""
         if isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             document = {key: value for key, value in document.items() if key != "verdict"}
         return super().from_document(document, source=source)

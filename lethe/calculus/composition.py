@@ -1,4 +1,4 @@
-"""Composition of guarantees of one kind, and Rényi curves of any: what several mechanisms on the same data cost together.
+"""Composition of guarantees of one kind, Rényi curves of any, and how far a guarantee is from a target.
 
 Every rule here holds for adaptive composition: a step may depend on what the steps before it released.
 """
@@ -13,19 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from lethe.calculus.domains import FloatArray, require_vector
-from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest
+from lethe.calculus.conversions import gdp_rho
+from lethe.calculus.domains import FloatArray, outside, require_vector
+from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, RDPCurve, Tightest, WithSlack
 from lethe.calculus.rounding import raised, round_up, square_above
 
 
 def compose_gdp(mus: ArrayLike) -> float:
     r"""$\mu = \sqrt{\sum_t \mu_t^2}$: exact for Gaussian mechanisms, an upper bound for any GDP ones; rounded up, no overflow on the way.
 
-    Args:
-        mus: $\mu_t \in [0, \infty]$, shape (T,).
-    Returns:
-        $\mu$; the one $\mu_t$ itself, unrounded, when the others are 0.
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 3.3.
+    The one $\mu_t$ itself, unrounded, when the others are 0. Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 3.3.
     """
     values = require_vector("mus", mus, low=0.0, allow_infinity=True)
     largest = float(values.max())
@@ -37,11 +34,7 @@ def compose_gdp(mus: ArrayLike) -> float:
 
 
 def compose_gdp_columns(mus: FloatArray) -> FloatArray:
-    r"""$\mu$ of each column of $\mu_{tj} \in [0, \infty]$, shape (T, J), as `compose_gdp`; rounded up, no over- or underflow on the way.
-
-    Returns:
-        Shape (J,); 0 only for a column of zeros.
-    """
+    r"""$\mu$ of each column of $\mu_{tj} \in [0, \infty]$, shape (T, J), as `compose_gdp`; 0 only for a column of zeros."""
     largest = mus.max(axis=0)
     unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
     with np.errstate(under="ignore", over="ignore"):
@@ -49,12 +42,8 @@ def compose_gdp_columns(mus: FloatArray) -> FloatArray:
 
 
 def compose_zcdp(rhos: ArrayLike) -> float:
-    r"""$\rho = \sum_t \rho_t$, rounded up.
+    r"""$\rho = \sum_t \rho_t$, rounded up; the one $\rho_t$ itself when the others are 0.
 
-    Args:
-        rhos: $\rho_t \in [0, \infty]$, shape (T,).
-    Returns:
-        $\rho$; the one $\rho_t$ itself when the others are 0.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Lemma 1.7.
     """
     values = require_vector("rhos", rhos, low=0.0, allow_infinity=True)
@@ -75,16 +64,12 @@ class _HasCurve(Protocol):
 
 
 def renyi_curve(parts: Mapping[Guarantee, int]) -> RDPCurve | None:
-    r"""The Rényi curve of a composition, or None when some part has none.
+    r"""The sum of the Rényi curves of parts, each as often as said, order by order, rounded up; None when some part has none.
 
     A divergence of any order is an integral of the hockey-stick divergences of both directions with positive weights, so whatever
     dominates a mechanism there dominates it here. A mixture is dominated by the Gaussian pairs with their component revealed:
     $\epsilon(\alpha) = \frac{1}{\alpha-1}\log\sum_j w_j e^{\alpha(\alpha-1)\mu_j^2/2}$.
 
-    Args:
-        parts: guarantees with how many independent mechanisms have them.
-    Returns:
-        The sum, order by order, rounded up.
     Reference: Mironov 2017, arXiv:1702.07476; Zhu, Dong, Wang 2022, arXiv:2106.08567.
     """
     curves: dict[Guarantee, RDPCurve] = {guarantee: guarantee.renyi_curve() for guarantee in parts if isinstance(guarantee, _HasCurve)}
@@ -146,3 +131,74 @@ def _mixture(guarantee: GDPMixture, orders: FloatArray) -> FloatArray:
         moments = logsumexp(exponents, b=weights, axis=1)
     # log sum w e^x >= 0 up to rounding; infinite components make it infinite.
     return np.where(np.isnan(moments), np.inf, np.maximum(moments, 0.0) + 1e-15 * weights.size) / (orders - 1.0)
+
+
+def require_target(target: Guarantee) -> Guarantee:
+    """`target` itself if noise can be calibrated to it.
+
+    Raises:
+        InputError: it is no guarantee, of a kind no noise is calibrated to, or one that only infinite noise meets, or any noise.
+    """
+    size = (
+        target.epsilon_bound
+        if isinstance(target, ApproxDP)
+        else target.mu
+        if isinstance(target, GDP)
+        else target.rho
+        if isinstance(target, ZCDP)
+        else min(target.values)
+        if isinstance(target, RDPCurve)
+        else math.nan
+    )
+    if not 0.0 < size < math.inf or (isinstance(target, ApproxDP) and target.delta_bound >= 1.0):
+        shown = target.describe() if isinstance(target, Guarantee) else target  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise outside("target", shown, "an (epsilon, delta), mu-GDP, rho-zCDP or Rényi curve, finite and above 0")
+    return target
+
+
+def overshoot(guarantee: Guarantee, target: Guarantee) -> float:
+    r"""By what factor the guarantee exceeds the target, in the target's own unit: $\epsilon$ at its $\delta$, $\mu$, $\rho$, or the largest
+    ratio of Rényi divergences over its orders. At most 1 if and only if the guarantee is seen to imply the target; inf if nothing is.
+
+    Raises:
+        InputError: as `require_target`.
+    """
+    require_target(target)
+    if isinstance(target, ApproxDP):
+        return guarantee.epsilon(target.delta_bound) / target.epsilon_bound
+    if isinstance(target, GDP):
+        return gaussian_mu(guarantee) / target.mu
+    if isinstance(target, ZCDP):
+        return concentrated_rho(guarantee) / target.rho
+    assert isinstance(target, RDPCurve)
+    values = renyi_at(guarantee, np.asarray(target.orders))
+    if values is None:
+        return math.inf
+    limits = np.asarray(target.values)
+    binding = np.isfinite(limits)
+    return float((values[binding] / limits[binding]).max(initial=0.0))
+
+
+def gaussian_mu(guarantee: Guarantee) -> float:
+    r"""The smallest $\mu$ for which the guarantee is seen to be $\mu$-GDP; inf if for none.
+
+    A mixture whose component is drawn in the same way on both sides is no easier to tell apart than its worst component.
+    """
+    if isinstance(guarantee, GDP):
+        return guarantee.mu
+    if isinstance(guarantee, GDPMixture):
+        return max((mu for mu, weight in zip(guarantee.mus, guarantee.weights, strict=True) if weight > 0.0), default=0.0)
+    if isinstance(guarantee, Tightest):
+        return min(gaussian_mu(part) for part in guarantee.parts)
+    if isinstance(guarantee, WithSlack) and guarantee.slack == 0.0:
+        return gaussian_mu(guarantee.guarantee)
+    return math.inf
+
+
+def concentrated_rho(guarantee: Guarantee) -> float:
+    r"""The smallest $\rho$ for which the guarantee is seen to be $\rho$-zCDP; inf if for none."""
+    if isinstance(guarantee, ZCDP):
+        return guarantee.rho
+    if isinstance(guarantee, Tightest):
+        return min(concentrated_rho(part) for part in guarantee.parts)
+    return gdp_rho(gaussian_mu(guarantee))

@@ -55,15 +55,12 @@ def profile_epsilon(profile: Callable[[float], float], delta: float, *, high: fl
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    r"""Exact $\delta$ of $\mu$-GDP at $\epsilon$, rounded up.
+    r"""Exact $\delta$ of $\mu$-GDP at $\epsilon$, both in $[0, \infty]$, rounded up.
 
     $$\delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)$$
 
-    Args:
-        mu: $\mu \in [0, \infty]$.
-        epsilon: $\epsilon \in [0, \infty]$.
-    Returns:
-        $\delta \in [0, 1]$: 0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
+    0 for $\mu = 0$, 1 for $\mu = \infty$, otherwise positive at every finite $\epsilon$, even where it underflows.
+
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth, Su 2019, arXiv:1905.02383, Corollary 2.13.
     """
     logarithm = float(log_gaussian_delta(require_nonnegative("mu", mu), require_nonnegative("epsilon", epsilon)))
@@ -71,14 +68,10 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    r"""Smallest $\epsilon$ for which $\mu$-GDP is $(\epsilon, \delta)$-DP, rounded up; the inverse of `gdp_delta` in $\epsilon$.
+    r"""Smallest $\epsilon$ for which $\mu$-GDP is $(\epsilon, \delta)$-DP, $\delta \in [0, 1)$, rounded up; the inverse of `gdp_delta` in
+    $\epsilon$.
 
-    Args:
-        mu: $\mu \in [0, \infty]$.
-        delta: $\delta \in [0, 1)$.
-    Returns:
-        $\epsilon$ with `gdp_delta(mu, epsilon) <= delta`: 0 for $\mu = 0$; infinity for $\mu = \infty$, and for $\delta = 0 < \mu$.
-    Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
+    0 for $\mu = 0$; infinity for $\mu = \infty$, and for $\delta = 0 < \mu$. Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     distance, target = require_nonnegative("mu", mu), require_delta(delta)
     if distance == 0.0:
@@ -95,12 +88,8 @@ def _gdp_epsilon(distance: float, target: float) -> float:
 
 
 def gdp_rho(mu: float) -> float:
-    r"""$\rho = \mu^2/2$, rounded up: $\mu$-GDP implies $\rho$-zCDP.
+    r"""$\rho = \mu^2/2$, rounded up: $\mu$-GDP implies $\rho$-zCDP; 0 for $\mu = 0$ only.
 
-    Args:
-        mu: $\mu \in [0, \infty]$.
-    Returns:
-        $\rho$; 0 for $\mu = 0$ only.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
     """
     distance = require_nonnegative("mu", mu)
@@ -108,13 +97,8 @@ def gdp_rho(mu: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    r"""Largest $\mu$ whose $\mu$-GDP is $(\epsilon, \delta)$-DP, rounded down; the inverse of `gdp_delta` in $\mu$.
+    r"""Largest $\mu$ whose $\mu$-GDP is $(\epsilon, \delta)$-DP, rounded down; the inverse of `gdp_delta` in $\mu$; 0 for $\delta = 0$.
 
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-        delta: $\delta \in [0, 1)$.
-    Returns:
-        $\mu \ge 0$ with `gdp_delta(mu, epsilon) <= delta`; 0 for $\delta = 0$.
     Reference: Balle & Wang 2018, arXiv:1805.06530, Theorem 8.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -141,11 +125,8 @@ def profile_tradeoff(profile: Callable[[float], float], type_one: float) -> floa
 
     $$f(\alpha) \ge \max_\epsilon\max\{0,\ 1 - \delta(\epsilon) - e^\epsilon\alpha,\ e^{-\epsilon}(1 - \delta(\epsilon) - \alpha)\}$$
 
-    Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down.
+    Every $\epsilon$ gives a bound; the largest over 600 of them is returned, rounded down. $\alpha$ is the chance of a type I error.
 
-    Args:
-        profile: $\epsilon \mapsto \delta(\epsilon)$ on $[0, \infty]$.
-        type_one: $\alpha \in [0, 1]$, the chance of a type I error.
     Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Proposition 2.5.
     """
     alpha = require_probability("type_one", type_one)
@@ -200,8 +181,6 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
         orders: $\alpha > 1$, shape (K,).
         values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
         delta: $\delta \in [0, 1)$; 0 gives infinity unless the divergence is 0.
-    Returns:
-        ($\epsilon \ge 0$, best order).
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), target = rdp_curve(orders, values), require_delta(delta)
@@ -212,16 +191,13 @@ def rdp_epsilon(orders: ArrayLike, values: ArrayLike, delta: float) -> tuple[flo
 
 
 def rdp_delta(orders: ArrayLike, values: ArrayLike, epsilon: float) -> float:
-    r"""$\delta$ of a Rényi curve at $\epsilon$, rounded up: the inverse of `rdp_epsilon`.
+    r"""$\delta \in [0, 1]$ of a Rényi curve at $\epsilon$, rounded up: the inverse of `rdp_epsilon`.
 
     $$\delta = \min_\alpha \frac{e^{(\alpha-1)(\epsilon(\alpha)-\epsilon)}}{\alpha}\left(1-\frac1\alpha\right)^{\alpha-1}$$
 
     Args:
-        orders: $\alpha > 1$, shape (K,).
-        values: $\epsilon(\alpha) \ge 0$, shape (K,), infinity allowed.
+        orders, values: as `rdp_epsilon`, shape (K,).
         epsilon: $\epsilon \in [0, \infty]$.
-    Returns:
-        $\delta \in [0, 1]$.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     (alpha, bound), level = rdp_curve(orders, values), require_nonnegative("epsilon", epsilon)
@@ -246,17 +222,10 @@ def _delta_from_log(logarithm: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    r"""$\epsilon$ of $\rho$-zCDP at $\delta$, optimised over every real order, rounded up.
+    r"""$\epsilon$ of $\rho$-zCDP at $\delta$, optimised over every real order, rounded up; 0 for $\rho = 0$.
 
     `rdp_epsilon` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(\alpha-1)^2 = \log(1/\delta) - \log\alpha$. Never above
-    `zcdp_epsilon_simple`.
-
-    Args:
-        rho: $\rho \in [0, \infty]$.
-        delta: $\delta \in [0, 1)$.
-    Returns:
-        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$.
-    Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
+    `zcdp_epsilon_simple`. Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, target = require_nonnegative("rho", rho), require_delta(delta)
     if budget == 0.0:
@@ -275,13 +244,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_epsilon_simple(rho: float, delta: float) -> float:
-    r"""The quoted form $\rho + 2\sqrt{\rho\log(1/\delta)}$, rounded up.
+    r"""The quoted form $\rho + 2\sqrt{\rho\log(1/\delta)}$, rounded up: 0 for $\rho = 0$, infinity for $\delta = 0 < \rho$.
 
-    Args:
-        rho: $\rho \in [0, \infty]$.
-        delta: $\delta \in [0, 1)$.
-    Returns:
-        $\epsilon \in [0, \infty]$; 0 for $\rho = 0$, infinity for $\delta = 0 < \rho$.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3.
     """
     budget, target = require_nonnegative("rho", rho), require_delta(delta)
@@ -293,17 +257,12 @@ def zcdp_epsilon_simple(rho: float, delta: float) -> float:
 
 
 def zcdp_rho_simple(epsilon: float, delta: float) -> float:
-    r"""Largest $\rho$ with $\rho + 2\sqrt{\rho\,l} \le \epsilon$, $l = \log(1/\delta)$, rounded down.
+    r"""Largest $\rho$ with $\rho + 2\sqrt{\rho\,l} \le \epsilon < \infty$, $l = \log(1/\delta)$, rounded down; 0 for $\delta = 0$.
 
     $$\rho = (\sqrt{\epsilon + l} - \sqrt l)^2 = \left(\frac{\epsilon}{\sqrt{\epsilon+l} + \sqrt l}\right)^2$$
 
     Hong, Wang and Zhou print $\epsilon + 2l + 2\sqrt{l(\epsilon+l)}$ in this place: the sign of the root is wrong there.
 
-    Args:
-        epsilon: $\epsilon \in [0, \infty)$.
-        delta: $\delta \in [0, 1)$; 0 gives $\rho = 0$.
-    Returns:
-        $\rho \ge 0$.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.3, inverted.
     """
     level, target = require_nonnegative("epsilon", epsilon, allow_infinity=False), require_delta(delta)
@@ -319,11 +278,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
     `rdp_delta` with $\epsilon(\alpha) = \rho\alpha$; the best order solves $\rho(2\alpha-1) - \epsilon + \log(1-1/\alpha) = 0$.
 
-    Args:
-        rho: $\rho \in [0, \infty]$.
-        epsilon: $\epsilon \in [0, \infty]$.
-    Returns:
-        $\delta \in [0, 1]$.
     Reference: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12.
     """
     budget, level = require_nonnegative("rho", rho), require_nonnegative("epsilon", epsilon)

@@ -36,7 +36,7 @@ def crossing(
     gap_failing: float = math.inf,
     gap_passing: float = -math.inf,
 ) -> float:
-    r"""Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
+    """Narrow a bracket between a point where `gap` > 0 and one where `gap` <= 0, and return the latter end.
 
     Interpolate, truncate, project: false position pulled towards the middle of the bracket, at most one evaluation worse than
     bisection. Where an end's value is infinite it bisects. The point returned is `passing` itself or one where `gap` <= 0 was
@@ -44,13 +44,9 @@ def crossing(
 
     Args:
         gap: a function of one number, meant to be monotone between the two ends.
-        failing: a point where the gap is positive, on either side of `passing`.
-        passing: a point where the gap is at most 0.
+        failing, passing: points where the gap is positive and where it is at most 0, in any order.
         resolution: stop when the ends are this close. Same units as the ends, > 0.
-        gap_failing: value at `failing` if known.
-        gap_passing: value at `passing` if known.
-    Returns:
-        The passing end.
+        gap_failing, gap_passing: values there if known.
     Reference: Oliveira & Takahashi 2020, "An enhancement of the bisection method average performance preserving minmax optimality".
     """
     width = abs(passing - failing)
@@ -101,7 +97,6 @@ def smallest(bound: Callable[[float], float], target: float, *, start: float, to
         $x$ with $\mathrm{bound}(x) \le$ target evaluated at this very $x$, and, for a nonincreasing bound, at most $1 +$ tolerance times
         the true crossing. If every $x$ down to start $\cdot\,2^{-200}$ meets the target, that last one.
     Raises:
-        InputError: target, start or tolerance is outside its range.
         CalibrationError: no $x$ up to start $\cdot\,2^{200}$ was found to meet the target.
     """
     goal, first, width = require_positive("target", target), require_positive("start", start), require_positive("tolerance", tolerance)

@@ -16,12 +16,11 @@ _NOT_NUMBERS: tuple[type, ...] = (str, bytes, bool, np.bool_)
 
 
 def as_number(name: str, value: object, needed: str) -> float:
-    """Return `value` as a float that is not nan, or raise InputError.
+    """Return `value`, called `name` in the error, as a float that is not nan, or raise InputError; text and truth values are no numbers.
 
     Args:
-        name: what the error calls the value.
-        value: anything; text and truth values are not numbers.
-        needed: the range that is allowed, in words, for the error.
+        name, needed: what the error calls the value, and the range that is allowed, in words.
+        value: anything.
     """
     try:
         number = math.nan if isinstance(value, _NOT_NUMBERS) else float(cast(SupportsFloat, value))
@@ -33,12 +32,10 @@ def as_number(name: str, value: object, needed: str) -> float:
 
 
 def outside(name: str, value: object, needed: str) -> InputError:
-    """The InputError for a value that is not in its range.
+    """The InputError for a value of the argument `name` that is not in its range, `needed` in words.
 
     Args:
-        name: of the argument.
-        value: what was given.
-        needed: the range that is allowed, in words.
+        name, value, needed: as `as_number`.
     """
     return InputError(f"{name} = {quoted(value)}; it needs {needed}.", source=f"the argument {name}", remedy=f"give {name} as {needed}")
 
@@ -53,11 +50,10 @@ def require_delta(delta: object) -> float:
 
 
 def require_nonnegative(name: str, value: object, *, allow_infinity: bool = True) -> float:
-    """Return a number >= 0 as a float, or raise InputError.
+    """Return a number >= 0 as a float, infinity only where it is allowed, or raise InputError.
 
     Args:
-        name: what the error calls the value.
-        value: anything.
+        name, value: as `as_number`.
         allow_infinity: whether infinity is accepted.
     """
     needed = "a number >= 0" if allow_infinity else "a finite number >= 0"
@@ -86,11 +82,10 @@ def require_probability(name: str, value: object) -> float:
 
 
 def require_count(name: str, value: object, *, low: int = 1, high: int = 10**12) -> int:
-    """Return a whole number as an int, or raise InputError.
+    """Return a whole number from `low` to `high` as an int, or raise InputError: 20.0 is not whole, True is not 1.
 
     Args:
-        name: what the error calls the value.
-        value: anything; 20.0 is not whole, True is not 1.
+        name, value: as `as_number`.
         low, high: the smallest and the largest number that is accepted.
     """
     needed = f"a whole number from {low} to {'10^12' if high == 10**12 else high}"
@@ -118,8 +113,7 @@ def require_vector(name: str, values: object, *, low: float, strict: bool = Fals
     Args:
         name: what the error calls the array.
         values: anything that numpy makes an array of, shape (n,).
-        low: no entry may be below it.
-        strict: whether an entry equal to `low` is refused as well.
+        low, strict: no entry may be below it, or, with `strict`, equal to it.
         allow_infinity: whether infinite entries are accepted.
     """
     needed = f"a non-empty one-dimensional list of {'' if allow_infinity else 'finite '}numbers {'>' if strict else '>='} {low:g}"

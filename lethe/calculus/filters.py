@@ -32,12 +32,10 @@ _LARGEST = 1e300
 
 
 def gaussian_cost(noise_ratio: float) -> float:
-    r"""$\rho = \tfrac12 (s/\tau)^2$ of one Gaussian step, rounded up.
+    r"""$\rho = \tfrac12 (s/\tau)^2$ of one Gaussian step, rounded up; infinity without noise.
 
     Args:
         noise_ratio: $\tau/s \in [0, \infty]$: the noise's standard deviation in units of the sensitivity.
-    Returns:
-        $\rho$; infinity without noise.
     Reference: Bun & Steinke 2016, arXiv:1605.02065, Proposition 1.6.
     """
     ratio = require_nonnegative("noise_ratio", noise_ratio)
@@ -52,13 +50,8 @@ class BudgetFilter:
 
     Formal guarantee: let step t be $\rho_t$-zCDP given all that was released before it, with $\rho_t$ itself a function of that. If each
     step is paid for here before it is taken, then all that is released together is $\rho$-zCDP; the number and the costs of the steps
-    may have been chosen in view of what they released.
-    Proof: with $L_t$ the privacy loss and $S_t$ the sum of the costs after t steps,
-    $\exp((\alpha-1)L_t - \alpha(\alpha-1)S_t)$ has conditional means that never grow, so its mean is at most 1 at every order
-    $\alpha > 1$. Since the filter keeps $S_t \le \rho$, the mean of $\exp((\alpha-1)L)$ at the end is at most
-    $e^{(\alpha-1)\alpha\rho}$, which is the definition of $\rho$-zCDP.
-    The guarantee is about the budget. Having stopped early in view of the outcome does not turn it into one about what was spent
-    (`lethe.calculus.filters` says what can be said then).
+    may have been chosen in view of what they released (docs/theory.md, Theorem 10). The guarantee is about the budget: having stopped early
+    in view of the outcome does not turn it into one about what was spent, of which `Odometer` speaks.
 
     Slots are for disjoint batches. A record sits in one slot, and a step that visits another slot has the same law with and without it,
     so each slot has the whole budget to itself. Which slot a record sits in must not depend on what was released: fixed before
@@ -83,7 +76,7 @@ class BudgetFilter:
         self._errors = [0.0] * slots
 
     def allows(self, rho: float, slot: int = 0) -> bool:
-        """Whether a step of cost `rho` >= 0 (infinity is an answer of `gaussian_cost`, and never allowed) fits what the slot has left."""
+        """Whether a step of cost `rho` >= 0 fits what the slot has left; infinity, an answer of `gaussian_cost`, never does."""
         cost, place = require_nonnegative("rho", rho), self._place(slot)
         return cost <= self._limit and math.fsum((self._sums[place], self._errors[place], cost)) <= self._limit
 
@@ -92,7 +85,6 @@ class BudgetFilter:
 
         Raises:
             BudgetExceededError: the step costs more than is left. Nothing is spent then.
-            InputError: an argument is outside its range.
         """
         if not self.allows(rho, slot):
             raise BudgetExceededError(
@@ -140,18 +132,8 @@ class Odometer:
     Formal guarantee: let the costs, their number and the moment of looking be chosen in view of all that was released, each cost before
     its step. With probability at least $1 - \delta$ the privacy loss is at most $\epsilon(S)$ at every step, so also at the one where
     someone stops; for either of the two data sets. In particular, "go on while $\epsilon(S) \le \epsilon_0$" is
-    $(\epsilon_0, \delta)$-DP for every $\epsilon_0$. $\delta$ and the grid must be fixed before the first step.
-    Proof: at a fixed order $\alpha$, $\exp((\alpha-1)L_t - \alpha(\alpha-1)S_t)$ is a supermartingale that starts at 1. By Ville's
-    inequality it ever reaches $1/(\delta w_k)$ with probability at most $\delta w_k$; otherwise
-    $L_t \le \alpha S_t + \log(1/(\delta w_k))/(\alpha-1)$ at all t. Take $\alpha = 1 + \sqrt{\log(1/(\delta w_k))/\rho_k}$ for each k:
-    these orders do not depend on the outcome, the probabilities add up to $\delta$, and the smallest line is a bound.
-
-    Why the guarantee at the moment of stopping may NOT be taken to be `ZCDP(spent)`: a run may stop exactly when its loss is large for
-    what it spent. Small budgets come round often (each doubling of S is nearly a fresh chance), so some moment looks bad almost surely
-    (the law of the iterated logarithm); the statement for S is true at each fixed moment and false at that one.
-    Why the tails of the loss and not the tighter conversions of zCDP: a sum over levels needs events, "the loss ever exceeds
-    this line", whose probabilities add. The tighter conversions bound the mean of $(1 - e^{\epsilon-L})_+$ at one $\epsilon$
-    fixed in advance, not the probability of any event, and they know nothing of the times in between.
+    $(\epsilon_0, \delta)$-DP for every $\epsilon_0$. $\delta$ and the grid must be fixed before the first step. Proof, and why
+    `ZCDP(spent)` would be false: docs/theory.md, section 10.
 
     Args:
         levels: $\rho_k > 0$, shape (K,): budgets at which the bound shall be tightest.
@@ -179,25 +161,14 @@ class Odometer:
 
     @classmethod
     def up_to(cls, rho: float, levels: int = 10) -> Odometer:
-        r"""Equal weights on $\rho, \rho/2, \rho/4, \dots$: good at every time a filter of budget $\rho$ may be looked at.
-
-        Raises:
-            InputError: `rho` is not positive and finite, or `levels` is no integer in 1..1000.
-        """
+        r"""Equal weights on $\rho, \rho/2, \rho/4, \dots$: good at every time a filter of budget $\rho$ may be looked at."""
         budget = require_positive("rho", rho)
         if isinstance(levels, bool) or not isinstance(levels, int) or not 1 <= levels <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise outside("levels", levels, "an integer in 1..1000")
         return cls(levels=tuple(budget * 0.5**k for k in range(levels)), weights=(1.0 / levels,) * levels)
 
     def epsilon(self, spent: float, delta: float) -> float:
-        r"""$\epsilon(S)$ at $\delta$, rounded up.
-
-        Args:
-            spent: $S \in [0, \infty]$, the sum of the costs so far.
-            delta: $\delta \in [0, 1)$, fixed in advance.
-        Returns:
-            $\epsilon$; 0 where nothing is spent, infinity for $\delta = 0$ otherwise.
-        """
+        r"""$\epsilon(S)$ at $\delta$, fixed in advance, rounded up; 0 where nothing is spent, infinity for $\delta = 0$ otherwise."""
         total, target = require_nonnegative("spent", spent), require_delta(delta)
         if total == 0.0:
             return 0.0
@@ -214,15 +185,10 @@ _POINTS = 384
 
 
 def pure_mu(epsilon: float) -> float:
-    r"""The smallest $\mu$ with: $\epsilon$-DP implies $\mu$-GDP; rounded up.
-
-    $$\mu = 2\,\Phi^{-1}\Big(\frac{e^\epsilon}{1+e^\epsilon}\Big)$$
+    r"""The smallest $\mu$ with: $\epsilon$-DP implies $\mu$-GDP, $\mu = 2\,\Phi^{-1}(e^\epsilon/(1+e^\epsilon))$; rounded up.
 
     The trade-off function of $\epsilon$-DP is made of two lines through (0, 1), the point of equal errors $1/(1+e^\epsilon)$ and (1, 0).
     The convex one of $\mu$-GDP goes through the ends, and through the middle point for this $\mu$; so it is nowhere above.
-
-    Args:
-        epsilon: $\epsilon \in [0, \infty]$.
     """
     level = require_nonnegative("epsilon", epsilon)
     if level == 0.0 or math.isinf(level):

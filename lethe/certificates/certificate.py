@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from lethe._version import __version__
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict
 from lethe.calculus.guarantees import Guarantee
 from lethe.calculus.large_delta import is_large, large_delta_note
@@ -35,10 +34,11 @@ from lethe.certificates.signing.keys import PublicKey
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.shortened import html_table, page_in_few_lines
 from lethe.documents.strict import read_document, refuse_other_kind, write_document
+from lethe.documents.version import __version__
 from lethe.errors import InputError
+from lethe.run.descended import clipped_along_a_line
 from lethe.run.known_fields import require_run
 from lethe.run.run import Run
-from lethe.run.users import clipped_along_a_line
 
 _A_HAIR = 1.001
 _KEYS = frozenset(

@@ -6,7 +6,6 @@ import difflib
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from lethe._version import __version__
 from lethe.calculus.large_delta import is_large, large_delta_note
 from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
@@ -14,6 +13,7 @@ from lethe.certificates.parts import OtherStatus
 from lethe.certificates.shown_elsewhere import figure_of, frame_of
 from lethe.certificates.swept import Over, axis_of, changes_length, own_value
 from lethe.documents.shortened import MOST_LINES, html_table, thinned
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.run import Run
 

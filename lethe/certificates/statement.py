@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from lethe._version import __version__
 from lethe.calculus.any_guarantee.stored import guarantee_from_dict, require_relation
 from lethe.calculus.domains import outside
 from lethe.calculus.guarantees import Guarantee, NotPrivate
@@ -26,6 +25,7 @@ from lethe.certificates.sealing.seal import Seal, read_seal, seal
 from lethe.certificates.signing.keys import PublicKey
 from lethe.documents.shortened import page_in_few_lines
 from lethe.documents.strict import read_document, to_json, write_document
+from lethe.documents.version import __version__
 from lethe.errors import HypothesisError, InputError
 from lethe.run.neighbours import Unit
 from lethe.run.run import Neighbours

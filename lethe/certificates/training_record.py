@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from lethe._version import __version__
 from lethe.certificates.findings import ENFORCEABLE, FRESH_NOISE, Finding, drawn_fresh, holds, vouched
 from lethe.certificates.signing.attestation import Released, attestation, listed, read_attestation, require_keys, text_of
+from lethe.documents.version import __version__
 from lethe.errors import InputError
 from lethe.run.run import Run
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from lethe._version import __version__
 from lethe.cli.audit import audit
 from lethe.cli.console import INTERRUPTED, Interrupted, say, warnings_on_stderr
 from lethe.cli.ledger import app as ledger
@@ -15,6 +14,7 @@ from lethe.cli.pages import reproduce, studio
 from lethe.cli.proofs import explain, key, report, total, verify
 from lethe.cli.runs import certify, compare, plan
 from lethe.cli.training import demo, init, predict, train
+from lethe.documents.version import __version__
 from lethe.errors import LetheError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Prove how private a training run's released model is.")

@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from lethe.cli.console import SHUT, AsJson, Interrupted, Quiet, file_option, print_json, print_tables
 from lethe.documents.strict import DOCUMENTS, write_bytes
-from lethe.errors import InputError
 
 
 def audit(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="What to audit, and how: .yaml or .json.")] = None,
-    self_test: Annotated[
-        bool, typer.Option("--self-test", help="Instead: audit trainers that are sound and trainers that are broken; tell them apart.")
-    ] = False,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What to audit, and how: .yaml or .json.")],
     workers: Annotated[int | None, typer.Option(help="Processes that train, instead of CONFIG's; -1: one a core.")] = None,
     output: Annotated[Path | None, file_option("Also write claim, audits and verdict to this .yaml.", *DOCUMENTS)] = None,
     report: Annotated[Path | None, file_option("Also write all of it, with the plot, as one .html page.", ".html", output=False)] = None,
@@ -29,13 +24,6 @@ def audit(
 
     Such as: lethe audit audit.yaml -o page.yaml
     """
-    if self_test == (config is not None):
-        raise InputError("audit: it needs CONFIG, or --self-test, and not both.", remedy="see `lethe audit --help`.")
-    if config is None:
-        if output is not None or report is not None or plot is not None:
-            raise InputError("-o, --report, --plot: given with --self-test, which audits many trainers.", remedy="use --json > FILE.")
-        _self_test(workers, as_json, quiet)
-        return
     from lethe.jobs.audit.job import AuditJob  # training needs the optional torch
     from lethe.report.audit_tables import audit_tables
 
@@ -73,18 +61,3 @@ def _how_to_go_on(score_file: str | None, kept: int) -> str:
     if kept == 0:
         return "interrupted before the first score. The same command begins anew."
     return f"interrupted; the scores of {kept} trainings are kept in {score_file}. The same command goes on from there."
-
-
-def _self_test(workers: int | None, as_json: bool, quiet: bool) -> None:
-    from lethe.audit.trainers.self_tests import self_test  # training needs the optional torch
-    from lethe.report.self_test_table import self_test_table
-
-    result = self_test(workers=workers, progress=not quiet)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        wrong = sum(not row.right for row in result.rows)
-        said = "the audits told sound trainers from broken ones" if result.passed else f"{wrong} of {len(result.rows)} rows are wrong"
-        print_tables([self_test_table(result.to_dict()["rows"]), Text(said, style="bold green" if result.passed else "bold red")])
-    if not result.passed:
-        raise typer.Exit(SHUT)

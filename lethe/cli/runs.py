@@ -36,7 +36,8 @@ from lethe.cli.console import (
 from lethe.documents.folders import require_new_folder, write_folder
 from lethe.documents.strict import DOCUMENTS, write_bytes
 from lethe.errors import InputError
-from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate, plot_content
+from lethe.noise_allocation.allocate import SCHEDULES, Schedule, allocate
+from lethe.noise_allocation.candidates import plot_content
 from lethe.report.tables import allocation_table, comparison_tables, sweep_tables
 from lethe.run.run import Run
 from lethe.run.schedules import Influence

@@ -54,9 +54,7 @@ def adjoint_influence(run: Run, data: AuxiliaryData, *, repeats: int, seed: int,
     Returns:
         All T weights, with standard errors over the repeats.
     Raises:
-        InputError: plain arrays, an argument out of range, a ball among the regularisers, averaged passes, or
-            an envelope of several scores.
-        LetheError: a training overflowed.
+        InputError: among others a ball among the regularisers, averaged passes, or an envelope of several scores.
     """
     require_public(run, data, SyntheticData, PublicData)
     repeats, directions = require_count("repeats", repeats, low=2), require_count("directions", directions)

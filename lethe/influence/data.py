@@ -124,10 +124,9 @@ class PublicData:
         return f"public data ({len(self.features)} records: {self.statement.strip()})"
 
     def records(self, run: Run) -> FittedRecords:
-        """Exactly `run.records` of them, in random order: more are thinned out uniformly, without replacement; fewer are repeated.
+        """Exactly `run.records` of them, in random order: each floor(n / m) times, and a uniform rest without replacement.
 
-        Each record is taken floor(n / m) times, and the rest of n is chosen uniformly without replacement. Repeated records make an
-        estimate for a larger data set than there is; they do not make it a better one.
+        Repeated records make an estimate for a larger data set than there is; they do not make it a better one.
         """
         random = np.random.default_rng(self.seed)
         copies, rest = divmod(run.records, len(self.features))
@@ -182,22 +181,16 @@ class Estimate:
 
     @classmethod
     def of_samples(cls, samples: list[Array], *, steps: int, probes: npt.NDArray[np.intp], basis: Basis, detail: str) -> Estimate:
-        """The mean of repeats, with its standard errors.
+        """The mean of repeats, of which each gives a weight a probe, with its standard errors.
 
-        Args:
-            samples: of each repeat, shape (probes,).
-            steps, probes, basis, detail: of the estimate.
+        Args, and the samples: as `Estimate`.
         """
         errors = np.std(samples, axis=0, ddof=1) / math.sqrt(len(samples))
         return cls(steps=steps, probes=probes, weights=np.mean(samples, axis=0), errors=errors, basis=basis, detail=detail)
 
     @property
     def influence(self) -> Influence:
-        r"""A weight for every step: as measured, and between two measured steps by a straight line in $\log q_t$.
-
-        Raises:
-            InputError: a measured weight is not above 0, or the first or the last step was not measured.
-        """
+        r"""A weight for every step: as measured, and between two measured steps by a straight line in $\log q_t$."""
         if not (self.probes[0] == 1 and self.probes[-1] == self.steps):
             raise InputError(
                 f"probes: got steps {self.probes[0]} to {self.probes[-1]} of {self.steps}; nothing is known outside of them.",

@@ -26,13 +26,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trajectory:
-    """What one training went through.
-
-    Args:
-        batches: of each step.
-        before: the parameters that each step started from, and after the last one those it ended at: T + 1 of them, shape (d, k) each.
-        unproximated: the parameters of each step after its noise and before its proximal step.
-    """
+    """The batches of a training, the parameters before each step and after the last, shape (d, k), and before each proximal step."""
 
     batches: list[Batch]
     before: list[torch.Tensor]
@@ -45,13 +39,7 @@ class LinearProblem:
 
     The loop is that of `fit`; what differs is where noise comes from. Each step draws its normal numbers whether it uses them or not,
     so they depend on the seed and the step alone, not on which other steps are noisy, and a negative noise_std mirrors them.
-
-    Args:
-        run: what to do; only its noise may differ from training to training.
-        rows: features as the trainer prepares them, shape (n, d).
-        column: targets, shape (n, 1).
-        loss: of the run, with the number of its classes.
-        prox: of the regularisers.
+    Rows are as the trainer prepares them, shape (n, d), targets of shape (n, 1), and the loss knows the number of its classes.
     """
 
     run: Run

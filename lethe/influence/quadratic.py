@@ -63,8 +63,6 @@ def quadratic_influence(run: Run, data: PublicCurvatures | AuxiliaryData) -> Est
         data: eigenvalues, or the data whose features give them.
     Returns:
         All T weights, exact (errors 0), in loss per unit of noise variance.
-    Raises:
-        InputError: plain arrays, a regulariser other than ridge, averaged passes, or data that do not go with the run's loss.
     """
     require_public(run, data, PublicCurvatures, SyntheticData, PublicData)
     refuse_pass_averages(run)

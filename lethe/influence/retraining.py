@@ -87,9 +87,6 @@ def retraining_influence(
         probes: at how many steps to measure, closer together towards the end, or at which (counted from 1); None: all up to 32, else 16.
     Returns:
         The weights at the probes, with standard errors over the repeats.
-    Raises:
-        InputError: plain arrays; a run without noise; an argument out of range; or a training that does not repeat itself.
-        LetheError: a training overflowed.
     """
     require_public(run, data, SyntheticData, PublicData, PublicTrainer)
     repeats, seed = require_count("repeats", repeats, low=2), require_count("seed", seed, low=0)

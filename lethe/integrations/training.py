@@ -15,10 +15,9 @@ from lethe.calculus.large_delta import delta_for, open_delta
 from lethe.certificates.certificate import Certificate
 from lethe.certificates.training_record import TrainingRecord
 from lethe.errors import InputError
-from lethe.run.known_fields import require_run
+from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.neighbours import Neighbours
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
 from lethe.train import PrivacyEngine
 from lethe.train.data.users import owners_of
 from lethe.train.planning import poisson_run, steps_per_epoch

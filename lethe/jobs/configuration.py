@@ -92,11 +92,7 @@ class LedgerSection(Specification):
     slack: float = Field(default=0.0, ge=0, lt=1)
 
     def spending(self) -> Any:
-        """What `ledger=` of a training takes.
-
-        Raises:
-            InputError, LedgerError, MissingExtraError: the ledger cannot be used.
-        """
+        """What `ledger=` of a training takes; an error where the ledger cannot be used."""
         from lethe.ledger import Ledger, Spending  # needs SQLAlchemy, which is optional
 
         return Spending(Ledger.open(self.place), self.data_set, by=self.by, why=self.why, slack=self.slack)

@@ -24,17 +24,12 @@ _NPZ_PAIRS = (("x", "y"), ("X", "y"), ("x_train", "y_train"), ("X_train", "y_tra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordTable:
-    """Records as rows.
-
-    The classes are those found in the file, and are then treated as public knowledge. If which classes occur is itself private, list
-    them by hand.
+    """Records as rows: finite features, shape (n, d), and targets, shape (n,): class numbers 0..classes-1 (int64), or finite numbers.
 
     Args:
-        features: shape (n, d), finite.
-        targets: shape (n,): class numbers 0..classes-1 (int64), or finite numbers.
         classes: how many, None for real targets.
         name: for tables and reports.
-        class_names: what each class number was called in the file, sorted; empty for real targets.
+        class_names: what each class number is called; empty for real targets.
     """
 
     features: npt.NDArray[np.float64]
@@ -45,11 +40,7 @@ class RecordTable:
 
 
 def digits() -> RecordTable:
-    """The 1797 handwritten digits embedded in scikit-learn: 64 grey levels in [0, 1], 10 classes.
-
-    Raises:
-        MissingExtraError: scikit-learn is not installed.
-    """
+    """The 1797 handwritten digits embedded in scikit-learn: 64 grey levels in [0, 1], 10 classes."""
     bunch: Any = extra("sklearn.datasets").load_digits()
     names = tuple(str(digit) for digit in range(10))
     return RecordTable(features=bunch.data / 16.0, targets=bunch.target.astype(np.int64), classes=10, name="digits", class_names=names)
@@ -88,8 +79,6 @@ def load_table(
         classes: the public list of classes, numbered in this order; None: those found in the file, sorted, which tells what occurs in it.
         columns: what is stated of each column, by which numbers are scaled and words encoded; None: all columns are numbers, taken as
             they stand. Not of an .npz file.
-    Returns:
-        The table; classes are numbered from 0.
     Raises:
         InputError: a label that is not among `classes`, a file that cannot be read, an unknown target, text or missing values among the
             features (row and column named), or fewer than two classes.
@@ -97,8 +86,6 @@ def load_table(
     """
     file = as_path(path)
     suffix = table_suffix(file)
-    if task not in (None, "classification", "regression"):
-        raise InputError(f"task: got {task!r}; it needs classification, regression or None.")
     if suffix == ".npz":
         if columns is not None:
             remedy = "give a .csv or .parquet file, or drop columns."
@@ -125,16 +112,8 @@ def split(table: RecordTable, test_fraction: float, seed: int) -> tuple[RecordTa
     Args:
         table: at least two rows.
         test_fraction: in (0, 1), of the rows; rounded, but neither part is left empty.
-        seed: integer >= 0; the same seed gives the same split.
-    Raises:
-        InputError: an argument out of range.
+        seed: the same seed gives the same split.
     """
-    if not isinstance(table, RecordTable):
-        raise InputError(f"table: got {type(table).__name__}; it needs a Table.", remedy="load one with load_table.")
-    if not isinstance(test_fraction, int | float) or not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction: got {test_fraction!r}; it needs a number between 0 and 1.")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed: got {seed!r}; it needs an integer >= 0.")
     rows = len(table.targets)
     if rows < 2:
         raise InputError(f"table: got {rows} row; a split needs at least 2.")

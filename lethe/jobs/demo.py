@@ -8,7 +8,6 @@ so on the user's own nothing besides the released weights leaks. Its constants w
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,12 +63,12 @@ class DemoTable(NamedTuple):
     fine_print: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demo:
+class Demo(NamedTuple):
     """What will be trained.
 
     Args:
         table: the records.
+        records: how many are trained on.
         notes: what was taken from data before training, a line each.
         scaled: whether the columns are known to be scaled.
         epsilon, delta: the privacy target of every private row.
@@ -78,6 +77,7 @@ class Demo:
     """
 
     table: RecordTable
+    records: int
     notes: tuple[str, ...]
     scaled: bool
     epsilon: float
@@ -109,8 +109,6 @@ class Demo:
             neighbours: zero_out or replace_one.
             seeds: trainings of each row, at least 1.
             allow_large_delta: whether a delta >= 1/records is meant.
-        Raises:
-            InputError: unreadable data, or an argument out of range.
         """
         if neighbours not in ("zero_out", "replace_one"):
             raise InputError(
@@ -125,12 +123,7 @@ class Demo:
             raise InputError(f"{table.name}: {len(table.features)} records; the demo needs at least {FEWEST_RECORDS}.")
         records = len(split(table, TEST_FRACTION, seed=0)[0].features)
         chosen = usual_delta(records) if delta is None else delta_for(records, delta, allow_large_delta=allow_large_delta)
-        return cls(table=table, notes=notes, scaled=scaled, epsilon=epsilon, delta=chosen, neighbours=neighbours, seeds=seeds)
-
-    @property
-    def records(self) -> int:
-        """How many are trained on."""
-        return len(split(self.table, TEST_FRACTION, seed=0)[0].features)
+        return cls(table, records, notes, scaled, epsilon, chosen, neighbours, seeds)
 
     @property
     def batch_size(self) -> int:
@@ -143,14 +136,7 @@ class Demo:
         return 0.5 / Softmax(feature_norm=FEATURE_NORM).curvature[1]
 
     def execute(self, folder: Path, *, progress: bool = True) -> DemoTable:
-        """Plan, train and certify every row, then write everything to `folder`, whole or not at all.
-
-        Args:
-            folder: a new one, or a demo's.
-            progress: whether a bar is shown.
-        Raises:
-            InputError: `folder` exists and is not a demo's, or a parameter is out of range.
-        """
+        """Plan, train and certify every row, then write everything to `folder`, a new one or a demo's, whole or not at all."""
         require_new_folder(folder, replaceable=_FILES)
         rows: list[dict[str, Any]] = []
         files: dict[str, bytes] = {}

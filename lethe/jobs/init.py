@@ -51,8 +51,6 @@ def table_configuration(path: Path, target: str, *, look: bool = False) -> str:
         path: a .csv, .csv.gz or .parquet file.
         target: the column to predict.
         look: whether ranges, categories and classes are read off the records; the configuration then declares that.
-    Raises:
-        InputError: the file cannot be read, has no column of that name, or nothing that could be used.
     """
     typed = ColumnTable.read(path)  # for the types
     target = typed.require_target(target)

@@ -16,24 +16,16 @@ from lethe.run.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobOutcome:
-    """The result of a training; its scores are of private data and are not covered by the certificate.
+    """The result of a training, by `lethe.train.fit` or of an estimator; scores are of private data, and no certificate covers them.
 
     Args:
-        trained: what `lethe.train.fit` returned, or the fitted estimator.
-        certificate: with what is declared of the data.
-        epsilon: as certified; infinite of a seeded training.
-        seeded: whether noise came from a seed.
-        score_name: accuracy, or R^2.
-        train_score, test_score: scores.
-        facts: what the report says besides.
-        about: the same for a person, in a line.
+        certificate: with what is declared of the data; `epsilon` is infinite of a seeded training.
+        facts: what the report says besides; `about` says it to a person, in a line.
         explanation: how private it is, in words.
-        notes: on the scale of features, from public facts.
         weights: the file of weights.
         model: what `lethe predict` reads; None: nothing is stated of the columns of a run's data.
         run: as recorded; None: of an estimator, whose certificate holds it.
         config: the configuration that trains the same again.
-        folder: what is written.
     """
 
     trained: Any
@@ -55,10 +47,6 @@ class JobOutcome:
 
     def __repr__(self) -> str:
         return f"JobOutcome({self.trained!r}, {self.certificate!r}, {self.folder})"
-
-    def explain(self) -> str:
-        """How private it is, in words."""
-        return self.explanation
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the weights, as plain data."""

@@ -101,11 +101,7 @@ class Job(StoredSpecification):
         return super().from_document(document, source=source)
 
     def to_document(self, run: Run | None = None) -> dict[str, Any]:
-        """The configuration as plain data.
-
-        Args:
-            run: as it was planned, to be carried out with the noise that it has, in place of the configuration's own.
-        """
+        """The configuration as plain data; with a `run` that was planned in place of its own, to be carried out with the noise it has."""
         content: dict[str, Any] = {"data": self.data.to_document()}
         if self.columns is not None:
             content |= {"columns": self.columns.to_document(), **({} if self.public is None else {"public": self.public})}
@@ -143,11 +139,8 @@ class Job(StoredSpecification):
         return rows, run
 
     def train(self, folder: Path, *, progress: bool = True) -> JobOutcome:
-        """Train by the run (planned, if a target is given) or the model, and write the folder, whole or not at all.
+        """Train by the run (planned, if a target is given) or the model, and write a new folder, whole or not at all.
 
-        Args:
-            folder: a new one.
-            progress: whether a bar is shown.
         Raises:
             InputError: data, run, model, ledger or folder cannot be used.
             CalibrationError: no noise of the run's shape meets the target.

@@ -54,7 +54,6 @@ _TARGETS, _EIGENVALUE = 1.0, 0.5  # a, which gives X^T y the noise sigma B/R; om
 _FAILURE = 0.05
 
 
-@in_other_words
 def moments_sensitivity(
     *, norm: float, neighbours: Neighbours = "replace_one", target_weight: float = _TARGETS, eigenvalue_weight: float = _EIGENVALUE
 ) -> float:

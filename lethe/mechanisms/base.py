@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.calculus.any_guarantee.composition import joined
+from lethe.calculus.composition import require_target
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.domains import outside, require_nonnegative, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, NotPrivate, RDPCurve
 from lethe.calculus.rounding import round_down, round_up
-from lethe.calculus.targets import require_target
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation
@@ -30,13 +30,7 @@ GAUSSIAN = Citation(key="dong-2019", text="Dong, Roth, Su 2019, Gaussian differe
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrivateWeights:
-    """Weights that may be published.
-
-    Args:
-        weights: shape (D, k), read-only; the intercept's row is the last one.
-        statement: what they cost.
-        noise_std: of the main noise, in the unit in which the mechanism adds it.
-    """
+    """Weights that may be published, shape (D, k), the intercept's row last, and what they cost; the main noise in the mechanism's unit."""
 
     weights: Array
     statement: Statement
@@ -53,31 +47,20 @@ def joint(statements: Sequence[Statement], *, name: str = "") -> Statement:
 
     What each costs must have been fixed before all of them, or all be Gaussian with a sum of squares that was. A release that decides
     *which* guarantee a later one has may cost more than the joint statement of either: up to twice its delta for a Gaussian one that
-    picks between a Gaussian one and randomised response.
-
-    Args:
-        statements: at least one, all for the same relation; each with noise of its own.
-        name: of the joint statement; empty: the names of the parts.
-    Raises:
-        InputError: no statement, two relations, or two units of privacy.
+    picks between a Gaussian one and randomised response. All are for the same relation and unit of privacy, each with noise of its own;
+    without a name the joint one has those of the parts.
     """
     parts = tuple(statements)
     if not parts or not all(isinstance(part, Statement) for part in parts):
         raise outside("statements", parts, "at least one statement, and nothing else")
-    relations = sorted({part.neighbours for part in parts})
-    if len(relations) > 1:
-        raise InputError(
-            f"statements: they are about {' and '.join(relations)}; together they need one relation.",
-            source="the argument statements",
-            remedy="make every release for the same neighbours",
-        )
-    units = sorted({part.unit for part in parts})
-    if len(units) > 1:
-        raise InputError(
-            "statements: some are about records and some about users; together they need one unit of privacy.",
-            source="the argument statements",
-            remedy="make every release for users, or every one for records",
-        )
+    about = {"relation": {part.neighbours for part in parts}, "unit of privacy": {part.unit for part in parts}}
+    for what, values in about.items():
+        if len(values) > 1:
+            raise InputError(
+                f"statements: they are about {' and '.join(sorted(values))}; together they need one {what}.",
+                source="the argument statements",
+                remedy=f"make every release for the same {what}",
+            )
     return Statement(
         unit=parts[0].unit,
         name=name or "; ".join(part.name for part in parts),
@@ -114,7 +97,6 @@ def gaussian_guarantee(sensitivity: float, noise_std: float) -> GDP | NotPrivate
     Args:
         sensitivity: $s \ge 0$, Euclidean.
         noise_std: $\sigma \ge 0$, same unit.
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7.
     """
     moved = require_nonnegative("sensitivity", sensitivity, allow_infinity=False)
     noise = require_nonnegative("noise_std", noise_std, allow_infinity=False)
@@ -138,18 +120,9 @@ def gaussian_statement(
     citations: tuple[Citation, ...] = (GAUSSIAN,),
     **numbers: Any,
 ) -> Statement:
-    """What a Gaussian release costs.
+    """What a Gaussian release costs: `numbers` and the noise are what the rule of this kind computes its guarantee from.
 
-    Args:
-        name: of the release, for people.
-        kind: of the derivation, for the rule that computes the guarantee again.
-        sensitivity, noise_std: as `gaussian_guarantee`.
-        neighbours: replace_one or zero_out.
-        records: n, public.
-        generator: of the noise; a given one makes the statement `seeded`, and void.
-        findings: the hypotheses.
-        citations: of the mechanism.
-        numbers: what the guarantee follows from, beside the noise.
+    Args, beside those of a Statement: as `gaussian_guarantee`.
     """
     return Statement(
         name=name,
@@ -168,9 +141,6 @@ def target_mu(target: Guarantee) -> float:
 
     $(\epsilon, \delta)$: the inverse of the exact profile; $\rho$: $\sqrt{2\rho}$; a Rényi curve:
     $\min_\alpha\sqrt{2\epsilon(\alpha)/\alpha}$.
-
-    Raises:
-        InputError: no guarantee, or one that no finite noise meets, or any.
     """
     goal = require_target(target)
     if isinstance(goal, GDP):
@@ -191,22 +161,14 @@ def target_mu(target: Guarantee) -> float:
 
 
 def gaussian_noise_std(sensitivity: float, target: Guarantee) -> float:
-    r"""The smallest $\sigma$, rounded up, for which $q + N(0, \sigma^2 I)$ meets the target: $s/\mu$ with `target_mu`.
-
-    Args:
-        sensitivity: s > 0, Euclidean.
-        target: (epsilon, delta), mu-GDP, rho-zCDP or a Rényi curve.
-    Raises:
-        InputError: the sensitivity or the target is out of its range.
-    """
+    r"""The smallest $\sigma$, rounded up, for which $q + N(0, \sigma^2 I)$ meets the target: $s/\mu$ with `target_mu`."""
     return round_up(require_positive("sensitivity", sensitivity) / target_mu(target), 4e-15)
 
 
 def require_swap(neighbours: object) -> float:
     """How many gradient bounds one record's two contributions can be apart: 2 for "replace_one", 1 for "zero_out".
 
-    Raises:
-        InputError: another relation; where n itself is private these mechanisms do not apply.
+    Where n itself is private these mechanisms do not apply, and other relations are refused.
     """
     if neighbours == "replace_one":
         return 2.0

@@ -18,10 +18,10 @@ import math
 import numpy as np
 from scipy import special
 
+from lethe.calculus.composition import require_target
 from lethe.calculus.domains import FloatArray, require_nonnegative, require_vector
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve, Tightest
 from lethe.calculus.rounding import above, round_down, round_up, square_above
-from lethe.calculus.targets import require_target
 from lethe.mechanisms.base import target_mu
 
 _EPS = float(np.finfo(np.float64).eps)

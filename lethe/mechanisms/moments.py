@@ -73,26 +73,11 @@ _ANALYZE_GAUSS = Citation(key="dwork-2014", text="Dwork, Talwar, Thakurta, Zhang
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SecondMoment:
-    r"""A released $\sum_i x_ix_i^\top$.
-
-    Args:
-        matrix: noisy sum over records, symmetric, shape (d, d); it may have negative eigenvalues.
-        noise_std: of a diagonal entry.
-        statement: what it costs.
-    """
+    r"""A released $\sum_i x_ix_i^\top$, shape (d, d), maybe with negative eigenvalues; the noise of a diagonal entry, and what it costs."""
 
     matrix: Array
     noise_std: float
     statement: Statement
-
-    def components(self, count: int) -> Array:
-        """The principal components, strongest first, as orthonormal rows, shape (count, d): post-processing.
-
-        Raises:
-            InputError: not a whole number from 1 to d.
-        """
-        chosen = require_count("count", count, high=len(self.matrix))
-        return np.linalg.eigh(self.matrix)[1][:, ::-1][:, :chosen].T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,14 +109,9 @@ def noisy_mean(
 ) -> tuple[Array, Statement]:
     r"""$\frac1n(\sum_i x_i + N(0, \sigma^2I))$ for rows projected on the ball of radius R, cut to that ball; and what it costs.
 
-    One record moves the sum by at most 2R where it is replaced, and by R where it is zeroed out.
+    One record moves the sum by at most 2R where it is replaced, and by R where it is zeroed out. Every record is present.
 
-    Args:
-        table: shape (n, d), every record present; or a table in blocks that was looked through.
-        norm: R > 0.
-        target: the guarantee wanted.
-        neighbours: replace_one or zero_out.
-        generator: None where privacy matters.
+    Args: as `second_moment`.
     """
     read = as_table(table)
     records, columns = read.shape
@@ -156,10 +136,7 @@ def noisy_mean(
 def moment_sensitivity(norm: float, columns: int, neighbours: object) -> float:
     r"""The sensitivity of $\sum_i x_ix_i^\top$ in the Frobenius norm: $R^2$, or $\sqrt2R^2$ where a record is replaced and d > 1.
 
-    Args:
-        norm: R > 0, the bound on the rows' norms.
-        columns: d.
-        neighbours: replace_one or zero_out.
+    Args, and the number of columns: as `second_moment`.
     """
     # A square that underflows is not 0.
     square = float(square_above(require_positive("norm", norm)))
@@ -252,12 +229,10 @@ def channel_moments(
     r"""Release mean and second moments of the channels, rows projected on the ball of radius `norm`.
 
     Args:
-        rows: shape (m, C P), the records present: all positions of the first channel, then of the next. Or a table in blocks
-            that was looked through.
+        rows: shape (m, C P), all positions of the first channel, then of the next; or a table in blocks that was looked through.
         channels: C; it divides the number of columns.
         norm: $R\sqrt P$ > 0, public.
-        target: the guarantee wanted, of both together.
-        neighbours, records, generator: as `second_moment`.
+        target, neighbours, records, generator: as `second_moment`.
         mean_weight: $\theta$ in (0, 2]: the mean's part of the noise; with 1/2 a covariance has about as much noise by the mean as by the
             second moments, where records lie far from 0.
     """
@@ -267,10 +242,10 @@ def channel_moments(
     count = public_records(records, table.shape[0], neighbours)
     weight = _weight(mean_weight)
     sensitivity = channel_sensitivity(norm, positions, neighbours, weight, channels=channels)
-    noise_std = gaussian_noise_std(sensitivity, target)
     scale = math.sqrt(weight) * radius  # a
     if scale < 1e-150 or not sensitivity < math.inf:
         raise outside("norm", norm, "a number whose square neither vanishes nor overflows")
+    noise_std = gaussian_noise_std(sensitivity, target)
     sums, squares = sums_over(table, _channel_sums, channels, norm)
     drawn = noise_generator(generator)
     mean = (sums + noise_std / scale * drawn.standard_normal(channels)) / count
@@ -301,11 +276,7 @@ def channel_moments(
 
 
 def positions_of(columns: int, channels: object) -> int:
-    """P, the number of positions of records with so many columns.
-
-    Raises:
-        InputError: the number of channels does not divide that of the columns.
-    """
+    """P, the number of positions of records with so many columns, which the number of channels has to divide."""
     if isinstance(channels, bool | np.bool_) or not isinstance(channels, int | np.integer) or channels < 1 or columns % channels:
         raise InputError(
             f"channels = {channels!r}; it needs a whole number that divides the {columns} columns.",

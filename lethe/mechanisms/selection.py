@@ -66,7 +66,7 @@ from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import InputError
-from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, Repetitions, draw_tries
 from lethe.run.run import Neighbours
 
 Candidate = TypeVar("Candidate")
@@ -81,13 +81,9 @@ _CITATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateChoice(Generic[Candidate, Result]):
-    """The release of a private selection, which does not tell how often it tried.
+    """The release of a private selection, which does not tell how often it tried: the best run, and what all of it costs together.
 
-    Args:
-        candidate: the one whose run scored best; None if the number of tries came out 0, which only Poisson repetitions can.
-        result: of that run.
-        score: of that run.
-        statement: what candidate, result and score cost together.
+    There is none if the number of tries came out 0, which only Poisson repetitions can.
     """
 
     candidate: Candidate | None
@@ -100,7 +96,6 @@ def log_gain(base: Guarantee, repetitions: Repetitions) -> float:
     r"""$L$, rounded up: by how much the choice can raise a privacy loss, the largest $\log f'(q) - \log f'(q')$."""
     if isinstance(repetitions, PoissonRepetitions):
         return round_up(repetitions.rate * _profile(base, 0.0), 1e-15)
-    assert isinstance(repetitions, TruncatedNegativeBinomial)
     gamma = repetitions.gamma
 
     def gap(level: float) -> float:
@@ -151,11 +146,11 @@ def selection_guarantee(base: Guarantee, repetitions: Repetitions, *, delta: flo
         repetitions: the law of the number of tries.
         delta: where $\epsilon$ matters; None: the curve alone. An $(\epsilon, \delta)$ base has its own.
     Raises:
-        InputError: no guarantee, no such law, or nothing can be said: no Rényi curve, and no `delta` or too small a one.
+        InputError: nothing can be said: no Rényi curve, and no `delta` or too small a one.
     """
     if not isinstance(base, Guarantee):
         raise outside("base", base, "a guarantee of lethe.calculus")
-    if not isinstance(repetitions, TruncatedNegativeBinomial | PoissonRepetitions):
+    if not isinstance(repetitions, Repetitions):
         raise outside("repetitions", repetitions, "a TruncatedNegativeBinomial or PoissonRepetitions")
     if isinstance(base, ApproxDP) and base.delta_bound > 0.0:
         if base.delta_bound == 1.0:
@@ -209,9 +204,6 @@ def choose(
         neighbours: the relation that both guarantees are for.
         delta: where epsilon matters; None: the Rényi curve alone.
         generator: draws K and the candidates; for tests, and the statement is then `seeded`; None: fresh entropy.
-    Raises:
-        InputError: an argument is outside its range, or a score is neither a number nor nan.
-    Reference: Papernot & Steinke 2022, arXiv:2110.03620; Liu & Talwar 2019, arXiv:1811.07971.
     """
     if len(candidates) == 0:
         raise InputError("candidates: the list is empty; at least one is needed.", source="the argument candidates")
@@ -239,7 +231,7 @@ def choose(
     )
     source = noise_generator(generator)
     best: tuple[Candidate, Result, float] | None = None
-    for _ in range(repetitions.draw(source)):
+    for _ in range(draw_tries(repetitions, source)):
         candidate = candidates[int(source.integers(len(candidates)))]
         result = train(candidate)
         reached = _comparable(score(result))

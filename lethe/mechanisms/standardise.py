@@ -30,9 +30,8 @@ from lethe.calculus.noise_generators import noise_generator
 from lethe.certificates.findings import holds
 from lethe.certificates.statement import Statement
 from lethe.documents.synonyms import in_other_words
-from lethe.errors import InputError
 from lethe.mechanisms.base import Array, gaussian_noise_std, gaussian_statement, require_swap
-from lethe.mechanisms.tables import as_table, one_a_column, public_records, require_table, sums_over
+from lethe.mechanisms.tables import as_table, one_a_column, public_records, sums_over
 from lethe.partitions.table import ExaminedTable
 from lethe.run.run import Neighbours
 
@@ -45,8 +44,7 @@ class Standardisation:
     r"""A released transformation $x \mapsto (\mathrm{clip}(x, a, b) - m)/s$, column by column.
 
     Args:
-        low: $a_j$, shape (d,).
-        high: $b_j$, shape (d,).
+        low, high: $a_j$ and $b_j$, shape (d,).
         mean: $m_j \in [a_j, b_j]$, shape (d,), released.
         scale: $s_j > 0$, shape (d,), released.
         statement: what it costs.
@@ -57,26 +55,6 @@ class Standardisation:
     mean: Array
     scale: Array
     statement: Statement
-
-    @property
-    def row_norm(self) -> float:
-        """The largest norm a standardised row can have: from what was released alone, so a public bound."""
-        return float(np.linalg.norm(np.maximum(self.high - self.mean, self.mean - self.low) / self.scale)) * (1.0 + 1e-14)
-
-    def apply(self, rows: ArrayLike) -> Array:
-        """Standardise rows, shape (n, d), of this data set or another; each record alone, so neighbours stay neighbours.
-
-        Raises:
-            InputError: no table of finite numbers, or another number of columns.
-        """
-        table = require_table("rows", rows)
-        if table.shape[1] != self.mean.size:
-            raise InputError(
-                f"rows: {table.shape[1]} columns; this standardisation has {self.mean.size}.",
-                source="the argument rows",
-                remedy="give the columns it was made from",
-            )
-        return (np.clip(table, self.low, self.high) - self.mean) / self.scale
 
 
 def moment_weight(neighbours: object) -> float:
@@ -92,10 +70,7 @@ def scaled_moments_sensitivity(columns: int, neighbours: object) -> float:
 def contributions(rows: Array, low: Array, high: Array, neighbours: object) -> Array:
     r"""$\varphi$ of every record, shape (n, 2, d).
 
-    Args:
-        rows: shape (n, d).
-        low, high: $a_j < b_j$, each of shape (d,).
-        neighbours: replace_one or zero_out, which decides $\kappa$.
+    Args: as `standardise`.
     """
     centre, half = low + (high - low) / 2.0, (high - low) / 2.0
     scaled = np.clip((np.clip(rows, low, high) - centre) / half, -1.0, 1.0)
@@ -133,7 +108,6 @@ def standardise(
         records: n; None: as many as there are rows, where one is replaced.
         least_scale: floor on the standard deviation, in half widths of the bounds, in (0, 1].
         generator: for tests, and the statement is then `seeded`; None: fresh entropy.
-    Reference: Dong, Roth, Su 2019, arXiv:1905.02383, Theorem 2.7 (Gaussian mechanism); the lemmas are proved above.
     """
     table = as_table(rows)
     ends = one_a_column("low", low, table.shape[1]), one_a_column("high", high, table.shape[1])
@@ -165,7 +139,7 @@ def standardise(
         ),
         columns=table.shape[1],
     )
-    # A mean pulled outside its bounds by the rounding of c + h would break row_norm.
+    # The rounding of c + h must not pull a mean outside its bounds.
     return Standardisation(
         low=ends[0],
         high=ends[1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,35 +21,18 @@ _BLOCK = 2**20  # entries: 8 MiB
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def require_table(name: str, values: ArrayLike) -> Array:
-    """A table of finite numbers as float64, shape (m, d), d at least 1, a copy; m = 0 is allowed: every record may be zeroed out.
-
-    Raises:
-        InputError: it is no such table.
-    """
-    return _finite(name, _numbers(name, values).astype(np.float64), 0)
-
-
 def as_table(rows: ArrayLike | ExaminedTable) -> Table:
-    """A table of real numbers, shape (m, d), of its own type and not copied where it is an array; NaN is not looked for.
-
-    Args:
-        rows: shape (m, d), d at least 1; or a table in blocks that was looked through.
-    Raises:
-        InputError: it is no such table.
-    """
+    """A table of real numbers, shape (m, d), not copied, and not looked through for NaN; or one in blocks that was looked through."""
     return rows if isinstance(rows, ExaminedTable) else _numbers("rows", rows)
 
 
 def sums_over(table: Table, function: Callable[..., tuple[Array, ...]], *parameters: Any) -> tuple[Array, ...]:
-    """Sums over the records of a table from `as_table`, of which no more than a part is ever copied.
+    """Sums over the records of a table from `as_table`, of which no more than a part is ever copied; its entries must be finite.
 
     Args:
         table: in memory or in blocks.
         function: of (rows, *parameters), float64 and shape (m, d) with m = 0 allowed, to a tuple of arrays of fixed shapes; it must pickle.
         parameters: public.
-    Raises:
-        InputError: an entry is not finite.
     """
     if isinstance(table, ExaminedTable):
         return table.sum(_of_block, function, *parameters)
@@ -88,37 +71,23 @@ def _finite(name: str, part: Array, first: int) -> Array:
 
 
 def public_records(records: object, present: int, neighbours: object) -> int:
-    """n, the public number of records.
-
-    Zeroed-out records count, and are not present: only where one is replaced is n the number of records that are present.
+    """n, the public number of records: zeroed-out ones count, and are not present; where one is replaced all are, and n may be None.
 
     Args:
-        records: n as given, or None.
+        records: n, or None.
         present: the number of records in the data.
         neighbours: replace_one or zero_out.
-    Raises:
-        InputError: no whole number, fewer than are present, or more of them where a neighbour replaces one; or an unknown relation.
     """
     swap = require_swap(neighbours)
     if swap == 2.0 and present == 0:
         raise InputError("no record is present; at least one is needed.", source="the data", remedy="give at least one record")
-    if records is None:
-        if swap == 2.0:
-            return present
-        raise InputError(
-            "records = None; how many records are present is private where one can be zeroed out.",
-            source="the arguments records and neighbours",
-            remedy="give the public number of records, zeroed-out ones included",
-        )
-    if isinstance(records, bool | np.bool_) or not isinstance(records, int | np.integer) or not max(present, 1) <= records <= 10**15:
-        raise outside("records", records, f"the public number of records, a whole number >= the {max(present, 1)} present")
-    if swap == 2.0 and records != present:
-        raise InputError(
-            f"records = {records}, and {present} are present; where a neighbour replaces one, all of them are.",
-            source="the arguments records and neighbours",
-            remedy="leave records out, or set neighbours to zero_out",
-        )
-    return int(records)
+    if records is None and swap == 2.0:
+        return present
+    whole = isinstance(records, int | np.integer) and not isinstance(records, bool | np.bool_) and max(present, 1) <= records <= 10**15
+    if not whole or (swap == 2.0 and records != present):
+        absent = f"the public number of records, zeroed-out ones included, a whole number >= the {max(present, 1)} present"
+        raise outside("records", records, f"{present}, as many as are present, or None" if swap == 2.0 else absent)
+    return int(cast(int, records))
 
 
 def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
@@ -128,8 +97,6 @@ def one_a_column(name: str, value: ArrayLike, columns: int) -> Array:
         name: what the error calls the value.
         value: a number, or shape (d,).
         columns: d.
-    Raises:
-        InputError: it is neither.
     """
     needed = f"a finite number, or {columns} of them"
     try:
@@ -153,11 +120,9 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
         values: shape (m, d), finite numbers; m = 0 is allowed: every record may be zeroed out.
         feature_norm: R > 0, public.
         intercept: whether to append 1, after the projection; the squared norm is then at most $R^2 + 1$.
-    Raises:
-        InputError: no table of real, finite numbers with a column, or R out of range.
     """
     radius = require_positive("feature_norm", feature_norm)
-    table = require_table("features", values)
+    table = _finite("features", _numbers("features", values).astype(np.float64), 0)
     # Through the largest entry, so that squares of 1e200 do not overflow and squares of 1e-200 do not vanish.
     largest = np.abs(table).max(axis=1, keepdims=True)
     unit = table / np.where(largest > 0.0, largest, 1.0)
@@ -170,14 +135,12 @@ def projected_rows(values: Any, *, feature_norm: float, intercept: bool = False)
 
 
 def targets_within(values: Any, *, count: int, bound: float) -> Array:
-    """Targets truncated at plus and minus `bound`, shape (n,).
+    """Finite targets truncated at plus and minus a bound, shape (n,).
 
     Args:
         values: anything that numpy makes an array of, shape (n,).
         count: n.
         bound: > 0, in the unit of the targets.
-    Raises:
-        InputError: not `count` finite numbers, or the bound is out of range.
     """
     limit = require_positive("target_bound", bound)
     return np.clip(real_targets(values, count=count), -limit, limit)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from lethe.accounting.certify import Verdict, certificate_of, evaluate_theorems, require_run
-from lethe.accounting.cumulative import Cumulative
 from lethe.accounting.plan import as_target, planned, refuse_seeded
+from lethe.calculus.composition import overshoot
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import smallest
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, Guarantee, RDPCurve
-from lethe.calculus.large_delta import delta_for, is_large, usual_delta
-from lethe.calculus.targets import overshoot
+from lethe.calculus.large_delta import delta_for, usual_delta
 from lethe.calculus.upward_formatting import shown
-from lethe.certificates.certificate import Certificate
-from lethe.documents.shortened import few_lines
 from lethe.documents.synonyms import in_other_words
 from lethe.errors import CalibrationError, InputError, require_finite
-from lethe.noise_allocation.candidates import UNITS, Candidate, other_designs, step_noise
-from lethe.noise_allocation.correlated_shape import with_fewer_bands
-from lethe.noise_allocation.harm import harm_of
-from lethe.noise_allocation.noise_shapes import SHAPES, Shape, influence_of_curvature, shaped
+from lethe.noise_allocation.candidates import Allocation, Candidate, other_designs
+from lethe.noise_allocation.noise_shapes import SHAPES, Shape, harm_of, influence_of_curvature, shaped, with_fewer_bands
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 
@@ -34,109 +29,6 @@ SCHEDULES: tuple[Schedule, ...] = ("auto", *SHAPES)
 
 # Harms this near count as equal, and the simpler shape is taken.
 _TIE = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Allocation:
-    """The noise that was chosen, and what else was tried.
-
-    Args:
-        chosen: the candidate of least harm that the run allows, the simplest of those within a thousandth.
-        candidates: all that were tried, simplest first; then those that need other batches.
-        influence: what harm was measured with.
-        notes: what a person should know, a sentence each.
-    """
-
-    chosen: Candidate
-    candidates: tuple[Candidate, ...]
-    influence: Influence
-    notes: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        others = ", ".join(one.shape for one in self.candidates if one is not self.chosen)
-        return f"Allocation({self.chosen!r}, run {self.run.run_id}{f', besides {others}' if others else ''})"
-
-    def __str__(self) -> str:
-        """The certified claim of the chosen shape, and what the others would do."""
-        tried = [f"{'->' if one is self.chosen else '  '} {one!r}" for one in self.candidates]
-        return few_lines([repr(self.certificate), *tried, *self.notes], whole="explain()")
-
-    def explain(self) -> str:
-        """The candidates, the chosen one, the notes and the certificate, as text."""
-        tried = [
-            f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
-            + (one.why if one.certificate is None else f"noise {one.noise:<11.4g} harm {self._relative(one):<8.4g} {one.words}")
-            for one in self.candidates
-        ]
-        head = [f"{UNITS}", f"Harm is that noise squared, beside the chosen one's; {self.influence.describe()}."]
-        return "\n".join([*head, *tried, *self.notes, "", self.certificate.explain()])
-
-    def _relative(self, one: Candidate) -> float:
-        return one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0
-
-    @property
-    def run(self) -> Run:
-        """The planned run."""
-        assert self.chosen.run is not None
-        return self.chosen.run
-
-    @property
-    def certificate(self) -> Certificate:
-        """The certificate of the planned run."""
-        assert self.chosen.certificate is not None
-        return self.chosen.certificate
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was tried, as plain data; harm relative to the chosen one's."""
-        return {
-            "schedule": self.chosen.shape,
-            "influence": self.influence.describe(),
-            "candidates": [
-                {
-                    "schedule": one.shape,
-                    "noise": None if one.run is None else one.noise,
-                    "harm": None if one.run is None else self._relative(one),
-                    "epsilon": None if one.certificate is None else one.certificate.epsilon,
-                    "theorem": None if one.certificate is None else one.certificate.theorem,
-                    "words": one.words,
-                    "needs": one.needs,
-                    "why": one.why,
-                }
-                for one in self.candidates
-            ],
-            "notes": list(self.notes),
-        }
-
-
-def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
-    """What `report.schedule_plot` draws: the noise of a run, and how its privacy loss grows.
-
-    Args:
-        run: the planned run.
-        cumulative: its epsilons after some of its steps.
-        allocation: gives the other candidates; None: the run alone.
-    """
-    shapes = (
-        {"planned": run}
-        if allocation is None
-        else {one.shape: one.run for one in allocation.candidates if one.run is not None and not one.needs}
-    )
-    large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
-    last = run.release == "last"
-    epsilon, what = (cumulative.last_iterate, "the last iterate") if last else (cumulative.every_iterate, "all iterates")
-    return {
-        "title": f"run {run.run_id}: epsilon = {shown(epsilon[-1])} for {what} at delta = {cumulative.delta:g}{large}",
-        "schedules": [
-            {
-                "name": name,
-                "chosen": one is run,
-                "steps": (one.noisy_steps + 1).tolist(),
-                "noise_multipliers": step_noise(one).tolist(),
-            }
-            for name, one in shapes.items()
-        ],
-        "cumulative": cumulative.to_dict(),
-    }
 
 
 @in_other_words
@@ -155,7 +47,7 @@ def allocate(
     r"""Choose the shape of a run's noise, and the smallest scale at which its certificate meets the target.
 
     Every shape is certified by the same theorems, so at equal privacy the one with the smaller harm $\sum_t q_t\tau_t^2$ is better, as
-    far as the influence $q_t$ is right. Harm of correlated noise: `lethe.noise_allocation.harm`.
+    far as the influence $q_t$ is right. Harm of correlated noise: `harm_of`.
 
     Args:
         run: its own noise is not looked at; `noise_at` says where noise may be.

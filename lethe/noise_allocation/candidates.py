@@ -1,17 +1,23 @@
-"""Candidates: the ways of placing noise that a planner compares, and what a person is told of each."""
+"""Allocation: the way of placing noise that a planner chose, the candidates beside it, and what a person is told of each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from lethe.accounting.cumulative import Cumulative
+from lethe.calculus.large_delta import is_large
+from lethe.calculus.upward_formatting import shown
 from lethe.certificates.certificate import Certificate
+from lethe.documents.shortened import few_lines
 from lethe.noise_allocation.noise_shapes import Shape
 from lethe.run.batches import Cyclic, Poisson
-from lethe.run.noise.growth import growths
+from lethe.run.noise.base import growths
 from lethe.run.participation import Participation, unknown_participation
 from lethe.run.run import Run
+from lethe.run.schedules import Influence
 from lethe.run.schedules.base import Array
 
 UNITS = "Noise: the standard deviation that all noise together gives a coordinate of the last model, in parameter units."
@@ -37,7 +43,7 @@ class Candidate:
         shape: its name.
         run: the run with this noise; None if it cannot be had.
         certificate: of that run.
-        harm: $\sum_t q_t\tau_t^2$ (`lethe.noise_allocation.harm`); inf if it cannot be had.
+        harm: $\sum_t q_t\tau_t^2$ (`noise_shapes.harm_of`); inf if it cannot be had.
         why: the reason against it, or empty.
         needs: what the run would have to change for it, or empty; then it is shown, and never chosen.
     """
@@ -99,3 +105,106 @@ def step_noise(run: Run) -> Array:
     multipliers = run.uncorrelated.noise_multipliers
     grown = multipliers if run.noise is None else multipliers * growths(run.noise, run.total_steps)
     return grown[run.noisy_steps]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Allocation:
+    """The noise that was chosen, and what else was tried.
+
+    Args:
+        chosen: the candidate of least harm that the run allows, the simplest of those within a thousandth.
+        candidates: all that were tried, simplest first; then those that need other batches.
+        influence: what harm was measured with.
+        notes: what a person should know, a sentence each.
+    """
+
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    influence: Influence
+    notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        others = ", ".join(one.shape for one in self.candidates if one is not self.chosen)
+        return f"Allocation({self.chosen!r}, run {self.run.run_id}{f', besides {others}' if others else ''})"
+
+    def __str__(self) -> str:
+        """The certified claim of the chosen shape, and what the others would do."""
+        tried = [f"{'->' if one is self.chosen else '  '} {one!r}" for one in self.candidates]
+        return few_lines([repr(self.certificate), *tried, *self.notes], whole="explain()")
+
+    def explain(self) -> str:
+        """The candidates, the chosen one, the notes and the certificate, as text."""
+        tried = [
+            f"{'->' if one is self.chosen else '  '} {one.shape:<12} "
+            + (one.why if one.certificate is None else f"noise {one.noise:<11.4g} harm {self._relative(one):<8.4g} {one.words}")
+            for one in self.candidates
+        ]
+        head = [f"{UNITS}", f"Harm is that noise squared, beside the chosen one's; {self.influence.describe()}."]
+        return "\n".join([*head, *tried, *self.notes, "", self.certificate.explain()])
+
+    def _relative(self, one: Candidate) -> float:
+        return one.harm / self.chosen.harm if self.chosen.harm > 0 else 1.0
+
+    @property
+    def run(self) -> Run:
+        """The planned run."""
+        assert self.chosen.run is not None
+        return self.chosen.run
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate of the planned run."""
+        assert self.chosen.certificate is not None
+        return self.chosen.certificate
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was tried, as plain data; harm relative to the chosen one's."""
+        return {
+            "schedule": self.chosen.shape,
+            "influence": self.influence.describe(),
+            "candidates": [
+                {
+                    "schedule": one.shape,
+                    "noise": None if one.run is None else one.noise,
+                    "harm": None if one.run is None else self._relative(one),
+                    "epsilon": None if one.certificate is None else one.certificate.epsilon,
+                    "theorem": None if one.certificate is None else one.certificate.theorem,
+                    "words": one.words,
+                    "needs": one.needs,
+                    "why": one.why,
+                }
+                for one in self.candidates
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def plot_content(run: Run, cumulative: Cumulative, allocation: Allocation | None = None) -> dict[str, Any]:
+    """What `report.schedule_plot` draws: the noise of a run, and how its privacy loss grows.
+
+    Args:
+        run: the planned run.
+        cumulative: its epsilons after some of its steps.
+        allocation: gives the other candidates; None: the run alone.
+    """
+    shapes = (
+        {"planned": run}
+        if allocation is None
+        else {one.shape: one.run for one in allocation.candidates if one.run is not None and not one.needs}
+    )
+    large = " >= 1/records" if is_large(cumulative.delta, run.records) else ""
+    last = run.release == "last"
+    epsilon, what = (cumulative.last_iterate, "the last iterate") if last else (cumulative.every_iterate, "all iterates")
+    return {
+        "title": f"run {run.run_id}: epsilon = {shown(epsilon[-1])} for {what} at delta = {cumulative.delta:g}{large}",
+        "schedules": [
+            {
+                "name": name,
+                "chosen": one is run,
+                "steps": (one.noisy_steps + 1).tolist(),
+                "noise_multipliers": step_noise(one).tolist(),
+            }
+            for name, one in shapes.items()
+        ],
+        "cumulative": cumulative.to_dict(),
+    }

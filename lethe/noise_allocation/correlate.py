@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from lethe.calculus.correlated.matrices import MOST_DENSE, prefix_sums, sgd_workload
-from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz
+from lethe.calculus.correlated.optimum import banded_toeplitz, buffered_toeplitz, dense
 from lethe.calculus.domains import FloatArray, require_count
+from lethe.documents.strict import to_json
+from lethe.documents.version import __version__
 from lethe.errors import InputError
-from lethe.noise_allocation.kept_strategies import kept_dense
 from lethe.run.known_fields import require_run
-from lethe.run.noise import BandedToeplitz, BufferedToeplitz
+from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
 from lethe.run.noise.base import CorrelatedNoise
 from lethe.run.participation import Participation
 from lethe.run.run import Run
@@ -92,7 +95,7 @@ def _best(
     if strategy == "dense":
         require_count("steps", steps, high=MOST_DENSE)
         full = sgd_workload(run.step_sizes, momentum=momentum) if influence is None else _toeplitz(run, momentum, influence)
-        return kept_dense(path, steps, slots, workload=full, bands=bands)
+        return _kept_dense(path, steps, slots, workload=full, bands=bands)
     workload = _toeplitz(run, momentum, influence)
     if strategy == "buffered_toeplitz":
         return BufferedToeplitz(**buffered_toeplitz(steps, slots, buffers, workload=workload)._asdict())
@@ -114,3 +117,30 @@ def _toeplitz(run: Run, momentum: float, influence: Influence | None) -> FloatAr
         fading = np.sqrt(influence.values(run.total_steps)[::-1])
         return np.asarray(fading / fading[0], dtype=np.float64)
     return prefix_sums(run.total_steps) if momentum == 0.0 else sgd_workload(sizes, momentum=momentum)
+
+
+def _kept_dense(path: str | os.PathLike[str], steps: int, slots: int, *, workload: FloatArray, bands: int | None) -> LowerTriangular:
+    """`dense`, written to a file; of a folder it is the file that an earlier search for the same thing has left.
+
+    What is found is used as it is: a certificate is one on the matrix that the file holds, whatever that is.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / f"strategy-{_name(steps, slots, workload, bands)}.npy"
+        if file.exists():
+            noise = LowerTriangular.at(file)
+            noise.strategy(steps)  # refuses one for another number of steps
+            return noise
+    return LowerTriangular.saved(dense(steps, slots, workload=workload, bands=bands), file)
+
+
+def _name(steps: int, slots: int, workload: FloatArray, bands: int | None) -> str:
+    asked = {
+        "lethe": __version__,
+        "steps": steps,
+        "slots": slots,
+        "bands": bands,
+        "shape": list(workload.shape),
+        "workload": hashlib.sha256(workload.astype("<f8").tobytes()).hexdigest(),
+    }
+    return hashlib.sha256(to_json(asked, indent=None).encode()).hexdigest()[:32]

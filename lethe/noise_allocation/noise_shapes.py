@@ -11,12 +11,14 @@ from typing import Literal
 
 import numpy as np
 
+from lethe.calculus.correlated.sensitivity import output_square, sensitivity
 from lethe.errors import InputError
-from lethe.noise_allocation.correlated_shape import correlated
+from lethe.noise_allocation.correlate import correlate
 from lethe.noise_allocation.joint.cyclic import joint_cyclic
-from lethe.noise_allocation.joint.passes import joint_passes
-from lethe.noise_allocation.joint.position import joint_schedule, joint_schedule_reset
+from lethe.noise_allocation.joint.position import joint_passes, joint_schedule, joint_schedule_reset
+from lethe.noise_allocation.joint.problem import joint_problem
 from lethe.run.known_fields import require_run
+from lethe.run.participation import BatchSizes, Participation
 from lethe.run.run import Run
 from lethe.run.schedules import Influence
 from lethe.run.schedules.allocation import optimal_schedule
@@ -31,6 +33,30 @@ SHAPES: tuple[Shape, ...] = ("uniform", "pass_ends", "exponential", "influence",
 _LEAST_INFLUENCE = 1e-24
 # Noise below these shares of the largest is dropped, most first, if the harm at equal privacy grows by no more than the last number.
 _RESIDUES, _RESIDUE_COST = (1e-2, 1e-3, 1e-4, 1e-6), 1e-6
+# A Toeplitz strategy has the same numbers at every step; those that are best for so many steps are taken for longer runs too.
+_LONGEST = 50_000
+# Passes of more steps are more than a banded strategy of usual width reaches back.
+_LONG_PASS = 64
+_HALVED = 6
+
+
+def harm_of(run: Run, influence: Influence) -> float:
+    r"""$\sum_t q_t\tau_t^2$; of correlated noise $\|C^{-\top}a\|^2$ with $a_t = \sqrt{q_t}\,\tau_t$, $\tau_t$ that of the draws.
+
+    With flat $q$ it is the variance that the noise gives to each coordinate of the sum of all steps, for both kinds of noise. Else an
+    influence says how much the noise of each step matters by itself. That of two steps together is taken to be $\sqrt{q_sq_t}$, which is
+    exact where all directions forget noise at one rate, and is the largest that it can be.
+
+    Args:
+        run: with its noise.
+        influence: $q_t$ of its steps.
+    Returns:
+        In squared parameter units, since the largest $q_t$ is 1; infinity where it overflows.
+    """
+    weights, stds = influence.values(run.total_steps), run.uncorrelated.noise_stds
+    if run.noise is None:
+        return float(np.sum(weights * np.square(stds)))
+    return output_square(run.noise.strategy(run.total_steps), np.sqrt(weights) * stds)
 
 
 def shaped(run: Run, shape: Shape, influence: Influence, *, mu: float = 1.0, floor: float = 0.0) -> Run:
@@ -150,16 +176,10 @@ def _joint(run: Run, weights: Array, mu: float, floor: float) -> Array:
     if known is not None and steps.diameter is None and floor == 0 and mask[known > 0].all():
         return np.sqrt(known[run.noisy_steps])
     arrays = (steps.lipschitz, run.sensitivities)
-    found = joint_cyclic(
-        weights,
-        steps.lipschitz,
-        run.sensitivities,
-        run.steps_per_pass,
-        mu=mu,
-        noisy=mask,
-        floor=np.where(mask, floors, 0.0),
-        diameter=steps.diameter,
+    problem = joint_problem(
+        weights, *arrays, run.steps_per_pass, mu=mu, noisy=mask, floor=np.where(mask, floors, 0.0), diameter=steps.diameter
     )
+    found = joint_cyclic(problem)
     stds = found.noise_stds if floor > 0 else _without_residue(weights, arrays, found.noise_stds, run.steps_per_pass, steps.diameter)
     return stds[run.noisy_steps]
 
@@ -181,7 +201,7 @@ def _without_residue(weights: Array, arrays: tuple[Array, Array], stds: Array, s
 def _one_slot(weights: Array, lipschitz: Array, touches: Array, diameter: Array | None, mu: float, floors: Array) -> Array:
     """One record touched at every step: closed form, unless there is a floor."""
     if floors.any():
-        return joint_cyclic(weights, lipschitz, touches, 1, mu=mu, floor=floors, diameter=diameter).noise_stds
+        return joint_cyclic(joint_problem(weights, lipschitz, touches, 1, mu=mu, floor=floors, diameter=diameter)).noise_stds
     if diameter is None:
         return np.sqrt(joint_schedule(weights, touches, lipschitz, mu * mu).variances)
     return np.sqrt(joint_schedule_reset(weights, touches, lipschitz, diameter, mu * mu).variances)
@@ -203,3 +223,55 @@ def _joint_steps(run: Run) -> Steps:
             remedy="take schedule influence, or a run with fixed batches, a smooth loss and release: last.",
         )
     return steps
+
+
+def correlated(run: Run, influence: Influence) -> Run:
+    r"""The run with Toeplitz noise, banded or, where a pass is long, buffered; of noise multiplier 1.
+
+    Each is the best for the mean of all iterates, by `correlate`; of the two the one is taken whose last iterate has less harm at equal
+    privacy, $\mathrm{harm}\cdot\mathrm{sens}^2$.
+
+    Args:
+        run: its own noise is not looked at; its steps may differ in size, the strategy is that of equal steps.
+        influence: $q_t$ of the run's steps.
+    Raises:
+        InputError: the run cannot have correlated noise.
+    """
+    plain = run.replace(noise_multiplier=1.0)
+    steps, slots = plain.total_steps, plain.batches.period(plain.records) or 1
+    if steps > _LONGEST:
+        searched, fading = plain.replace(step_size=1.0, steps=_LONGEST), _end_of(influence, steps)
+    else:
+        searched, fading = plain.replace(step_size=1.0), influence
+    noises = [correlate(searched, influence=fading).noise]
+    if slots > _LONG_PASS and plain.batches.participation is not Participation.DRAW_IN_PUBLIC_GROUP:  # else few bands alone are amplified
+        noises.append(correlate(searched, "buffered_toeplitz", influence=fading).noise)
+    found = [plain.replace(noise=noise) for noise in noises]
+    return min(found, key=lambda one: _at_equal_privacy(one, influence))
+
+
+def with_fewer_bands(run: Run, influence: Influence) -> list[Run]:
+    """The run with banded noise of a half, a quarter and so on of the bins of a pass, where a secret bin then hides more; else none.
+
+    Args:
+        run: its own noise is not looked at.
+        influence: of the run's steps.
+    """
+    batches = run.batches
+    if batches.participation is not Participation.SECRET_SLOT or batches.sizes is not BatchSizes.BINOMIAL or run.total_steps > _LONGEST:
+        return []
+    plain = run.replace(noise_multiplier=1.0)
+    most = min(_LONG_PASS, plain.total_steps)
+    tried = [bands for halved in range(1, _HALVED + 1) if 2 <= (bands := plain.steps_per_pass >> halved) <= most]
+    noises = [correlate(plain.replace(step_size=1.0), bands=bands, influence=influence).noise for bands in tried]
+    return [plain.replace(noise=noise) for noise in noises]
+
+
+def _end_of(influence: Influence, steps: int) -> Influence:
+    last = influence.values(steps)[-_LONGEST:]
+    return Influence(weights=tuple(np.maximum(last, np.finfo(np.float64).tiny).tolist()), basis=influence.basis)
+
+
+def _at_equal_privacy(run: Run, influence: Influence) -> float:
+    assert run.noise is not None
+    return harm_of(run, influence) * sensitivity(run.noise.strategy(run.total_steps), run.batches.period(run.records) or 1) ** 2

@@ -17,12 +17,7 @@ _SMALL = 2**17  # bytes below which a CRC of all of them costs nothing, and wher
 
 
 class Fingerprint(NamedTuple):
-    """What a block held when it was read.
-
-    Args:
-        records: how many.
-        checksum: of the values and of their order; it finds accidents, not adversaries.
-    """
+    """How many records a block held, and a checksum of the values and of their order; it finds accidents, not adversaries."""
 
     records: int
     checksum: int
@@ -89,8 +84,7 @@ def refused(block: str, column: Any, what: str, remedy: str) -> InputError:
     """The error of a partition whose column cannot be used.
 
     Args:
-        block: its name.
-        column: name or number.
+        block, column: their names.
         what: is wrong, against what is needed.
         remedy: what to do.
     """

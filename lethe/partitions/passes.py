@@ -27,13 +27,9 @@ BlockCallback = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockLocation:
-    """Where one block is.
+    """Where one block is: its number, which it keeps in every pass, its name for people, and which records are asked for; None: all.
 
-    Args:
-        place: its number, which it keeps in every pass.
-        name: for people.
-        stored: what the reader makes a Block of: an address, arrays, or tasks of Dask with their inputs (`partition_tasks`).
-        rows: which records are asked for; None: all.
+    `stored` is what the reader makes a Block of: an address, arrays, or tasks of Dask with their inputs (`partition_tasks`).
     """
 
     place: int
@@ -44,15 +40,7 @@ class BlockLocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockResult:
-    """What came of one block.
-
-    Args:
-        place: the block's number.
-        seen: the block as it was read.
-        values: what the function gave; None where the block was refused.
-        size: bytes of the block's features, as an array.
-        fault: why it was.
-    """
+    """What came of a block: how it was read, what the function gave, bytes of its features as an array; or why it was refused."""
 
     place: int
     seen: Fingerprint | None
@@ -63,14 +51,9 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Work:
-    """What is done to every block; it is sent to workers, so function and parameters must pickle.
+    """What is done to every block: a function of (Block, *parameters). It is sent to workers, so all of it must pickle.
 
     Its text leaves parameters out: workers write it into their logs where a task fails.
-
-    Args:
-        read: makes a Block.
-        function: of (Block, *parameters).
-        parameters: the same for all blocks.
     """
 
     read: Reader

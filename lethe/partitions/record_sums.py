@@ -47,13 +47,11 @@ class RecordSums:
 
         It gives a tuple of arrays of fixed shapes, and must pickle; a block without records has no chunks.
         """
-        return self.table.sum(_of_block, self.prepare, self.norm, function, *parameters)
+        return self.table.sum(_of_block, self.prepare, self.norm * _ROUNDING, function, *parameters)
 
 
-def _of_block(
-    block: Block, prepare: Callable[[Block], Iterator[tuple[FloatArray, FloatArray]]], norm: float, function: Callable[..., Any], *rest: Any
-) -> Any:
-    return function(_checked(prepare(block), norm * _ROUNDING), *rest)
+def _of_block(block: Block, prepare: Callable[[Block], Chunks], norm: float, function: Callable[..., Any], *rest: Any) -> Any:
+    return function(_checked(prepare(block), norm), *rest)
 
 
 def _checked(chunks: Chunks, norm: float) -> Iterator[tuple[FloatArray, FloatArray]]:

@@ -45,11 +45,7 @@ class Batches(Specification, ABC):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a named design that leaves a fact out, that inherits from another, or whose facts contradict one another.
-
-        Raises:
-            InputError: see above.
-        """
+        """Refuse a named design that leaves a fact out, that inherits from another, or whose facts contradict one another."""
         super().__pydantic_init_subclass__(**kwargs)
         if not names_itself(cls, "design"):
             return
@@ -306,9 +302,5 @@ DESIGNS: dict[str, type[Batches]] = {
 
 
 def parse_batches(value: object) -> Batches:
-    """Read {design: name, size: ..., truncate_at: ...}.
-
-    Raises:
-        InputError: an unknown design, a size or a cap that is not a positive integer, or a cap on batches of one size.
-    """
+    """Read {design: name, size: ..., truncate_at: ...}."""
     return from_tagged(value, tag="design", classes=DESIGNS)

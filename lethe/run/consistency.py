@@ -1,4 +1,4 @@
-"""Consistency checks of a Run: contradicting fields, and numbers beyond floating point."""
+"""Consistency checks of a Run: contradicting fields, and numbers beyond floating point. Each raises an InputError."""
 
 from __future__ import annotations
 
@@ -37,25 +37,21 @@ NOISE_RANGES: Mapping[str, Range] = {
 }
 
 
-def refuse_length(passes: int | None, steps: int | None) -> None:
-    """Refuse both lengths of a run, and none.
+def refuse_length(passes: int | None, steps: int | None, total: int) -> None:
+    """Refuse both lengths of a run, and none, and more steps in all than can be accounted.
 
-    Raises:
-        InputError: see above.
+    Args: those of `Run`.
     """
     if (passes is None) == (steps is None):
         raise InputError(f"passes: got {passes}, and steps: {steps}; exactly one of the two is needed.", remedy="keep passes or steps.")
+    if total > MOST_STEPS:
+        raise InputError(f"steps: {total} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
 
 
 def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> None:
     """Refuse a batch size that does not fit the number of records, and a neighbouring relation that the batch design does not admit.
 
-    Args:
-        batches: the design and size.
-        records: n, public.
-        neighbours: the relation.
-    Raises:
-        InputError: see above.
+    Args: those of `Run`.
     """
     size = batches.nominal_size(records)
     if size > records:
@@ -78,48 +74,17 @@ def refuse_batches(batches: Batches, records: int, neighbours: Neighbours) -> No
         )
 
 
-def refuse_steps(total: int) -> None:
-    """Refuse more steps than can be accounted.
-
-    Raises:
-        InputError: see above.
-    """
-    if total > MOST_STEPS:
-        raise InputError(f"steps: {total} in all; at most {MOST_STEPS} can be accounted.", remedy="take larger batches.")
-
-
 def refuse_standstill(step_sizes: Array) -> None:
-    """Refuse a step whose size is not above 0.
-
-    Args:
-        step_sizes: shape (T,).
-    Raises:
-        InputError: see above.
-    """
+    """Refuse a step whose size is not above 0."""
     if not step_sizes.min() > 0:
         place = int(step_sizes.argmin())
         raise InputError(f"step_size: step {place + 1} has size {step_sizes[place]:g}; every step needs a size > 0.")
 
 
-def refuse_unbounded(clip_norm: float | None, loss: Loss) -> None:
-    """Refuse gradients that nothing bounds.
+def refuse_gradients(clip_norm: float | None, loss: Loss, regularisers: Sequence[Regulariser]) -> None:
+    """Refuse gradients that nothing bounds, and bounds that no loss and no convex regulariser has: a class from outside may state anything.
 
-    Raises:
-        InputError: see above.
-    """
-    if clip_norm is None and loss.known_gradient_bound is None:
-        raise InputError(
-            f"clip_norm: null, and the {loss.summary} has no gradient bound: one record's influence on a step is unbounded.",
-            source="clip_norm and loss.gradient_bound",
-            remedy="set clip_norm, or loss.gradient_bound if the gradients are bounded.",
-        )
-
-
-def refuse_impossible_facts(loss: Loss, regularisers: Sequence[Regulariser]) -> None:
-    """Refuse bounds that no loss and no convex regulariser can have: a user's own class may state anything.
-
-    Raises:
-        InputError: a curvature or gradient bound that is no number, a strong convexity below 0, a diameter that is not above 0.
+    Args: those of `Run`.
     """
     bound, curvature = loss.known_gradient_bound, loss.curvature
     if (bound is not None and not bound > 0) or (curvature is not None and not sum(curvature) >= 0):
@@ -130,17 +95,18 @@ def refuse_impossible_facts(loss: Loss, regularisers: Sequence[Regulariser]) -> 
                 f"regulariser: {part.kind} states the strong convexity {part.strong_convexity} and the diameter {part.diameter}, which no "
                 "convex function has."
             )
+    if clip_norm is None and bound is None:
+        raise InputError(
+            f"clip_norm: null, and the {loss.summary} has no gradient bound: one record's influence on a step is unbounded.",
+            source="clip_norm and loss.gradient_bound",
+            remedy="set clip_norm, or loss.gradient_bound if the gradients are bounded.",
+        )
 
 
 def refuse_relation(loss: Loss, neighbours: Neighbours, *, differences_only: bool) -> None:
     """Refuse a relation that takes a whole gradient away, where only the difference of two gradients is bounded.
 
-    Args:
-        loss: of the run.
-        neighbours: of the run.
-        differences_only: whether only the difference of two gradients is bounded.
-    Raises:
-        InputError: see above.
+    Args: those of `Run`.
     """
     if differences_only and neighbours != "replace_one":
         raise InputError(
@@ -151,14 +117,7 @@ def refuse_relation(loss: Loss, neighbours: Neighbours, *, differences_only: boo
 
 
 def refuse_out_of_range(limits: Range, values: Array) -> None:
-    """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise; nan too.
-
-    Args:
-        limits: where they must stay, and what they are.
-        values: any number of them, shape (k,).
-    Raises:
-        InputError: one leaves the range.
-    """
+    """Refuse numbers whose products overflow, or underflow to what would read as no touch or no noise; nan too."""
     if values.size and not (values.min() > limits.smallest and values.max() < limits.largest):
         raise InputError(
             f"{limits.name} runs from {values.min():g} to {values.max():g}; it needs to stay between {limits.smallest:g} and "
@@ -175,8 +134,6 @@ def expanded(name: str, value: float | Schedule, count: int, *, unit: str) -> Ar
         value: a number, a list or a schedule.
         count: how many are needed.
         unit: what each of them is for, such as "step".
-    Raises:
-        InputError: a list of another length, or a number that overflows.
     """
     if isinstance(value, Explicit) and len(value.listed) != count:
         raise InputError(f"{name}: lists {len(value.listed)} values; this run needs {count}, one for each {unit}.")

@@ -1,8 +1,8 @@
-"""What the steps of a Run descend: each record's loss, or the Lipschitz envelope of it."""
+"""What the steps of a Run descend, each record's loss or the Lipschitz envelope of it, and whether clipping can turn its gradient."""
 
 from __future__ import annotations
 
-from lethe.run.clip_fields import ClipMethod
+from lethe.run.fields import ClipMethod
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 
@@ -34,3 +34,12 @@ def descended_name(run: Run) -> str:
 def gradient_error(run: Run) -> float:
     r"""$\eta$, how far the gradient of a record may be from that of what is descended, as a share of C, beside rounding; mostly 0."""
     return run.loss.envelope_error if isinstance(run.loss, LinearLoss) and descends_envelope(run) else 0.0
+
+
+def clipped_along_a_line(run: Run) -> bool:
+    r"""Whether the gradient of every unit keeps one direction wherever it is taken, so that clipping truncates a slope and turns nothing.
+
+    $\nabla f_i(x) = \ell_i'(\langle u_i, x\rangle)\, u_i$ of one record of a scalar loss. The mean over a user's records has several $u_i$:
+    its direction changes, and a clipped step of it may expand as that of any other loss.
+    """
+    return run.loss.scalar and run.unit == "record"

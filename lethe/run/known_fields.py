@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple, get_args
 
 from lethe.errors import InputError
-from lethe.run.clip_fields import ClipMethod
+from lethe.run.fields import ClipMethod, NoiseAt, Release
 from lethe.run.neighbours import Neighbours, Unit
 from lethe.run.noise import NOISES, refuse_correlated
-from lethe.run.noise_fields import NoiseAt
 from lethe.run.participation import BatchSizes, Participation, said
-from lethe.run.release_field import Release
 from lethe.run.run import Run
 
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -62,8 +60,6 @@ def require_run(run: object, *, source: str | None = None, remedy: str | None = 
         run: any object.
         source, remedy: of the error for what is no Run.
         correlated: whether who asks knows correlated noise, so that it may be any that is known.
-    Raises:
-        InputError: it is something else, or a word of it is not known; the error names it.
     """
     if not isinstance(run, Run):
         raise InputError(f"run: got {type(run).__name__}; it needs a lethe.Run.", source=source, remedy=remedy)
@@ -75,3 +71,18 @@ def require_run(run: object, *, source: str | None = None, remedy: str | None = 
     if not correlated:
         refuse_correlated(run.noise)
     return run
+
+
+def refuse_users(run: Run, where: str) -> None:
+    """Refuse a run about users where nothing puts a user's records together.
+
+    Args:
+        run: to be carried out.
+        where: what was asked to do so, in words.
+    """
+    if run.unit != "record":
+        raise InputError(
+            f"unit: {run.unit}; {where} knows no users, and protects single records.",
+            source="run.unit",
+            remedy="give users=ids to TrainOptions, PrivateTrainer(..., users=ids) or PrivateTraining; or state unit: record.",
+        )

@@ -35,11 +35,7 @@ def usual(relation: Any, info: ValidationInfo) -> Any:
 
 
 def apart(neighbours: Neighbours) -> float:
-    """How many gradient bounds apart one record's contributions to neighbouring data sets can be.
-
-    Raises:
-        InputError: an unknown relation.
-    """
+    """How many gradient bounds apart one record's contributions to neighbouring data sets can be."""
     match neighbours:
         case "replace_one":
             return 2.0

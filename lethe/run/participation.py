@@ -55,12 +55,7 @@ KNOWN_SIZES = frozenset({BatchSizes.EXACT, BatchSizes.BINOMIAL})
 
 
 def unknown_participation(design: str, participation: Never) -> InputError:
-    """The error for a participation that a `match` does not know.
-
-    Args:
-        design: the design that states it.
-        participation: what it states.
-    """
+    """The error for a participation that a `match` does not know."""
     return InputError(
         f"batches.design: got {design}, whose participation {said(participation)} is not known here.",
         source=f"batches.design = {design}",
@@ -69,12 +64,7 @@ def unknown_participation(design: str, participation: Never) -> InputError:
 
 
 def unknown_sizes(design: str, sizes: object) -> InputError:
-    """The error for batch sizes of which something must be known.
-
-    Args:
-        design: the design that states them.
-        sizes: what it states of them.
-    """
+    """The error for batch sizes of which something must be known."""
     return InputError(
         f"batches.design: got {design}, whose batch sizes are {said(sizes)}; how many records a batch may hold must be known here.",
         source=f"batches.design = {design}",

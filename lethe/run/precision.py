@@ -53,12 +53,5 @@ class Precision(Specification):
 
 
 def parse_precision(value: Any) -> Any:
-    """A Precision from a mapping of its fields; anything else unchanged, for the Run to judge.
-
-    Raises:
-        InputError: a field is unknown, missing or out of range.
-    """
-    if not isinstance(value, dict):
-        return value
-    fields: dict[object, Any] = value  # pyright: ignore[reportUnknownVariableType]
-    return Precision(**{str(name): field for name, field in fields.items()})
+    """A Precision from a mapping of its fields; anything else unchanged, for the Run to judge."""
+    return Precision(**{str(name): field for name, field in value.items()}) if isinstance(value, dict) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]

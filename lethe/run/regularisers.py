@@ -33,11 +33,7 @@ class Regulariser(Specification):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a regulariser that inherits from another.
-
-        Raises:
-            InputError: it does.
-        """
+        """Refuse a regulariser that inherits from another."""
         super().__pydantic_init_subclass__(**kwargs)
         names_itself(cls, "kind")
 
@@ -160,11 +156,7 @@ REGULARISERS: dict[str, type[Regulariser]] = {
 
 
 def parse_regulariser(value: Any) -> Regulariser | tuple[Regulariser, ...] | None:
-    """Read null, {kind: name, ...} or a list of such mappings.
-
-    Raises:
-        InputError: an unknown kind, a bad parameter, or an empty list.
-    """
+    """Read null, {kind: name, ...} or a list of such mappings."""
     if value is None:
         return None
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

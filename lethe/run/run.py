@@ -13,17 +13,15 @@ from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 from lethe.documents.specification import Missing, StoredSpecification
 from lethe.documents.strict import to_json
 from lethe.errors import InputError, require_finite
-from lethe.run import consistency
+from lethe.run import consistency, fields
 from lethe.run.batches import MOST_RECORDS, Batches, Full, parse_batches
-from lethe.run.clip_fields import SHORTENING, ClipGroups, ClipMethod, refuse_clipping
+from lethe.run.fields import RELEASE, SHORTENING, ClipGroups, ClipMethod, NoiseAt, Release
 from lethe.run.losses import Loss, Unknown, parse_loss
 from lethe.run.neighbours import Neighbours, Unit, apart, usual
 from lethe.run.noise import CorrelatedNoise, parse_noise, refuse_correlated, refuse_correlating
-from lethe.run.noise_fields import NoiseAt, refuse_averaging, refuse_filtering, refuse_no_weight
 from lethe.run.participation import Participation
 from lethe.run.precision import Precision, parse_precision
 from lethe.run.regularisers import Regulariser, parse_regulariser
-from lethe.run.release_field import RELEASE, Release
 from lethe.run.run_document import run_document
 from lethe.run.schedules import as_schedule, parse_schedule
 from lethe.run.schedules.base import Array, Schedule, read_only
@@ -100,12 +98,10 @@ class Run(StoredSpecification):
 
     @model_validator(mode="after")
     def _consistent(self) -> Run:
-        consistency.refuse_length(self.passes, self.steps)
         consistency.refuse_batches(self.batches, self.records, self.neighbours)
-        consistency.refuse_steps(self.total_steps)
-        consistency.refuse_impossible_facts(self.loss, self.regularisers)
-        consistency.refuse_unbounded(self.clip_norm, self.loss)
-        refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups, self.loss, self.unit)
+        consistency.refuse_length(self.passes, self.steps, self.total_steps)
+        consistency.refuse_gradients(self.clip_norm, self.loss, self.regularisers)
+        fields.refuse_clipping(self.clip_norm, self.clip_method, self.clip_groups, self.loss, self.unit)
         consistency.refuse_standstill(self._expanded("step_size", self.step_size, self.total_steps))
         if self.noise_multiplier is not None:
             self._expanded("noise_multiplier", self.noise_multiplier, self._noise_entries)
@@ -114,10 +110,10 @@ class Run(StoredSpecification):
         else:  # its numbers are those of the same run with independent noise, which has been checked
             refuse_correlating(self.noise, self.uncorrelated)
         if self.pass_weights is not None:
-            refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
-            refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
+            fields.refuse_averaging(self.batches, self.noise_at, steps=self.total_steps, per_pass=self.steps_per_pass)
+            fields.refuse_no_weight(self._expanded("pass_weights", self.pass_weights, self.steps_per_pass))
         if self.noise_budget is not None:
-            refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
+            fields.refuse_filtering(self.batches, self.noise_at, release=self.release, averaged=self.pass_weights is not None)
         consistency.refuse_relation(self.loss, self.neighbours, differences_only=self.bounds_differences_only)
         return self
 
@@ -238,11 +234,7 @@ class Run(StoredSpecification):
 
     @cached_property
     def noise_multipliers(self) -> Array:
-        """z_t, shape (T,), zero at steps without noise.
-
-        Raises:
-            InputError: the noise is still to be planned; or, as by all arrays of noise, it is correlated.
-        """
+        """z_t, shape (T,), zero at steps without noise."""
         refuse_correlated(self.noise)
         if self.noise_multiplier is None:
             raise InputError(
@@ -295,11 +287,7 @@ class Run(StoredSpecification):
         return hashlib.sha256(to_json(self.to_document(), indent=None).encode()).hexdigest()[:8]
 
     def replace(self, **changes: Any) -> Run:
-        """A copy with some fields changed and everything checked again; giving passes drops steps, and the reverse.
-
-        Raises:
-            InputError: as the constructor.
-        """
+        """A copy with some fields changed and everything checked again; giving passes drops steps, and the reverse."""
         changes, fields = self.respelt(changes), self._fields_by_name()
         if changes.get("passes") is not None:
             fields["steps"] = None
@@ -313,11 +301,7 @@ class Run(StoredSpecification):
         return self.replace(batches=Full()) if whole else self
 
     def with_noise_scaled(self, factor: float) -> Run:
-        """The same run with every noise multiplier times `factor`, a finite number >= 0.
-
-        Raises:
-            InputError: the factor, or noise times the factor, is out of range.
-        """
+        """The same run with every noise multiplier times `factor`, a finite number >= 0."""
         factor = require_finite("factor", factor, low=0.0)
         if self.noise_multiplier is None:
             return self.replace(noise_multiplier=factor)

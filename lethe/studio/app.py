@@ -10,10 +10,9 @@ from typing import Any
 from lethe.documents.strict import parse_document
 from lethe.errors import InputError, LetheError
 from lethe.run.run import Run
-from lethe.studio import inputs, parts
-from lethe.studio.answers import StateAnswer, answer
+from lethe.studio import parts
+from lethe.studio.answers import ALTERNATIVES, AlternativePrice, StateAnswer, answer, price
 from lethe.studio.controls import CONTROLS
-from lethe.studio.prices import ALTERNATIVES, AlternativePrice, price
 from lethe.studio.state import LONGEST_LINK, State, query_of
 from lethe.studio.web import App, HTMLDependency, Inputs, Outputs, Request, Session, reactive, render, ui
 from lethe.studio.workers import WorkerThreads
@@ -59,10 +58,7 @@ def _whole(content: Any) -> Any:
             ui.tags.style((_HERE / "page.css").read_text(encoding="utf-8")),
             ui.tags.script(ui.HTML((_HERE / "page.js").read_text(encoding="utf-8"))),
         ),
-        ui.tags.header(
-            ui.tags.h1("Lethe studio"),
-            ui.tags.p("What every choice of a private training costs.", class_="lead-line"),
-        ),
+        ui.tags.header(ui.tags.h1("Lethe studio"), ui.tags.p("What every choice of a private training costs.", class_="lead-line")),
         content,
         title="Lethe studio",
         lang="en",
@@ -77,7 +73,7 @@ def _questions(state: State) -> Any:
         ui.output_ui("said"),
         class_="card-like",
     )
-    return ui.tags.form(inputs.groups(state.texts), opening, class_="questions", aria_label="The run", onsubmit="return false")
+    return ui.tags.form(parts.controls(state.texts), opening, class_="questions", aria_label="The run", onsubmit="return false")
 
 
 def _answers() -> Any:
@@ -124,7 +120,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
         found: dict[str, AlternativePrice | None] = {}
         for label in ALTERNATIVES:
             one = await beside("prices", price, wanted, label)
-            found[label] = AlternativePrice(label=label, number="", ratio=None, why=one) if isinstance(one, str) else one
+            found[label] = AlternativePrice("", None, one) if isinstance(one, str) else one
             async with reactive.lock():
                 priced.set((wanted, dict(found)))
                 await reactive.flush()
@@ -151,37 +147,24 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
                 compared.cancel()
                 compared.invoke(query())
 
-    def part(draw: Callable[[StateAnswer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> Any:
-        got = current()
-        if got is None:
-            return parts.waiting()
-        return draw(got) if isinstance(got, StateAnswer) else otherwise(got)
+    def show(name: str, draw: Callable[[StateAnswer], Any], otherwise: Callable[[str], Any] = parts.nothing) -> None:
+        def drawn() -> Any:
+            got = current()
+            if got is None:
+                return parts.waiting()
+            return draw(got) if isinstance(got, StateAnswer) else otherwise(got)
 
-    @render.ui
-    def headline() -> Any:
-        return part(parts.headline, parts.refusal)
+        drawn.__name__ = name  # by which Shiny knows where it stands
+        render.ui(drawn)
 
-    @render.ui
-    def theorems() -> Any:
-        return part(parts.theorems)
-
-    @render.ui
-    def schedule() -> Any:
-        return part(parts.schedule)
-
-    @render.ui
-    def prediction() -> Any:
-        return part(parts.prediction)
-
-    @render.ui
-    def documents() -> Any:
-        return part(parts.documents)
-
-    @render.ui
-    def alternatives() -> Any:
+    def prices(got: StateAnswer) -> Any:
         wanted, found = priced()
-        now = found if wanted == query() else {}
-        return part(lambda got: parts.prices(now, tuple(ALTERNATIVES), noise=got.found_noise))
+        return parts.prices(found if wanted == query() else {}, noise=got.found_noise)
+
+    show("headline", parts.headline, parts.refusal)
+    show("alternatives", prices)
+    for draw in (parts.theorems, parts.schedule, parts.prediction, parts.documents):
+        show(draw.__name__, draw)
 
     @render.ui
     def said() -> Any:
@@ -194,7 +177,7 @@ def _serve(input: Inputs, session: Session, workers: dict[str, WorkerThreads]) -
     async def _open() -> None:
         opened = await beside("answers", _state_of, input.opened(), query())
         if isinstance(opened, State):
-            inputs.update(opened.texts)
+            parts.update_controls(opened.texts)
         told.set("" if isinstance(opened, State) else opened)
 
     for task in (asked, compared):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from lethe.run.batches import DESIGNS
+from lethe.run.fields import NoiseAt, Release
 from lethe.run.losses import LOSSES
 from lethe.run.neighbours import Neighbours, Unit
-from lethe.run.noise_fields import NoiseAt
-from lethe.run.release_field import Release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(NamedTuple):
     """One input of the page.
 
     Args:
@@ -44,96 +41,66 @@ def loss_parameters() -> tuple[str, ...]:
     return (*(name for name in dict.fromkeys(names) if name != "gradient_bound"), "gradient_bound")
 
 
-def _said(words: tuple[str, ...]) -> dict[str, str]:
+def _plain(words: tuple[str, ...]) -> dict[str, str]:
     return {word: word.replace("_", " ") for word in words}
 
 
-_PARAMETER_WORDS: dict[str, Mapping[str, str]] = {"intercept": {"false": "no intercept", "true": "a constant feature 1 is added"}}
-_PARAMETER_DEFAULTS = {"feature_norm": "1.0", "intercept": "false"}
-_PARAMETER_HINTS = {"gradient_bound": "Leave empty where the loss implies one or nothing is known."}
+_PRIVACY, _STEPS, _LOSS = "Privacy", "Batches and steps", "Loss and regulariser"
+_RELEASES = dict(zip(get_args(Release), ("only the final parameters leave the training", "every iterate may be seen"), strict=True))
+_UNITS = dict(zip(get_args(Unit), ("one record", "one user, with all of its records"), strict=True))
+_SHAPES = "A number, a list or {schedule: ...}."
 _SIZED = frozenset(DESIGNS) - {"full"}
+_INTERCEPTS = {"false": "no intercept", "true": "a constant feature 1 is added"}
+_PARAMETER_DEFAULTS = {"feature_norm": "1.0", "intercept": "false"}
 
 
 def _parameter(name: str) -> Control:
     return Control(
-        name=name,
-        label=name.replace("_", " ").capitalize(),
-        group="Loss and regulariser",
-        default=_PARAMETER_DEFAULTS.get(name, ""),
-        words=_PARAMETER_WORDS.get(name),
-        hint=_PARAMETER_HINTS.get(name, ""),
+        name,
+        name.replace("_", " ").capitalize(),
+        _LOSS,
+        _PARAMETER_DEFAULTS.get(name, ""),
+        _INTERCEPTS if name == "intercept" else None,
+        "Leave empty where the loss implies one or nothing is known." if name == "gradient_bound" else "",
         only=("loss", frozenset(kind for kind, loss in LOSSES.items() if name in loss.model_fields)),
     )
 
 
 CONTROLS: tuple[Control, ...] = (
+    Control("find", "Find", _PRIVACY, "noise", {"noise": "the noise for this epsilon", "epsilon": "the epsilon of this noise"}, broad=True),
+    Control("epsilon", "Target epsilon", _PRIVACY, "1.0", only=("find", frozenset({"noise"}))),
     Control(
-        name="find",
-        label="Find",
-        group="Privacy",
-        default="noise",
-        broad=True,
-        words={"noise": "the noise for this epsilon", "epsilon": "the epsilon of this noise"},
-    ),
-    Control(name="epsilon", label="Target epsilon", group="Privacy", default="1.0", only=("find", frozenset({"noise"}))),
-    Control(
-        name="noise",
-        label="Noise multiplier",
-        group="Privacy",
-        default="10.0",
-        hint="A number, a list or {schedule: ...}. Where the noise is looked for, only the shape of a list or schedule counts.",
+        "noise",
+        "Noise multiplier",
+        _PRIVACY,
+        "10.0",
+        hint=f"{_SHAPES} Where the noise is looked for, only the shape of a list or schedule counts.",
         broad=True,
     ),
-    Control(name="delta", label="Delta", group="Privacy", default="1e-6", hint="Below 1/(10 records)."),
-    Control(
-        name="release",
-        broad=True,
-        label="Who sees what",
-        group="Privacy",
-        default="last",
-        words=dict(zip(get_args(Release), ("only the final parameters leave the training", "every iterate may be seen"), strict=True)),
-    ),
-    Control(name="neighbours", label="Neighbours", group="Privacy", default="zero_out", words=_said(get_args(Neighbours))),
-    Control(
-        name="unit",
-        label="Unit of privacy",
-        group="Privacy",
-        default="record",
-        words=dict(zip(get_args(Unit), ("one record", "one user, with all of its records"), strict=True)),
-        hint="Of users, the number of records and the batch size count users.",
-    ),
-    Control(name="records", label="Records", group="Batches and steps", default="60000"),
-    Control(name="design", label="Batch design", group="Batches and steps", default="cyclic", words=_said(tuple(DESIGNS))),
-    Control(name="size", label="Batch size", group="Batches and steps", default="600", only=("design", _SIZED)),
-    Control(name="length", label="Length in", group="Batches and steps", default="passes", words=_said(("passes", "steps"))),
-    Control(name="count", label="How many", group="Batches and steps", default="20"),
-    Control(name="step_size", label="Step size", group="Batches and steps", default="0.5", hint="A number, a list or {schedule: ...}."),
-    Control(name="noise_at", label="Noise at", group="Batches and steps", default="every_step", words=_said(get_args(NoiseAt))),
-    Control(
-        name="loss",
-        label="Kind of loss",
-        group="Loss and regulariser",
-        default="softmax_regression",
-        broad=True,
-        words=_said(tuple(LOSSES)),
-    ),
+    Control("delta", "Delta", _PRIVACY, "1e-6", hint="Below 1/(10 records)."),
+    Control("release", "Who sees what", _PRIVACY, "last", _RELEASES, broad=True),
+    Control("neighbours", "Neighbours", _PRIVACY, "zero_out", _plain(get_args(Neighbours))),
+    Control("unit", "Unit of privacy", _PRIVACY, "record", _UNITS, "Of users, the number of records and the batch size count users."),
+    Control("records", "Records", _STEPS, "60000"),
+    Control("design", "Batch design", _STEPS, "cyclic", _plain(tuple(DESIGNS))),
+    Control("size", "Batch size", _STEPS, "600", only=("design", _SIZED)),
+    Control("length", "Length in", _STEPS, "passes", _plain(("passes", "steps"))),
+    Control("count", "How many", _STEPS, "20"),
+    Control("step_size", "Step size", _STEPS, "0.5", hint=_SHAPES),
+    Control("noise_at", "Noise at", _STEPS, "every_step", _plain(get_args(NoiseAt))),
+    Control("loss", "Kind of loss", _LOSS, "softmax_regression", _plain(tuple(LOSSES)), broad=True),
     *(_parameter(name) for name in loss_parameters()),
+    Control("clip_norm", "Clip norm", _LOSS, hint="Leave empty for no clipping, where the loss bounds its gradients."),
+    Control("ridge", "Ridge", _LOSS, hint="Strength of the regulariser; leave empty for none."),
+    Control("dimension", "Number of parameters", "Prediction", hint="That get noise; only for the predicted risk."),
+    Control("initial_gap", "Initial gap", "Prediction", hint="How far the start is above the least loss, at most."),
     Control(
-        name="clip_norm",
-        label="Clip norm",
-        group="Loss and regulariser",
-        hint="Leave empty for no clipping, where the loss bounds its gradients.",
-    ),
-    Control(name="ridge", label="Ridge", group="Loss and regulariser", hint="Strength of the regulariser; leave empty for none."),
-    Control(name="dimension", label="Number of parameters", group="Prediction", hint="That get noise; only for the predicted risk."),
-    Control(name="initial_gap", label="Initial gap", group="Prediction", hint="How far the start is above the least loss, at most."),
-    Control(
-        name="more",
-        label="Other fields of the run",
-        group="More",
-        broad=True,
+        "more",
+        "Other fields of the run",
+        "More",
         hint="As in a run's file, such as {clip_method: normalise} or {batches: {truncate_at: 800}}. "
         "Cyclic poisson batches need {batches: {groups: 10}}, or another number.",
+        broad=True,
     ),
 )
 """In the order of the page."""

@@ -10,7 +10,7 @@ from typing import Any
 from lethe.errors import InputError
 from lethe.studio.app import make_app
 from lethe.studio.state import State
-from lethe.studio.web import H11Protocol, Headers, PlainTextResponse, h11, uvicorn
+from lethe.studio.web import Headers, PlainTextResponse, uvicorn
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8421
@@ -27,13 +27,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class OwnPagesOnly:
-    """Refuse requests for another host's name, and from another site's pages; tell browsers to ask no other host.
+    """An application that refuses requests for another host's name, and from another site's pages; browsers are to ask no other host.
 
     A page from elsewhere may send requests to this computer, also under a name that its owner lets point here.
-
-    Args:
-        inner: the application.
-        port: that it listens on.
     """
 
     def __init__(self, inner: Callable[..., Awaitable[None]], port: int) -> None:
@@ -48,7 +44,10 @@ class OwnPagesOnly:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if host not in self._hosts or origin not in (None, f"http://{host}"):
-            await _refuse(scope, receive, send)
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            else:
+                await PlainTextResponse("lethe studio answers pages of its own only.\n", status_code=403)(scope, receive, send)
             return
 
         async def with_policy(message: Message) -> None:
@@ -60,34 +59,11 @@ class OwnPagesOnly:
         await self._inner(scope, receive, with_policy)
 
 
-async def _refuse(scope: Message, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    await PlainTextResponse("lethe studio answers pages of its own only.\n", status_code=403)(scope, receive, send)
-
-
-class PlainProtocol(H11Protocol):
-    """uvicorn's, which answers a broken request twice, by 400 and by what was begun for it: the second answer fails, with a traceback."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed; what was begun for it is not sent any more."""
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        try:
-            super().send_400_response(msg)
-        except h11.LocalProtocolError:
-            self.transport.close()
-
-
 def listen(port: int | None) -> socket.socket:
-    """A socket on this computer's own address, which no other computer reaches.
+    """A socket on this computer's own address, which no other computer reaches; InputError of a port that may not be used.
 
     Args:
         port: 0 for any that is free; None for `USUAL_PORT`, or any where that is taken.
-    Raises:
-        InputError: the port is taken, or may not be used.
     """
     if port is None:
         try:
@@ -101,8 +77,8 @@ def listen(port: int | None) -> socket.socket:
         listening.listen()
     except OSError as error:
         listening.close()
-        reason = error.strerror or str(error)
-        raise InputError(f"--port {port}: it cannot be used: {reason}.", remedy="give another one, or none.") from error
+        what = f"--port {port}: it cannot be used: {error.strerror or error}."
+        raise InputError(what, remedy="give another one, or none.") from error
     return listening
 
 
@@ -114,8 +90,6 @@ def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str]
         port: as `listen` takes it.
         browser: whether to open a browser.
         told: is told the address.
-    Raises:
-        InputError: the port cannot be used.
     """
     with listen(port) as listening:
         taken = listening.getsockname()[1]
@@ -126,7 +100,6 @@ def serve(first: State, *, port: int | None, browser: bool, told: Callable[[str]
                 log_config=None,  # its own would close the handlers of whoever called
                 log_level="warning",
                 lifespan="on",
-                http=PlainProtocol,
                 timeout_graceful_shutdown=2,
             )
         )

@@ -21,14 +21,9 @@ _INSIDE = {"batches": {"design", "size"}, "loss": {"kind", *loss_parameters()}}
 
 
 class Question(NamedTuple):
-    """What is asked of a run.
+    """What is asked of a run: the noise for `epsilon` at `delta`, where its own noise is only a shape; or the epsilon of its noise.
 
-    Args:
-        run: the run; where the noise is looked for its own is only a shape.
-        find_noise: whether to find the noise for `epsilon`, or else the epsilon of the run's noise.
-        epsilon: the target; used only with `find_noise`.
-        delta: in (0, 1).
-        dimension, initial_gap: of `lethe.utility.excess_risk_bound`; None: not given.
+    dimension, initial_gap: of `lethe.utility.excess_risk_bound`; None: not given.
     """
 
     run: Run
@@ -41,13 +36,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The text of every control, whether or not it makes sense.
-
-    Args:
-        texts: name of a control -> its text.
-    Raises:
-        InputError: a control is missing or unknown, or has a word that it does not know.
-    """
+    """The text of every control, whether or not it makes sense; a control that is missing or unknown, or an unknown word, is refused."""
 
     texts: Mapping[str, str]
 
@@ -60,11 +49,8 @@ class State:
             if text is None:
                 raise InputError(f"{control.name}: missing.", source="link", remedy=_OPEN)
             if control.words is not None and text not in control.words:
-                raise InputError(
-                    f"{control.name}: got {text!r}; it needs one of {', '.join(control.words)}.",
-                    source="link",
-                    remedy="choose one of them.",
-                )
+                what = f"{control.name}: got {text!r}; it needs one of {', '.join(control.words)}."
+                raise InputError(what, source="link", remedy="choose one of them.")
 
     @classmethod
     def first(cls) -> State:
@@ -75,10 +61,8 @@ class State:
     def from_query(cls, query: str) -> State:
         """The state that `query` wrote; of an empty query the first one.
 
-        A field of text that a link leaves out is empty, not at its default: a link that was cut says no number.
-
-        Raises:
-            InputError: an unknown name, one given twice, or a word that a control does not know.
+        A field of text that a link leaves out is empty, not at its default: a link that was cut says no number. InputError of a name that
+        is unknown or stands there twice.
         """
         if query == "":
             return cls.first()
@@ -119,11 +103,7 @@ class State:
         return query_of(self.texts)
 
     def question(self) -> Question:
-        """What the controls ask.
-
-        Raises:
-            InputError: the texts make no run.
-        """
+        """What the controls ask; InputError where the texts make no run."""
         document = self._document()
         find_noise = self.texts["find"] == "noise"
         if find_noise and type(document.get("noise_multiplier")) in (int, float):
@@ -150,12 +130,7 @@ class State:
                 document[field] = value
         if (strength := self._value("ridge")) is not None:
             document["regulariser"] = {"kind": "ridge", "strength": strength}
-        return self._with_more(document)
-
-    def _with_more(self, document: dict[str, Any]) -> dict[str, Any]:
-        more = self._value("more")
-        if more is None:
-            return document
+        more = self._value("more") or {}
         if not isinstance(more, dict):
             raise InputError(f"more: got {self.texts['more']!r}; it needs fields of a run, such as {{clip_method: normalise}}.")
         for name, value in more.items():
@@ -163,9 +138,8 @@ class State:
             if inside is not None and isinstance(value, dict) and not inside & value.keys():
                 document[name] = {**document[name], **value}
             elif name in (*document, "passes", "steps", "noise_multiplier", "clip_norm", "step_size", "records"):
-                raise InputError(
-                    f"more: {name} is set by a control of its own.", source=f"more = {self.texts['more']}", remedy="use that one."
-                )
+                source = f"more = {self.texts['more']}"
+                raise InputError(f"more: {name} is set by a control of its own.", source=source, remedy="use that one.")
             else:
                 document[name] = value
         return document

@@ -5,7 +5,6 @@ from __future__ import annotations
 from lethe.errors import MissingExtraError
 
 try:
-    import h11 as h11
     import uvicorn as uvicorn
     from htmltools import HTMLDependency as HTMLDependency
     from shiny import App as App
@@ -18,6 +17,5 @@ try:
     from starlette.datastructures import Headers as Headers
     from starlette.requests import Request as Request
     from starlette.responses import PlainTextResponse as PlainTextResponse
-    from uvicorn.protocols.http.h11_impl import H11Protocol as H11Protocol
 except ImportError as error:
     raise MissingExtraError("the studio needs Shiny, which is not installed.", remedy='pip install "lethe-dp[studio]"') from error

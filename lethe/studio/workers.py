@@ -11,19 +11,8 @@ from threading import Thread
 from typing import Any
 
 
-def _give_memory_back() -> None:
-    """Hand what was freed back to the system: glibc keeps it for its thread, gigabytes after a few runs of a million steps."""
-    with suppress(OSError, AttributeError, TypeError):  # another system's library
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 class WorkerThreads:
-    """A few threads and what waits for them. Unlike the standard pool's, they hold nobody up: they have no file to finish.
-
-    Args:
-        count: how many threads.
-        name: of the threads.
-    """
+    """So many threads of that name, and what waits for them. Unlike the standard pool's, they hold no exit up."""
 
     def __init__(self, count: int, name: str) -> None:
         self._waiting: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
@@ -46,4 +35,6 @@ class WorkerThreads:
             except BaseException as error:
                 future.set_exception(error)
             del future, work, arguments
-            _give_memory_back()
+            # glibc keeps what was freed for its thread: gigabytes after a few runs of a million steps.
+            with suppress(OSError, AttributeError, TypeError):  # another system's library
+                ctypes.CDLL(None).malloc_trim(0)

@@ -15,8 +15,8 @@ from lethe.calculus.guarantees import Guarantee, NotPrivate, WithSlack
 from lethe.certificates.findings import Finding, fails, first_failure, holds
 from lethe.certificates.parts import Citation, StepConstant
 from lethe.errors import HypothesisError
-from lethe.run.clip_fields import SHORTENING
 from lethe.run.descended import descends_envelope
+from lethe.run.fields import SHORTENING
 from lethe.run.known_fields import unknown_field
 from lethe.run.participation import KNOWN_SIZES, BatchSizes, Participation
 from lethe.run.precision import Precision

@@ -9,11 +9,10 @@ from scipy import special
 
 from lethe.calculus.rounding import raised
 from lethe.certificates.parts import StepConstant
-from lethe.run.descended import descended_curvature, descended_name, descends_envelope, gradient_error
+from lethe.run.descended import clipped_along_a_line, descended_curvature, descended_name, descends_envelope, gradient_error
 from lethe.run.participation import BatchSizes, Participation, unknown_participation, unknown_sizes
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.run.users import clipped_along_a_line
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step, ridge_contraction
 from lethe.theorems.shift import engine as shift
 from lethe.theorems.shuffled.positions import as_passes

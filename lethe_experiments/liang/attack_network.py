@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lethe.audit.games.shadow_models import Integers, MembershipAttack
-from lethe.audit.statistics.inputs import Booleans
+from lethe.audit.statistics.counts import Booleans
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
 from lethe.train.core.generators import seeded_generators

@@ -11,10 +11,9 @@ import numpy as np
 from scipy import special
 
 from lethe.audit.games.shadow_models import draw_candidates, shadow_attack
-from lethe.audit.statistics.counts import Guesses
-from lethe.audit.statistics.inputs import Booleans
-from lethe.audit.statistics.membership import membership_inference
-from lethe.audit.statistics.setting import AuditSetting
+from lethe.audit.statistics.counts import Booleans, Guesses
+from lethe.audit.statistics.curves import AuditSetting
+from lethe.audit.statistics.one_run import membership_inference
 from lethe.calculus.domains import FloatArray
 from lethe_experiments.base import Cell
 from lethe_experiments.hong.figure_1 import mean_and_margin

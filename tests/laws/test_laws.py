@@ -266,23 +266,3 @@ def test_it_cites_its_source_and_says_what_it_proves(theorem: Theorem) -> None:
     assert theorem.citations
     assert all(citation.key and len(citation.text) > 20 for citation in theorem.citations)
     assert theorem.statement.endswith(".")
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "hypothesis"),
-    [
-        ("optimal-shift", {"release": "all"}, "release"),
-        ("optimal-shift", {"loss": {"kind": "unknown"}, "clip_norm": 1.0}, "smoothness"),
-        ("sampled-gaussian", {"batches": {"design": "cyclic", "size": 10}}, "random batches"),
-        ("sampled-gaussian", {"batches": {"design": "balls_in_bins", "size": 10}}, "random batches"),
-        ("windowed", {"batches": {"design": "poisson", "size": 10}}, "domain or contraction"),
-    ],
-)
-def test_breaking_one_hypothesis_is_refused_by_name(name: str, changes: dict[str, object], hypothesis: str) -> None:
-    theorem = next(theorem for theorem in ALL if theorem.name == name)
-    failure = first_failure(theorem.examine(make_run(**changes)))
-    assert failure is not None
-    assert failure.name == hypothesis
-    with pytest.raises(HypothesisError, match=name) as caught:
-        theorem.bound(make_run(**changes))
-    assert "Do:" in str(caught.value)

@@ -77,7 +77,7 @@ def test_rooms_and_arrows_stay_few() -> None:
 
 
 def test_nothing_lies_loose_at_the_root_of_the_package() -> None:
-    assert {path.name for path in (ROOT / "lethe").glob("*.py")} == {"__init__.py", "__main__.py", "_version.py", "errors.py"}
+    assert {path.name for path in (ROOT / "lethe").glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
 
 
 def test_no_folder_is_crowded() -> None:

@@ -1,14 +1,16 @@
-"""Canaries: records, and directions of gradients, that a model remembers if it remembers anything."""
+"""Canaries, records that a model remembers if it remembers anything, and trainings with and without them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from lethe.audit.statistics.inputs import require_array
+from lethe.audit.games.trainings import OneRunScores, as_score, errors_of
+from lethe.audit.statistics.counts import Booleans, require_array, require_flags
 from lethe.calculus.domains import FloatArray, outside, require_count
 from lethe.errors import InputError
 
@@ -17,8 +19,8 @@ Data: TypeAlias = tuple[Column, ...]
 """Arrays with one entry a record, such as (features, targets)."""
 Record: TypeAlias = tuple[Any, ...]
 """One entry of each column."""
-
-_MOST = 1_000_000
+TrainFunction = Callable[[Data, int], Any]
+"""(data, seed) -> model: batches and noise follow from the seed, and nothing else does."""
 
 
 def require_data(data: object) -> Data:
@@ -40,14 +42,7 @@ def record_of(data: Data, position: int) -> Record:
 
 
 def replaced(data: Data, changes: Mapping[int, Record]) -> Data:
-    """A copy of the data with other records at some places.
-
-    Args:
-        data: the records.
-        changes: place -> the record that is to be there.
-    Raises:
-        InputError: a place does not exist, or a record does not fit.
-    """
+    """A copy of the data with other records at some places, place -> record; InputError if there is no such place, or one does not fit."""
     columns = require_data(data)
     copies = tuple(column.copy() for column in columns)
     for position, record in changes.items():
@@ -67,15 +62,13 @@ def mislabelled(data: Data, position: int, *, classes: int) -> Record:
 
     Args:
         data: the last column holds class numbers.
-        position: of the record.
-        classes: how many there are, at least 2.
-    Raises:
-        InputError: the label is no class number.
+        position, classes: of the record; how many classes there are, at least 2.
     """
-    columns, count = require_data(data), require_count("classes", classes, low=2, high=_MOST)
+    columns, count = require_data(data), require_count("classes", classes, low=2, high=1_000_000)
     *inputs, label = record_of(columns, require_count("position", position, low=0, high=len(columns[0]) - 1))
-    own = require_count("label", label, low=0, high=count - 1) if columns[-1].dtype.kind in "iu" else _whole(label, count)
-    return (*inputs, (own + 1) % count)
+    if columns[-1].dtype.kind not in "iu" and float(label) != int(label):
+        raise outside("label", label, f"a class number from 0 to {count - 1}")
+    return (*inputs, (require_count("label", int(label), low=0, high=count - 1) + 1) % count)
 
 
 def blank(data: Data, *, label: Any) -> Record:
@@ -85,45 +78,85 @@ def blank(data: Data, *, label: Any) -> Record:
 
 
 def random_directions(count: int, dimension: int, *, seed: int) -> FloatArray:
-    """Unit vectors drawn uniformly, orthogonal to each other as far as the dimension allows.
+    """Unit vectors, shape (count, dimension), drawn uniformly, orthogonal to each other as far as the dimension allows.
 
     Args:
-        count: m >= 1 of them.
-        dimension: D >= 1.
-        seed: whole number >= 0.
-    Returns:
-        Shape (m, D).
+        count, dimension, seed: whole numbers, the first two >= 1.
     """
-    wanted = require_count("count", count, low=1, high=_MOST)
-    width = require_count("dimension", dimension, low=1, high=_MOST)
-    generator = np.random.default_rng(require_count("seed", seed, low=0, high=2**64))
-    blocks: list[FloatArray] = []
-    for first in range(0, wanted, width):
-        drawn = generator.normal(size=(width, min(width, wanted - first)))
+    generator, blocks = np.random.default_rng(seed), list[FloatArray]()
+    for first in range(0, count, dimension):
+        drawn = generator.normal(size=(dimension, min(dimension, count - first)))
         # The signs make the distribution uniform: LAPACK fixes those of R's diagonal by itself.
         basis, corner = np.linalg.qr(drawn)
         blocks.append((basis * np.sign(np.diag(corner))).T)
     return np.concatenate(blocks)
 
 
-def least_moved_direction(displacements: ArrayLike) -> FloatArray:
-    r"""The unit vector along the coordinate that simulated trainings without the canary move least.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordTrial:
+    """One training on one of two neighbouring data sets, and the score of its model.
 
     Args:
-        displacements: $\theta_T - \theta_0$ of the simulations, shape (B, D), $B \ge 2$; these runs must not be scored afterwards.
-    Returns:
-        Shape (D,).
+        train: (data, seed) -> model, or whatever else an adversary may see of the training.
+        without: the data of world OUT.
+        including: the data of world IN.
+        score: model -> a number, higher if the record seems to have been there.
     """
-    moved = require_array("displacements", displacements, dimensions=2)
-    if len(moved) < 2:
-        raise outside("displacements", len(moved), "at least two simulated runs")
-    direction = np.zeros(moved.shape[1])
-    direction[int(np.argmin(np.mean(np.square(moved), axis=0)))] = 1.0
-    return direction
+
+    train: TrainFunction
+    without: Data
+    including: Data
+    score: Callable[[Any], float]
+
+    def __call__(self, inside: bool, seed: int) -> float:
+        """The score of one training."""
+        return as_score(self.score(self.train(self.including if inside else self.without, seed)), "the score")
 
 
-def _whole(label: Any, classes: int) -> int:
-    number = float(label)
-    if number != int(number):
-        raise outside("label", label, f"a class number from 0 to {classes - 1}")
-    return require_count("label", int(number), low=0, high=classes - 1)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CanaryRun:
+    """One run with many canaries, each there or not by its own coin; where it is not, another record takes its place.
+
+    Args:
+        data: the other records, with places for the canaries.
+        positions: of the canaries, each once.
+        inside: the canaries.
+        outside: what is there instead; None: the records of `data`.
+    """
+
+    data: Data
+    positions: Sequence[int]
+    inside: Sequence[Record]
+    outside: Sequence[Record] | None = None
+
+    def coins(self, seed: int) -> Booleans:
+        """Fair coins, from a generator of their own: not that of the plain seed, with which canaries may have been drawn."""
+        return np.random.default_rng(_sequence("coins", seed)).random(len(self.positions)) < 0.5
+
+    def drawn(self, coins: Booleans) -> Data:
+        """The data that the coins give; InputError unless places, canaries and coins are equally many, each place once."""
+        flags = require_flags("coins", coins, len(self.positions))
+        if len(self.inside) != len(self.positions) or len(set(self.positions)) != len(self.positions):
+            raise InputError(f"positions: got {len(self.positions)} for {len(self.inside)} canaries; each needs a place of its own.")
+        absent = {} if self.outside is None else dict(zip(self.positions, self.outside, strict=True))
+        present = {position: record for position, record, flag in zip(self.positions, self.inside, flags, strict=True) if flag}
+        return replaced(self.data, {**absent, **present})
+
+    def play(self, train: TrainFunction, score: Callable[[Any], Any], *, seed: int) -> OneRunScores:
+        """Train once: the scores of all canaries, in their order, and the coins.
+
+        Args:
+            train: (data, seed) -> model.
+            score: model -> one number a canary, computed without the coins.
+            seed: of the coins, and of the training, whose randomness must not be theirs.
+        """
+        coins = self.coins(seed)
+        number = int(_sequence("training", seed).generate_state(1, np.uint64)[0])
+        with errors_of(f"the training with seed {number}"):
+            scores = score(train(self.drawn(coins), number))
+        return OneRunScores(scores=require_array("scores", scores, dimensions=1), included=coins, seed=seed)
+
+
+def _sequence(use: str, seed: int) -> np.random.SeedSequence:
+    # The word stands first: [seed, 0] would give the very numbers of the plain seed.
+    return np.random.SeedSequence([*use.encode(), require_count("seed", seed, low=0, high=2**64)])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lethe.audit.games.trainings import all_trained
-from lethe.audit.statistics.inputs import MOST_TRIALS, Booleans, require_array
+from lethe.audit.statistics.counts import MOST_TRIALS, Booleans, require_array
 from lethe.calculus.domains import FloatArray, require_count
 from lethe.errors import InputError
 
@@ -51,8 +51,6 @@ def draw_candidates(records: int, candidates: int, shadows: int, *, seed: int) -
         candidates: m >= 2 of each model.
         shadows: how many shadow models, >= 1.
         seed: whole number >= 0, of who is drawn and of the coins; no training may use it.
-    Raises:
-        InputError: an argument is outside its range, or there are too few records.
     """
     size = require_count("candidates", candidates, low=2, high=MOST_TRIALS)
     count = require_count("shadows", shadows, low=1, high=10_000)
@@ -97,9 +95,6 @@ def shadow_attack(
         finished: is told of each training's end.
     Returns:
         Probabilities, shape (checkpoints, m), and the target's logits, shape (checkpoints, m, classes).
-    Raises:
-        InputError: a seed repeats, target and shadows share a record, or a function returns something of another shape.
-        LetheError: a training was lost.
     """
     numbers = [require_count("seeds", seed, low=0, high=2**64) for seed in seeds]
     if len(set(numbers)) != len(numbers) or len(numbers) != len(shadows) + 2:
@@ -117,12 +112,8 @@ def shadow_attack(
     trained = all_trained(train, zip(everybody, numbers[:-1], strict=True), finished=finished)
     answers = [_logits(values, each) for values, each in zip(trained, everybody, strict=True)]
     seen = np.concatenate(answers[1:], axis=1)
-    score = learn(
-        seen,
-        np.concatenate([labels[shadow.rows] for shadow in shadows]),
-        np.concatenate([shadow.included for shadow in shadows]),
-        numbers[-1],
-    )
+    right, coins = (np.concatenate(parts) for parts in zip(*((labels[each.rows], each.included) for each in shadows), strict=True))
+    score = learn(seen, right, coins, numbers[-1])
     found = require_array("what the attack returned", score(answers[0], labels[target.rows]), dimensions=2)
     if found.shape != answers[0].shape[:2]:
         raise InputError(f"score: the attack returned shape {found.shape}; it needs {answers[0].shape[:2]}, checkpoints by candidates.")

@@ -1,57 +1,108 @@
-"""Independent trainings through joblib: in this process, in others, or on whatever cluster `joblib.parallel_config` names."""
+"""Independent trainings through joblib, in this process, in others, or on whatever cluster `joblib.parallel_config` names; their scores."""
 
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import joblib
+import numpy as np
 
+from lethe.audit.statistics.counts import Booleans
+from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError, LetheError
 
 Result = TypeVar("Result")
 
 
-def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str = "trials") -> Iterator[Any]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TwoWorldScores:
+    """Scores of trainings in two worlds.
+
+    Args:
+        out_scores, in_scores: without and with the record, shapes (n0,) and (n1,); higher where it seems to have been there.
+        seed: from which all seeds were drawn.
+    """
+
+    out_scores: FloatArray
+    in_scores: FloatArray
+    seed: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether no more than half of a world's scores are distinct: with continuous noise, that noise was used again."""
+        return min(np.unique(world).size / world.size for world in (self.out_scores, self.in_scores)) <= 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneRunScores:
+    """Scores of the canaries of one run.
+
+    Args:
+        scores, included: of each canary the score, higher where it seems to have been there, and the coin, shape (m,).
+        seed: of the coins and of the training.
+    """
+
+    scores: FloatArray
+    included: Booleans
+    seed: int
+
+
+@contextmanager
+def errors_of(whose: str) -> Iterator[None]:
+    """Turn what a user's code raises into an InputError that says in which training, and where; Lethe's own errors and interrupts pass."""
+    try:
+        yield
+    except LetheError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise InputError(
+            f"{whose} raised {type(error).__name__}: {error}",
+            source=f"{at.filename}, line {at.lineno}",
+            remedy="mend it, and play again: an audit leaves out no training.",
+        ) from error
+
+
+def as_score(value: Any, whose: str) -> float:
+    """The float that it is, or InputError; whether it is finite is asked where scores are gathered."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{whose} returned {type(value).__name__}; it needs a number.") from error
+
+
+def as_they_end(tasks: Iterable[Any], workers: int | None = None, *, what: str = "trials", ordered: bool = False) -> Iterator[Any]:
     """What each task gave, as it ends; what goes wrong between processes is said in a sentence.
 
     Args:
         tasks: made by `joblib.delayed`; they are asked for as workers need them.
         workers: joblib's n_jobs; None: what `joblib.parallel_config` says, or one.
         what: they are of, for errors.
-    Raises:
-        InputError: a task cannot be handed to another process.
-        LetheError: a process or a cluster gave one up.
+        ordered: in the order of the tasks.
     """
     try:
-        yield from _parallel(workers)(tasks)  # pyright: ignore[reportReturnType]
+        parallel = joblib.Parallel(n_jobs=workers, return_as="generator" if ordered else "generator_unordered")
+    except ValueError:  # a backend that hands over all results at once, such as Ray's
+        parallel = joblib.Parallel(n_jobs=workers)
+    try:
+        yield from parallel(tasks)  # pyright: ignore[reportReturnType]
     except pickle.PicklingError as error:
         raise InputError(
             f"{what}: they cannot be handed to another process: {error}",
             source="the argument workers, or joblib.parallel_config",
             remedy=f"train in one process, or give {what} that can be pickled",
         ) from error
-    except BrokenExecutor as error:
-        raise LetheError(
-            f"a process that trained has died: {error}",
-            source="the argument workers, or joblib.parallel_config",
-            remedy="use fewer workers; memory may be short",
-        ) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("distributed", "ray"):
+        if not isinstance(error, BrokenExecutor) and type(error).__module__.partition(".")[0] not in ("distributed", "ray"):
             raise
-        raise LetheError(
-            f"the cluster gave up a training: {error}", source="joblib's backend", remedy="look at the logs of its workers"
-        ) from error
-
-
-def _parallel(workers: int | None) -> joblib.Parallel:
-    try:
-        return joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-    except ValueError:  # a backend that hands over all results at once, such as Ray's
-        return joblib.Parallel(n_jobs=workers)
+        source, remedy = "the argument workers, or joblib.parallel_config", "use fewer workers: memory may be short; see their logs"
+        raise LetheError(f"a process that trained, or the cluster, gave up: {error}", source=source, remedy=remedy) from error
 
 
 def all_trained(
@@ -62,42 +113,19 @@ def all_trained(
     Args:
         train: one training; whatever is random in it must follow from its arguments. It must pickle where it leaves this process.
         jobs: the arguments of each.
-        finished: is told of each training's end.
-    Raises:
-        InputError, LetheError: as `as_they_end`; or a training gave nothing, and the others alone would be another result.
+        finished: is called at each training's end.
     """
-    found, count = dict[int, Result](), [0]
-
-    def tasks() -> Iterator[Any]:
-        for place, job in enumerate(jobs):
-            count[0] = place + 1
-            yield joblib.delayed(_numbered)(place, train, job)
-
-    for place, result in as_they_end(tasks(), what="trainings"):
-        found[place] = result
+    results, arguments = list[Result](), list(jobs)
+    for result in as_they_end((joblib.delayed(train)(*each) for each in arguments), what="trainings", ordered=True):
+        results.append(result)
         finished()
-    refuse_lost(count[0], found)
-    return [found[place] for place in range(count[0])]
+    require_all(len(results), len(arguments))
+    return results
 
 
-def refuse_lost(count: int, found: dict[int, Any], seeds: list[int] | None = None) -> None:
-    """Refuse results some of which are missing.
-
-    Args:
-        count: how many there should be, numbered from 0.
-        found: by number.
-        seeds: of the trainings, for the error; None: it says their number.
-    Raises:
-        LetheError: a training gave nothing.
-    """
-    if lost := [place for place in range(count) if place not in found]:
-        first = f"number {lost[0] + 1}" if seeds is None else f"with seed {seeds[lost[0]]}"
-        raise LetheError(
-            f"{len(lost)} of {count} trainings gave no result, the first {first}; nothing is said of the others alone.",
-            source="what carries out the trainings for joblib",
-            remedy="start again; of an audit with a score file, what has ended is not repeated",
-        )
-
-
-def _numbered(place: int, train: Callable[..., Result], job: tuple[Any, ...]) -> tuple[int, Result]:
-    return place, train(*job)
+def require_all(results: int, trainings: int) -> None:
+    """Refuse results of fewer trainings than there were by a LetheError: nothing is said of the others alone."""
+    if results < trainings:
+        lost = f"{trainings - results} of {trainings} trainings gave no result; nothing is said of the others alone."
+        remedy = "start again; of an audit with a score file, what has ended is not repeated"
+        raise LetheError(lost, source="what carries out the trainings for joblib", remedy=remedy)

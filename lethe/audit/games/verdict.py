@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lethe.audit.games.scores import OneRunScores, TwoWorldScores
+from lethe.audit.games.trainings import OneRunScores, TwoWorldScores
 from lethe.audit.page import AuditPage
-from lethe.audit.statistics.curves import GaussianCurve
-from lethe.audit.statistics.lower_bounds import one_run, two_world
+from lethe.audit.statistics.curves import AuditSetting, GaussianCurve
+from lethe.audit.statistics.lower_bounds import two_world
+from lethe.audit.statistics.one_run import one_run
 from lethe.audit.statistics.rules import Ranks, ThresholdRule
-from lethe.audit.statistics.setting import AuditSetting
 from lethe.calculus.domains import require_count
 
 _RANKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -46,16 +46,14 @@ def audit_worlds(
         rule: declared before the scores were seen; None: `usual_ranks`.
         conditional: also give the bound that holds if the trade-off curve is Gaussian.
         continuous: the mechanism's noise is, so that equal scores mean that noise was used again, and the page is void.
-    Raises:
-        InputError: an argument is outside its range.
     """
     if continuous and scores.repeats:
         why = "no more than half of the scores of a world are distinct: trainings drew the same noise, or none"
         return page.model_copy(update={"refused": why})
     declared = usual_ranks(scores.out_scores.size) if rule is None else rule
-    given = scores.out_scores, scores.in_scores
-    found = (two_world(*given, each, rule=declared, seeds=(scores.seed,)) for each in _settings(setting, conditional))
-    return page.model_copy(update={"audits": tuple(found)})
+    worlds, seeds = (scores.out_scores, scores.in_scores), (scores.seed,)
+    audits = tuple(two_world(*worlds, each, rule=declared, seeds=seeds) for each in _settings(setting, conditional))
+    return page.model_copy(update={"audits": audits})
 
 
 def audit_canaries(
@@ -74,12 +72,11 @@ def audit_canaries(
         setting: what the certified bound is for.
         guesses: pairs (k+, k-), declared before the run; None: `usual_guesses`.
         conditional: also give the bound that holds if the trade-off curve is Gaussian.
-    Raises:
-        InputError: an argument is outside its range.
     """
     pairs = usual_guesses(scores.scores.size) if guesses is None else guesses
-    found = (one_run(scores.scores, scores.included, each, guesses=pairs, seeds=(scores.seed,)) for each in _settings(setting, conditional))
-    return page.model_copy(update={"audits": tuple(found)})
+    game, seeds = (scores.scores, scores.included), (scores.seed,)
+    audits = tuple(one_run(*game, each, guesses=pairs, seeds=seeds) for each in _settings(setting, conditional))
+    return page.model_copy(update={"audits": audits})
 
 
 def _settings(setting: AuditSetting, conditional: bool) -> tuple[AuditSetting, ...]:

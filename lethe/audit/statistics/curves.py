@@ -1,4 +1,4 @@
-r"""What is assumed of the mechanism's trade-off curve, and the $\epsilon$ that two error rates then prove.
+r"""What a lower bound is stated for, what is assumed of the trade-off curve, and the $\epsilon$ that two error rates then prove.
 
 `AnyMechanism` assumes nothing. The others prove an $\epsilon$ only if the curve is of their family: a Gaussian formula on a mechanism
 that is not Gaussian can be wrong every time, so what comes out is called conditional.
@@ -8,32 +8,43 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field
-from scipy import special
+from pydantic import Field, InstanceOf
+from scipy import fft, special
 
-from lethe.audit.statistics.counts import Rates
-from lethe.audit.statistics.inputs import lowered
-from lethe.audit.statistics.sampled_composition import sampled_epsilon
+from lethe.audit.statistics.counts import Rates, lowered
 from lethe.calculus import conversions
-from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative
+from lethe.calculus.domains import FloatArray, outside, require_delta, require_nonnegative, require_probability
 from lethe.documents.specification import Specification
 from lethe.errors import HypothesisError
 
 Estimator = Literal["clopper_pearson", "gaussian", "sampled_gaussian", "bayesian", "one_run", "one_run_gaussian", "plug_in"]
+
+Threat = Literal["black_box", "black_box_chosen_start", "final_model", "white_box", "average_case"]
+Neighbours = Literal["replace_one", "zero_out", "add_or_remove"]
+Level: TypeAlias = Annotated[float, Field(ge=1e-12, le=0.5)]
+r"""$\alpha$, the probability with which a result may be wrong."""
+
+_POINTS = 1 << 22
+# Cells of one step's outcome, over 9 standard deviations to either side of both means.
+_CELLS = 400_000
+_REACH = 9.0
+# A transform's rounding, raised to the power T, is T * 3e-16 of the norm of the masses (at most 1); a sum of them has sqrt(points) more.
+_ROUNDING = 1e-12
 
 
 class TradeOffCurve(Specification):
     """A family of trade-off curves."""
 
     estimator: ClassVar[Estimator]
+    _family: ClassVar[str | None] = None
 
     @property
-    @abstractmethod
     def family(self) -> str | None:
         """The assumed family, in words; None if nothing is assumed."""
+        return self._family
 
     @abstractmethod
     def epsilon(self, rates: Rates, delta: float) -> float:
@@ -44,11 +55,8 @@ class TradeOffCurve(Specification):
         r"""A quick number that `epsilon` never decreases with, for comparing thresholds.
 
         Args:
-            false_positive: bounds p of the false-positive rate, in (0, 1], of any shape.
-            false_negative: bounds r of the false-negative rate, of the same shape.
+            false_positive, false_negative: bounds p and r of the two rates, in (0, 1], of any one shape.
             delta: $\delta \in [0, 1)$.
-        Returns:
-            One number for each pair, of that shape.
         """
 
     def strength(self, rates: Rates, delta: float) -> float:
@@ -68,14 +76,9 @@ class AnyMechanism(TradeOffCurve):
 
     estimator: ClassVar[Estimator] = "clopper_pearson"
 
-    @property
-    def family(self) -> None:
-        """Nothing is assumed."""
-        return None
-
     def epsilon(self, rates: Rates, delta: float) -> float:
         """See the class."""
-        return lowered(rates_epsilon(rates, delta))
+        return lowered(max(0.0, printed_epsilon(rates, delta)))
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
         """See `TradeOffCurve`."""
@@ -95,15 +98,11 @@ class GaussianCurve(TradeOffCurve):
     """
 
     estimator: ClassVar[Estimator] = "gaussian"
-
-    @property
-    def family(self) -> str:
-        """What is assumed."""
-        return "Gaussian"
+    _family: ClassVar[str | None] = "Gaussian"
 
     def mu(self, rates: Rates) -> float:
         r"""The $\mu$ that the rates prove, rounded down; 0 if none."""
-        return lowered(-float(special.ndtri(rates.false_positive)) - float(special.ndtri(rates.false_negative)))
+        return lowered(self.strength(rates, 0.0))
 
     def epsilon(self, rates: Rates, delta: float) -> float:
         r"""$\epsilon$ of that $\mu$ at $\delta > 0$; see `gaussian_epsilon`."""
@@ -138,20 +137,16 @@ class SampledGaussianCurve(TradeOffCurve):
         return f"Poisson-sampled Gaussian, q = {self.sampling_probability:g}, {self.steps} steps"
 
     def mu(self, rates: Rates) -> float:
-        r"""The $\mu$ of one step that the rates prove, rounded down; 0 if none.
-
-        Raises:
-            HypothesisError: the misses are fewer than any $\mu$ allows.
-        """
-        argument = float(self._missed(np.float64(rates.false_positive), np.float64(rates.false_negative)))
-        if argument <= 0.0:
+        r"""The $\mu$ of one step that the rates prove, rounded down; 0 if none; HypothesisError if the misses are fewer than any allows."""
+        mu = self.strength(rates, 0.0)
+        if mu == math.inf:
             raise HypothesisError(
                 f"no Gaussian sampled with q = {self.sampling_probability:g} has misses <= {rates.false_negative:.4g} at FPR <= "
                 f"{rates.false_positive:.4g}: (1 - q)(1 - FPR) is more.",
                 source="the error rates of the test",
                 remedy="find out why the record is seen in more steps than its sampling rate says.",
             )
-        return lowered(-float(special.ndtri(rates.false_positive)) - float(special.ndtri(argument))) if argument < 1.0 else 0.0
+        return lowered(mu) if mu > 0.0 else 0.0
 
     def epsilon(self, rates: Rates, delta: float) -> float:
         r"""$\epsilon$ of T steps with that $\mu$ at $\delta > 0$, rounded down; see `sampled_epsilon`."""
@@ -162,23 +157,45 @@ class SampledGaussianCurve(TradeOffCurve):
 
     def strengths(self, false_positive: FloatArray, false_negative: FloatArray, delta: float) -> FloatArray:
         """See `TradeOffCurve`; infinite where the sampling is refuted."""
-        return -special.ndtri(false_positive) - special.ndtri(np.clip(self._missed(false_positive, false_negative), 0.0, 1.0))
-
-    def _missed(self, false_positive: FloatArray | np.float64, false_negative: FloatArray | np.float64) -> FloatArray | np.float64:
-        """The most the share of misses can be among the trials that hold the record, raised by its rounding error."""
         rate = self.sampling_probability
-        return (false_negative - (1.0 - rate) * (1.0 - false_positive) + 4e-16) / rate
+        # The most the share of misses can be among the trials that hold the record, raised by its rounding error.
+        missed = (false_negative - (1.0 - rate) * (1.0 - false_positive) + 4e-16) / rate
+        return -special.ndtri(false_positive) - special.ndtri(np.clip(missed, 0.0, 1.0))
 
 
-def rates_epsilon(rates: Rates, delta: float) -> float:
-    r"""$\epsilon$ at which a test with exactly these error rates is the best allowed; infinite if an error never happens."""
-    return max(0.0, signed_rates_epsilon(rates, delta))
+class AuditSetting(Specification):
+    r"""The statement that a lower bound on $\epsilon$ is about.
+
+    Args:
+        delta: $\delta \in [0, 1)$; above 0 for a Gaussian curve.
+        neighbours: which two data sets count as neighbours: what "without the record" meant.
+        threat: what the adversary, so the score, sees.
+        level: $\alpha$ from 1e-12 to 1/2, the probability that the bound is above the truth.
+        curve: what is assumed of the mechanism's trade-off curve; by default nothing, and anything else makes the result conditional.
+    """
+
+    delta: float = Field(ge=0, lt=1)
+    neighbours: Neighbours
+    threat: Threat
+    level: Level = 0.05
+    curve: InstanceOf[TradeOffCurve] = AnyMechanism()
 
 
-def signed_rates_epsilon(rates: Rates, delta: float) -> float:
-    r"""$\max\{\log\frac{1-\delta-r}{p}, \log\frac{1-\delta-p}{r}\}$ of the rates p and r; $-\infty$ where neither logarithm exists."""
+def printed_epsilon(rates: Rates, delta: float) -> float:
+    r"""Equation (24) of Liang et al., as printed, of error rates p and r.
+
+    $$\hat\epsilon = \max\Big\{\log\frac{1-\delta-r}{p},\ \log\frac{1-\delta-p}{r}\Big\}$$
+
+    Of the exact rates of a test its positive part is the $\epsilon$ at which that test is the best allowed. Of estimates it is no bound: a
+    guess without any information has $\hat\epsilon = 0$ at $\delta = 0$, and one that is worse a negative value. Infinite where an error
+    never happened and the rest of the formula is positive; $-\infty$ where neither logarithm exists.
+
+    Reference: Liang, Zhang, He, Wu, Xing 2025, arXiv:2502.17772, equation (24); the formula is that of Kairouz, Oh, Viswanath 2015,
+        arXiv:1311.0776.
+    """
+    first, second = (require_probability(name, rate) for name, rate in zip(Rates._fields, rates, strict=True))
     target, best = require_delta(delta), -math.inf
-    for others, error in ((rates.false_negative, rates.false_positive), (rates.false_positive, rates.false_negative)):
+    for others, error in ((second, first), (first, second)):
         hits = 1.0 - target - others
         if hits > 0.0:
             best = max(best, math.log(hits / error) if error > 0.0 else math.inf)
@@ -191,11 +208,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     Whatever the threshold t, that test proves $\epsilon \ge \log[(\Phi(\mu-t) - \delta)/\Phi(-t)]$, and the best t gives equality. The
     accountant's own $\epsilon$ only proposes t, so nothing here rests on its rounding up.
 
-    Args:
-        mu: $\mu \ge 0$, finite.
-        delta: $\delta \in (0, 1)$.
-    Raises:
-        InputError: an argument is outside its range; at $\delta = 0$ every $\mu > 0$ is infinitely bad.
+    At $\delta = 0$, where every $\mu > 0$ is infinitely bad, it is refused.
     """
     distance, target = require_nonnegative("mu", mu, allow_infinity=False), _require_some(delta)
     proposed = conversions.gdp_epsilon(distance, target)
@@ -211,3 +224,57 @@ def _require_some(delta: object) -> float:
     if target == 0.0:
         raise outside("delta", delta, "a number above 0 and below 1, since a Gaussian has no finite epsilon at 0")
     return target
+
+
+def sampled_epsilon(mu: float, probability: float, steps: int, delta: float) -> float:
+    r"""A lower bound on $\epsilon(\delta)$ of T steps of $(1-q)N(0,1) + qN(\mu,1)$ against $N(0,1)$.
+
+    $$\delta(\epsilon) = \mathbb{E}_{L}\left[(1 - e^{\epsilon - L})_+\right], \qquad
+        L = \sum_{t \le T} \log(1 - q + q e^{\mu z_t - \mu^2/2}),$$
+
+    z from the mixture, grows with every $L$. So each step's loss is rounded DOWN to a grid, outcomes far out are dropped, and T of them are
+    summed by a circular convolution that starts at the least loss possible: what is beyond its end wraps to smaller losses. All three only
+    lower $\delta(\epsilon)$, and an $\epsilon$ with $\delta(\epsilon) > \delta$ is one that the mechanism does not meet.
+
+    The result is below $\epsilon(\delta)$ by about T/2 grid steps: T / 2^23 of the range of losses that matters.
+
+    Args:
+        mu: $\mu \ge 0$ of one step that holds the record.
+        probability, steps, delta: $q \in (0, 1)$, $T \ge 1$ and $\delta \in (0, 1)$.
+    """
+    if mu == 0.0:
+        return 0.0
+    losses, masses = _one_step(mu, probability)
+    lowest = math.log1p(-probability)
+    mean = float(masses @ losses)
+    spread = math.sqrt(float(masses @ np.square(losses - mean)) * steps)
+    # Chernoff's bound on the far end; further out is less than delta / 10^4.
+    orders = np.geomspace(0.01, 100.0, 60)
+    cumulants = np.array([special.logsumexp(order * losses, b=masses) for order in orders])
+    highest = min(float(np.min((steps * cumulants - math.log(1e-4 * delta)) / orders)), steps * float(losses[-1])) + spread
+    grid = (highest - steps * lowest) / _POINTS
+    places = np.maximum(np.floor((losses - lowest) / grid * (1.0 - 1e-12)).astype(np.int64), 0)
+    step = np.bincount(places % _POINTS, weights=masses, minlength=_POINTS)
+    summed = fft.irfft(fft.rfft(step) ** steps, _POINTS)
+    totals: FloatArray = np.asarray(steps * lowest + grid * np.arange(_POINTS), dtype=np.float64)
+    return _last_level_above(totals, np.maximum(np.asarray(summed, dtype=np.float64), 0.0), delta * (1.0 + 1e-7) + _ROUNDING * steps)
+
+
+def _one_step(mu: float, probability: float) -> tuple[FloatArray, FloatArray]:
+    """Losses at the lower edges of the cells of z, increasing, and the mixture's masses there, each lowered by its rounding error."""
+    edges = np.linspace(-_REACH, _REACH + mu, _CELLS + 1)
+    exponents = mu * edges[:-1] - 0.5 * mu * mu
+    losses = np.logaddexp(math.log1p(-probability), math.log(probability) + exponents)
+    masses = (1.0 - probability) * np.diff(special.ndtr(edges)) + probability * np.diff(special.ndtr(edges - mu))
+    return losses, np.maximum(masses - 4e-16, 0.0)
+
+
+def _last_level_above(losses: FloatArray, masses: FloatArray, delta: float) -> float:
+    r"""The largest grid point $\epsilon \ge 0$ with $\delta(\epsilon)$ above `delta`, or 0."""
+    above = np.cumsum(masses[::-1])[::-1]
+    positive = losses >= 0.0
+    levels, tail = losses[positive], above[positive]
+    tilted = np.cumsum((masses[positive] * np.exp(-levels))[::-1])[::-1]
+    deltas = tail - np.exp(np.minimum(levels, 700.0)) * tilted
+    held = np.flatnonzero((deltas > delta) & (levels < 700.0))
+    return float(levels[held[-1]]) if held.size else 0.0

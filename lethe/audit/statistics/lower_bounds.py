@@ -1,27 +1,36 @@
-"""Scores of many runs in two worlds, or of many canaries in one run, turned into a result."""
+"""Scores of many runs in two worlds turned into a result: certified, conditional, credible, or a point estimate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.statistics.bayesian import bayesian_epsilon
-from lethe.audit.statistics.counts import Guesses, Tally
-from lethe.audit.statistics.curves import AnyMechanism, Estimator, GaussianCurve, gaussian_epsilon, rates_epsilon
-from lethe.audit.statistics.inputs import Booleans, require_array, require_flags, require_instance, require_scores
-from lethe.audit.statistics.one_run import one_run_epsilon, one_run_gaussian_mu
+from lethe.audit.statistics.counts import (
+    Tally,
+    largest_refuted,
+    require_array,
+    require_instance,
+    require_level,
+    require_scores,
+    warnings_of_repeats,
+)
+from lethe.audit.statistics.curves import AnyMechanism, AuditSetting, printed_epsilon
 from lethe.audit.statistics.result import AuditResult, Unit
 from lethe.audit.statistics.rules import FixedThreshold, Split, ThresholdRule, best_threshold
-from lethe.audit.statistics.setting import AuditSetting
-from lethe.calculus.domains import FloatArray, require_count
+from lethe.calculus.crossing import log_gap
+from lethe.calculus.domains import FloatArray, require_delta
 from lethe.errors import HypothesisError, InputError
 
-_UNFAIR = 1e-9
-_LOT = 0x10755
 _DECLARE = "give a FixedThreshold, a Split, a MultiSplit or Ranks, declared before the scores are seen"
+# Where a beta law changes: probabilities of -8 to 8 standard normal deviations.
+_PROBABILITIES = special.ndtr(np.linspace(-8.0, 8.0, 33))
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+_LARGEST = 700.0
+_FAR = float(np.finfo(np.float64).max)
 
 
 def two_world(
@@ -43,40 +52,30 @@ def two_world(
         unit: what one score comes from: a run, or, for a Gaussian curve, a step.
         seeds: of the runs; each may occur once.
     Raises:
-        InputError: an argument is outside its range, a world's scores are all equal, or a seed repeats.
-        HypothesisError: the scores refute the assumed sampling.
+        InputError: a world's scores are all equal, say; HypothesisError: the scores refute the assumed sampling.
     """
     first, second = require_scores("out_scores", out_scores), require_scores("in_scores", in_scores)
-    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
-    counted = require_instance("rule", rule, ThresholdRule, _DECLARE).count_errors(
-        first, second, curve=family, delta=stated.delta, level=stated.level
-    )
-    epsilon, at_best = family.epsilon(counted.rates, stated.delta), _at_best(rule, first.size, second.size, stated)
-    return AuditResult(
+    curve = require_instance("setting", setting, AuditSetting).curve
+    counted = require_instance("rule", rule, ThresholdRule, _DECLARE).count_errors(first, second, setting)
+    epsilon = curve.epsilon(counted.rates, setting.delta)
+    apart = np.full(first.size, -_FAR), np.full(second.size, _FAR)  # no scores of so many runs prove more
+    try:
+        at_best = max(epsilon, curve.epsilon(rule.count_errors(*apart, setting).rates, setting.delta))
+    except HypothesisError:  # the curve allows no scores without an error
+        at_best = None
+    return AuditResult.of(
+        setting,
         epsilon=epsilon,
-        delta=stated.delta,
-        level=stated.level,
-        estimator=family.estimator,
-        family=family.family,
+        estimator=curve.estimator,
+        family=curve.family,
         unit=unit,
         selection=rule.selection,
         rule=rule.describe(),
-        neighbours=stated.neighbours,
-        threat=stated.threat,
         counts=counted.tally,
-        seeds=_require_seeds(seeds),
-        warnings=_shared_values(first, second),
-        at_best=None if at_best is None else max(at_best, epsilon),
+        seeds=seeds,
+        warnings=warnings_of_repeats(first, second),
+        at_best=at_best,
     )
-
-
-def _at_best(rule: ThresholdRule, out_runs: int, in_runs: int, setting: AuditSetting) -> float | None:
-    """The bound of scores without an error; None where the curve allows no such scores."""
-    try:
-        rates = rule.best_case(out_runs, in_runs, curve=setting.curve, delta=setting.delta, level=setting.level).rates
-        return setting.curve.epsilon(rates, setting.delta)
-    except HypothesisError:
-        return None
 
 
 def credible(
@@ -85,13 +84,9 @@ def credible(
     """The Bayesian limit `bayesian_epsilon` of independent runs without and with one record.
 
     Args:
-        out_scores: one score a run without the record, shape (n0,); higher means more likely IN.
-        in_scores: one score a run with it, shape (n1,).
+        out_scores, in_scores, seeds: as for `two_world`, shapes (n0,) and (n1,).
         setting: what the limit is for; it assumes no curve.
         rule: a `FixedThreshold` or a `Split`.
-        seeds: of the runs; each may occur once.
-    Raises:
-        InputError: as `two_world`, another rule, or a curve.
     """
     if not isinstance(rule, FixedThreshold | Split):
         raise InputError(
@@ -101,7 +96,7 @@ def credible(
         raise InputError(f"curve: got {type(setting.curve).__name__}; a credible limit assumes none.", source="the argument setting")
     counted = two_world(out_scores, in_scores, setting, rule=rule, seeds=seeds)
     counts = require_instance("counts", counted.counts, Tally)
-    faultless = Tally(out_trials=counts.out_trials, false_positives=0, in_trials=counts.in_trials, false_negatives=0)
+    faultless = counts.model_copy(update={"false_positives": 0, "false_negatives": 0})
     limit, at_best = (bayesian_epsilon(each, delta=setting.delta, level=setting.level) for each in (counts, faultless))
     return counted.model_copy(update={"epsilon": limit, "estimator": "bayesian", "at_best": at_best})
 
@@ -119,136 +114,81 @@ def point_estimate(
         threshold: fixed in advance; if left out, one chosen on these very scores.
     Returns:
         A point estimate, infinite if an error never happens.
-    Raises:
-        InputError: an argument is outside its range.
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
-    target = require_instance("setting", setting, AuditSetting).delta
-    chosen = FixedThreshold(
-        threshold=best_threshold(first, second, curve=AnyMechanism(), delta=target, level=0.5) if threshold is None else threshold
-    )
+    bare = require_instance("setting", setting, AuditSetting).model_copy(update={"curve": AnyMechanism(), "level": 0.5})
+    chosen = FixedThreshold(threshold=best_threshold(first, second, bare) if threshold is None else threshold)
     tally = Tally.at(chosen.threshold, first, second)
     warnings = ["many guesses on one model are not independent trials of the mechanism"] if unit == "guess" else []
     if threshold is None:
         warnings.append("the threshold was chosen on the scores reported, which raises the number")
     if 0 in (tally.false_positives, tally.false_negatives):
         warnings.append("one kind of error never happened; no number of trials shows that it cannot")
-    return AuditResult(
-        epsilon=rates_epsilon(tally.observed_rates(), target),
-        delta=target,
+    return AuditResult.of(
+        setting,
+        epsilon=max(0.0, printed_epsilon(tally.observed_rates(), setting.delta)),
         level=None,
         estimator="plug_in",
         unit=unit,
         selection="same_data" if threshold is None else "fixed",
         rule=f"threshold {chosen.threshold:g}, chosen on the scores reported" if threshold is None else chosen.describe(),
-        neighbours=setting.neighbours,
-        threat=setting.threat,
         counts=tally,
         warnings=tuple(warnings),
     )
 
 
-def one_run(
-    scores: ArrayLike, included: ArrayLike, setting: AuditSetting, *, guesses: Sequence[tuple[int, int]], seeds: Sequence[int] = ()
-) -> AuditResult:
-    r"""A lower bound on $\epsilon$ from one run with m canaries, each included by its own fair coin.
+def bayesian_epsilon(tally: Tally, *, delta: float, level: float) -> float:
+    r"""The $\epsilon$, at most 700, below which the posterior puts probability `level`: what is believed, and no confidence bound.
 
-    The top k+ scores are guessed IN, the bottom k- OUT, and the rest abstain. Canaries that interfere with each other make the bound
-    smaller, never wrong. A canary that is duplicated or augmented is more than one record.
+    $x = \mathrm{FNR} \sim \mathrm{Beta}(\tfrac12 + \mathrm{FN}, \tfrac12 + \mathrm{TP})$ and $y = \mathrm{FPR} \sim
+    \mathrm{Beta}(\tfrac12 + \mathrm{FP}, \tfrac12 + \mathrm{TN})$ are independent, and $\epsilon$ solves
+    $P[(x, y) \in R(\epsilon, \delta)] = \alpha$, R being the rates that an $(\epsilon, \delta)$-DP mechanism allows:
+
+    $$\max\{0,\ 1-\delta-xe^\epsilon,\ (1-\delta-x)e^{-\epsilon}\} \le y
+      \le \min\{1,\ 1+(\delta-x)e^{-\epsilon},\ \delta+(1-x)e^\epsilon\}$$
+
+    The threshold must have been chosen on other data. The posterior is continuous: at $\delta = 0$ even a useless
+    test has a limit above 0.
 
     Args:
-        scores: one a canary, shape (m,); higher means more likely IN. Computed without the coins. Equal ones are put in a drawn order.
-        included: the coins, truth values, shape (m,), in the order in which they fell.
-        setting: what the bound is for: zero_out or add_or_remove for a canary that is there or not, replace_one if another record takes
-            its place; no curve, or a `GaussianCurve()`.
-        guesses: pairs (k+, k-), fixed before the run; of several each gets an equal share of the level.
-        seeds: of the run and of the coins.
-    Raises:
-        InputError: an argument is outside its range, the coins are plainly not fair or are sorted, or a seed repeats.
+        tally: the errors of the test.
+        delta: $\delta \in [0, 1)$.
+        level: $\alpha$ from 1e-12 to 1/2; 0 is returned if $R(0, \delta)$ has more than that already.
+    Reference: Zanella-Béguelin et al. 2023, arXiv:2206.05199, Section 4.
     """
-    values = require_scores("scores", scores)
-    coins = require_flags("included", included, values.size)
-    stated, family = require_instance("setting", setting, AuditSetting), setting.curve
-    if not isinstance(family, AnyMechanism | GaussianCurve):
-        raise InputError(f"curve: got {type(family).__name__}; one run needs none, or a GaussianCurve.", source="the argument setting")
-    _require_fair(coins)
-    pairs = _require_pairs(guesses, values.size)
-    found = [_guessed(values, coins, *pair) for pair in pairs]
+    slack, chance = require_delta(delta), require_level(level)
+    return largest_refuted(lambda epsilon: log_gap(_allowed(tally, epsilon, slack), chance), resolution=1e-9, largest=_LARGEST)
 
-    def bound(counts: Guesses) -> float:
-        level = stated.level / len(pairs)
-        if isinstance(family, AnyMechanism):
-            return one_run_epsilon(counts, delta=stated.delta, level=level)
-        return gaussian_epsilon(one_run_gaussian_mu(counts, level=level), stated.delta)
 
-    bounds = [bound(each) for each in found]
-    best = int(np.argmax(bounds))
-    words = ", ".join(f"{top} IN and {bottom} OUT" for top, bottom in pairs)
-    estimator: Estimator = "one_run" if isinstance(family, AnyMechanism) else "one_run_gaussian"
-    return AuditResult(
-        epsilon=bounds[best],
-        delta=stated.delta,
-        level=stated.level,
-        estimator=estimator,
-        family=family.family,
-        unit="canary",
-        selection="guesses",
-        rule=f"guesses declared in advance: {words}" + ("; Bonferroni" if len(pairs) > 1 else ""),
-        neighbours=stated.neighbours,
-        threat=stated.threat,
-        counts=found[best],
-        seeds=_require_seeds(seeds),
-        warnings=_shared_values(values),
-        at_best=max(bound(each.model_copy(update={"correct": each.guessed})) for each in found),
+def _allowed(tally: Tally, epsilon: float, delta: float) -> float:
+    r"""$P[(x, y) \in R(\epsilon, \delta)]$.
+
+    With $x = \sin^2\theta$ the density of x is $\sin^{2\mathrm{FN}}\theta\,\cos^{2\mathrm{TP}}\theta$, without a pole. Panels end where
+    x, or y on the boundary of R, changes its probability, and where the boundary has a corner: inside one, 8 nodes are exact to rounding.
+    """
+    misses = (0.5 + tally.false_negatives, 0.5 + tally.in_trials - tally.false_negatives)
+    alarms = (0.5 + tally.false_positives, 0.5 + tally.out_trials - tally.false_positives)
+    grow, shrink = math.exp(epsilon), math.exp(-epsilon)
+    y = special.betaincinv(*alarms, _PROBABILITIES)
+    corner = (1.0 - delta) / (1.0 + grow)
+    ends = np.concatenate(
+        [
+            special.betaincinv(*misses, _PROBABILITIES),
+            [0.0, delta, corner, 1.0 - corner, 1.0 - delta, 1.0],
+            (1.0 - delta - y) * shrink,
+            1.0 - delta - y * grow,
+            1.0 - (y - delta) * shrink,
+            delta + (1.0 - y) * grow,
+        ]
     )
-
-
-def _guessed(scores: FloatArray, included: Booleans, top: int, bottom: int) -> Guesses:
-    # Equal scores are told apart by lot: neither by their coins nor by their place, in case members stand first.
-    order = np.lexsort((np.random.default_rng(_LOT).permutation(scores.size), scores))
-    right = np.count_nonzero(included[order[scores.size - top :]]) + np.count_nonzero(~included[order[:bottom]])
-    return Guesses(canaries=scores.size, guessed=top + bottom, correct=int(right))
-
-
-def _require_pairs(guesses: object, canaries: int) -> list[tuple[int, int]]:
-    source = "the argument guesses"
-    if not isinstance(guesses, Sequence) or isinstance(guesses, str) or not guesses:
-        raise InputError(f"guesses: got {guesses!r}; it needs a list of pairs (IN, OUT).", source=source)
-    pairs: list[tuple[int, int]] = []
-    for pair in guesses:
-        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise InputError(f"guesses: got {pair!r}; it needs pairs (IN, OUT) of whole numbers.", source=source)
-        top, bottom = (require_count("guesses", each, low=0, high=canaries) for each in pair)
-        if not 1 <= top + bottom <= canaries:
-            raise InputError(f"guesses: got {top} IN and {bottom} OUT; together they need 1 to {canaries}.", source=source)
-        pairs.append((top, bottom))
-    return pairs
-
-
-def _require_fair(included: Booleans) -> None:
-    # Fair and independent coins change from one to the next as often as a fair coin falls heads.
-    for flags, words in ((included, "canaries are IN"), (included[1:] != included[:-1], "coins differ from the one before")):
-        heads, size = int(np.count_nonzero(flags)), flags.size
-        if 2.0 * float(special.bdtr(min(heads, size - heads), size, 0.5)) < _UNFAIR:
-            raise InputError(
-                f"included: {heads} of {size} {words}; fair coins do so less than once in 10^9.",
-                source="the argument included",
-                remedy="draw each canary's inclusion by its own fair coin, and pass the coins as they fell",
-            )
-
-
-def _require_seeds(seeds: object) -> tuple[int, ...]:
-    if not isinstance(seeds, Sequence) or isinstance(seeds, str):
-        raise InputError(f"seeds: got {type(seeds).__name__}; it needs a list of whole numbers.", source="the argument seeds")
-    numbers = tuple(require_count("seeds", seed, low=0, high=2**64) for seed in seeds)
-    if len(set(numbers)) != len(numbers):
-        raise InputError(
-            "seeds: one is there twice; two runs with one noise are one run.", source="the argument seeds", remedy="repeat with fresh seeds"
-        )
-    return numbers
-
-
-def _shared_values(*worlds: FloatArray) -> tuple[str, ...]:
-    """A warning where many runs of a world have the very same score."""
-    distinct = min(np.unique(world).size / world.size for world in worlds)
-    return ("many scores are exactly equal: check that no two runs drew the same noise",) if distinct < 0.9 else ()
+    panels = np.unique(np.arcsin(np.sqrt(np.clip(ends, 0.0, 1.0))))
+    half = 0.5 * np.diff(panels)
+    theta = (panels[:-1, None] + half[:, None] * (1.0 + _NODES)).ravel()
+    weight = (half[:, None] * _NODE_WEIGHTS).ravel()
+    x = np.square(np.sin(theta))
+    log_density = math.log(2.0) - special.betaln(*misses) + (2.0 * misses[0] - 1.0) * np.log(np.sin(theta))
+    density = np.exp(log_density + (2.0 * misses[1] - 1.0) * np.log(np.cos(theta)))
+    low: FloatArray = np.maximum(np.maximum(1.0 - delta - x * grow, (1.0 - delta - x) * shrink), 0.0)
+    high: FloatArray = np.minimum(np.minimum(1.0 + (delta - x) * shrink, delta + (1.0 - x) * grow), 1.0)
+    between = special.betainc(*alarms, np.maximum(high, low)) - special.betainc(*alarms, low)
+    return min(max(float(np.sum(weight * density * between)), 0.0), 1.0)

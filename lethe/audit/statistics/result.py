@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lethe.audit.statistics.counts import GAMES, Guesses, Tally, game_document
-from lethe.audit.statistics.curves import Estimator
+from lethe.audit.statistics.counts import GAMES, Guesses, Tally
+from lethe.audit.statistics.curves import AuditSetting, Estimator, Level, Neighbours, Threat
 from lethe.audit.statistics.rules import Selection
-from lethe.audit.statistics.setting import Level, Neighbours, Threat
 from lethe.calculus.upward_formatting import shown_down
 from lethe.documents.specification import StoredSpecification, from_tagged
 from lethe.errors import InputError
@@ -21,8 +20,8 @@ Unit = Literal["run", "step", "canary", "guess"]
 
 class _Evidence(NamedTuple):
     kind: Kind
-    units: tuple[Unit, ...]
-    selections: tuple[Selection, ...]
+    unit: tuple[Unit, ...]
+    selection: tuple[Selection, ...]
 
 
 _THRESHOLDS: tuple[Selection, ...] = ("fixed", "split", "ranks", "multi_split")
@@ -101,12 +100,10 @@ class AuditResult(StoredSpecification):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         evidence = _ESTIMATORS[self.estimator]
-        for name, allowed in (("unit", evidence.units), ("selection", evidence.selections)):
-            if getattr(self, name) not in allowed:
-                raise InputError(
-                    f"{name} {getattr(self, name)}: {self.estimator} proves nothing from it; it needs {' or '.join(allowed)}.",
-                    remedy="report it as plug_in",
-                )
+        for name in ("unit", "selection"):
+            if getattr(self, name) not in (allowed := getattr(evidence, name)):
+                why = f"{self.estimator} proves nothing from it; it needs {' or '.join(allowed)}."
+                raise InputError(f"{name} {getattr(self, name)}: {why}", remedy="report it as plug_in")
         if self.estimator != "plug_in" and isinstance(self.counts, Guesses) != self.estimator.startswith("one_run"):
             raise InputError(f"counts: got those of a {self.counts.game} game; {self.estimator} does not come from it.")
         for name, needed in (("level", self.kind != "point_estimate"), ("family", self.kind == "conditional")):
@@ -116,7 +113,15 @@ class AuditResult(StoredSpecification):
             raise InputError(f"at_best: got {self.at_best:g} of a {self.kind} result of {self.epsilon:g}; no audit shows more than it can.")
         if self.epsilon == math.inf and self.kind != "point_estimate":
             raise InputError(f"epsilon: got infinity; a {self.kind} result is finite.")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise InputError("seeds: one is there twice; two runs with one noise are one run.", remedy="repeat with fresh seeds")
         return self
+
+    @classmethod
+    def of(cls, setting: AuditSetting, **fields: Any) -> Self:
+        """A result that is stated for what a setting says."""
+        stated = {name: getattr(setting, name) for name in ("delta", "level", "neighbours", "threat")}
+        return cls(**{**stated, **fields})
 
     def __str__(self) -> str:
         return self.describe()
@@ -131,45 +136,33 @@ class AuditResult(StoredSpecification):
 
     def describe(self) -> str:
         """The result in a few lines, each kind in its own words."""
-        number = shown_down(self.epsilon)
+        number, level = shown_down(self.epsilon), self.level or 0.0
         at = f"at delta = {self.delta:g}, {RELATIONS[self.neighbours]}"
-        if self.kind == "certified":
-            lines = [f"epsilon >= {number} {at}: certified lower bound, wrong with probability at most {self.level:g}"]
-        elif self.kind == "conditional":
-            lines = [
+        lines = {
+            "certified": [f"epsilon >= {number} {at}: certified lower bound, wrong with probability at most {level:g}"],
+            "conditional": [
                 f"epsilon >= {number} {at}, conditional on a trade-off curve of the family: {self.family}",
-                f"  wrong with probability at most {self.level:g} there; no bound for any other mechanism",
-            ]
-        elif self.kind == "credible":
-            lines = [
-                f"epsilon above {number} {at}: credible with posterior probability {1.0 - cast(float, self.level):g}, no confidence level"
-            ]
-        else:
-            lines = [f"epsilon about {number} {at}: point estimate without an interval; it proves nothing"]
+                f"  wrong with probability at most {level:g} there; no bound for any other mechanism",
+            ],
+            "credible": [f"epsilon above {number} {at}: credible with posterior probability {1.0 - level:g}, no confidence level"],
+            "point_estimate": [f"epsilon about {number} {at}: point estimate without an interval; it proves nothing"],
+        }[self.kind]
         lines += [f"  adversary  {_THREATS[self.threat]}", f"  counted    {self._counted()}", f"  rule       {self.rule}"]
         if self.at_best is not None:
-            lines.append(
-                f"  at best    so many trials can show epsilon >= {shown_down(self.at_best)} by this rule, whatever the mechanism reveals"
-            )
+            reach = f"so many trials can show epsilon >= {shown_down(self.at_best)} by this rule"
+            lines.append(f"  at best    {reach}, whatever the mechanism reveals")
         return "\n".join(lines + [f"  warning    {warning}" for warning in self.warnings])
 
     def to_document(self) -> dict[str, Any]:
         """The result as plain data; `kind` is written for readers."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields}
-        plain["counts"] = game_document(self.counts)
-        plain["seeds"], plain["warnings"] = list(self.seeds), list(self.warnings)
-        plain["epsilon"] = "inf" if self.epsilon == math.inf else self.epsilon
-        if self.at_best is None:
-            del plain["at_best"]
-        return {"kind": self.kind, **plain}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self}
+        counts = {"game": self.counts.game, **self.counts.model_dump()}
+        plain |= {"counts": counts, "epsilon": "inf" if self.epsilon == math.inf else self.epsilon}
+        return {"kind": self.kind, **{name: value for name, value in plain.items() if name != "at_best" or value is not None}}
 
     @classmethod
     def from_document(cls, document: dict[str, Any], *, source: str | None = None) -> Self:
-        """Build one from plain data.
-
-        Raises:
-            InputError: as the constructor, or the document claims another kind than its estimator has.
-        """
+        """Build one from plain data; InputError as the constructor, or where it claims another kind than its estimator has."""
         if not isinstance(document, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             return super().from_document(document, source=source)
         result = super().from_document({key: value for key, value in document.items() if key != "kind"}, source=source)
@@ -178,12 +171,10 @@ class AuditResult(StoredSpecification):
         return result
 
     def _counted(self) -> str:
-        if isinstance(self.counts, Guesses):
-            return f"{self.counts.correct} of {self.counts.guessed} guesses right, {self.counts.canaries} canaries with a coin each"
-        out, inside = (
-            f"{self.counts.false_positives} of {self.counts.out_trials}",
-            f"{self.counts.false_negatives} of {self.counts.in_trials}",
-        )
+        counts = self.counts
+        if isinstance(counts, Guesses):
+            return f"{counts.correct} of {counts.guessed} guesses right, {counts.canaries} canaries with a coin each"
+        out, inside = f"{counts.false_positives} of {counts.out_trials}", f"{counts.false_negatives} of {counts.in_trials}"
         return f"{out} OUT taken for IN, {inside} IN taken for OUT; one trial is a {self.unit}"
 
 

@@ -1,4 +1,4 @@
-r"""Rules that choose the threshold of a test; each keeps the level it is given.
+"""Rules that choose the threshold of a test; each keeps the level it is given.
 
 To try every threshold on the reported scores and keep the best is no rule: its bound is above the truth in far more runs than its level
 says.
@@ -12,10 +12,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, model_validator
 
-from lethe.audit.statistics.counts import Rates, Tally
-from lethe.audit.statistics.curves import TradeOffCurve
-from lethe.audit.statistics.inputs import require_array
-from lethe.audit.statistics.intervals import upper_table
+from lethe.audit.statistics.counts import Rates, Tally, require_array, upper_table
+from lethe.audit.statistics.curves import AuditSetting
 from lethe.calculus.domains import FloatArray
 from lethe.documents.specification import Specification
 from lethe.errors import InputError
@@ -30,78 +28,52 @@ class CountedErrors(NamedTuple):
     rates: Rates
 
 
+def _bounded(tally: Tally, level: float) -> CountedErrors:
+    return CountedErrors(tally, tally.upper_rates(level))
+
+
 class ThresholdRule(Specification):
     """A way to choose a threshold that can be declared before the scores are seen."""
 
     selection: ClassVar[Selection]
+    _words: ClassVar[str]
 
-    @abstractmethod
     def describe(self) -> str:
-        """The rule in a few words."""
+        """The rule in a few words, such as `threshold 0.5, fixed in advance`."""
+        return self._words.format(**dict(self))
 
     @abstractmethod
-    def count_errors(
-        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-    ) -> CountedErrors:
-        r"""Count errors and bound their rates, so that the epsilon of `curve` is wrong with probability at most `level` over everything.
+    def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
+        """Count errors and bound their rates, so that the epsilon of the curve is wrong with probability at most the level over everything.
 
         Args:
-            out_scores: without the record, shape (n0,).
-            in_scores: with it, shape (n1,).
-            curve: what is assumed of the mechanism; it compares thresholds.
-            delta: $\delta \in [0, 1)$.
-            level: $\alpha$ of both bounds together, and of all thresholds that are tried.
+            out_scores, in_scores: without and with the record, shapes (n0,) and (n1,).
+            setting: its level is that of both bounds together, and of all thresholds that are tried; its curve compares these.
         """
-
-    def best_case(self, out_runs: int, in_runs: int, *, curve: TradeOffCurve, delta: float, level: float) -> CountedErrors:
-        """What `count_errors` gives for scores that tell the worlds apart without an error: no scores of so many runs prove more.
-
-        Args:
-            out_runs, in_runs: how many there are.
-            curve, delta, level: as for `count_errors`.
-        """
-        return self.count_errors(np.zeros(out_runs), np.ones(in_runs), curve=curve, delta=delta, level=level)
 
 
 class FixedThreshold(ThresholdRule):
     """Guess IN where the score is at least `threshold`, a number fixed before the runs."""
 
     selection: ClassVar[Selection] = "fixed"
+    _words: ClassVar[str] = "threshold {threshold:g}, fixed in advance"
     threshold: float
 
-    def describe(self) -> str:
-        """Such as `threshold 0.5, fixed in advance`."""
-        return f"threshold {self.threshold:g}, fixed in advance"
-
-    def count_errors(
-        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-    ) -> CountedErrors:
+    def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
         """See `ThresholdRule`."""
-        tally = Tally.at(self.threshold, out_scores, in_scores)
-        return CountedErrors(tally, tally.upper_rates(level))
-
-    def best_case(self, out_runs: int, in_runs: int, *, curve: TradeOffCurve, delta: float, level: float) -> CountedErrors:
-        """See `ThresholdRule`."""
-        tally = Tally(out_trials=out_runs, false_positives=0, in_trials=in_runs, false_negatives=0)
-        return CountedErrors(tally, tally.upper_rates(level))
+        return _bounded(Tally.at(self.threshold, out_scores, in_scores), setting.level)
 
 
 class Split(ThresholdRule):
     """Choose the threshold on one half of each world's runs, drawn at random with `seed`, and count errors on the other half."""
 
     selection: ClassVar[Selection] = "split"
+    _words: ClassVar[str] = "threshold chosen on one half, counted on the other; seed {seed}"
     seed: int = Field(ge=0)
 
-    def describe(self) -> str:
-        """Such as `threshold chosen on one half, counted on the other; seed 0`."""
-        return f"threshold chosen on one half, counted on the other; seed {self.seed}"
-
-    def count_errors(
-        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-    ) -> CountedErrors:
+    def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
         """See `ThresholdRule`."""
-        _require_halves(out_scores, in_scores)
-        return _count_on_half(np.random.default_rng(self.seed), out_scores, in_scores, curve=curve, delta=delta, level=level)
+        return _count_on_half(np.random.default_rng(self.seed), out_scores, in_scores, setting)
 
 
 class MultiSplit(ThresholdRule):
@@ -114,21 +86,15 @@ class MultiSplit(ThresholdRule):
     """
 
     selection: ClassVar[Selection] = "multi_split"
+    _words: ClassVar[str] = "median of {splits} splits at half the level; seed {seed}"
     seed: int = Field(ge=0)
     splits: int = Field(default=21, ge=1, le=10_000)
 
-    def describe(self) -> str:
-        """Such as `median of 21 splits at half the level; seed 0`."""
-        return f"median of {self.splits} splits at half the level; seed {self.seed}"
-
-    def count_errors(
-        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-    ) -> CountedErrors:
+    def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
         """See `ThresholdRule`."""
-        _require_halves(out_scores, in_scores)
-        generator = np.random.default_rng(self.seed)
-        counts = [_count_on_half(generator, out_scores, in_scores, curve=curve, delta=delta, level=0.5 * level) for _ in range(self.splits)]
-        return sorted(counts, key=lambda one: curve.strength(one.rates, delta))[(self.splits - 1) // 2]
+        generator, half = np.random.default_rng(self.seed), setting.model_copy(update={"level": 0.5 * setting.level})
+        counts = [_count_on_half(generator, out_scores, in_scores, half) for _ in range(self.splits)]
+        return sorted(counts, key=lambda one: setting.curve.strength(one.rates, setting.delta))[(self.splits - 1) // 2]
 
 
 class Ranks(ThresholdRule):
@@ -151,14 +117,8 @@ class Ranks(ThresholdRule):
         """Such as `OUT ranks 5, 20, 80 declared in advance, Bonferroni`."""
         return f"OUT ranks {', '.join(map(str, self.ranks))} declared in advance, Bonferroni"
 
-    def count_errors(
-        self, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-    ) -> CountedErrors:
-        """See `ThresholdRule`.
-
-        Raises:
-            InputError: a rank is more than the number of OUT runs.
-        """
+    def count_errors(self, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
+        """See `ThresholdRule`; a rank above the number of OUT runs is refused."""
         out_runs = out_scores.size
         if max(self.ranks) > out_runs:
             raise InputError(
@@ -169,49 +129,34 @@ class Ranks(ThresholdRule):
         ordered = np.sort(out_scores)
         counted: list[CountedErrors] = []
         for rank in self.ranks:
-            tally = Tally(
-                out_trials=out_runs,
-                false_positives=rank - 1,
-                in_trials=in_scores.size,
-                false_negatives=int(np.count_nonzero(in_scores <= ordered[out_runs - rank])),
-            )
-            counted.append(CountedErrors(tally, tally.upper_rates(level / len(self.ranks))))
-        return max(counted, key=lambda one: curve.strength(one.rates, delta))
+            missed = int(np.count_nonzero(in_scores <= ordered[out_runs - rank]))
+            tally = Tally(out_trials=out_runs, false_positives=rank - 1, in_trials=in_scores.size, false_negatives=missed)
+            counted.append(_bounded(tally, setting.level / len(self.ranks)))
+        return max(counted, key=lambda one: setting.curve.strength(one.rates, setting.delta))
 
 
-def best_threshold(out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float) -> float:
-    r"""The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing.
+def best_threshold(out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> float:
+    """The threshold at which these scores prove most. Only for judging OTHER scores: on these it proves nothing.
 
     Args:
-        out_scores: without the record, shape (n0,).
-        in_scores: with it, shape (n1,).
-        curve: what is assumed of the mechanism.
-        delta: $\delta \in [0, 1)$.
-        level: $\alpha$ of the bounds that are compared.
+        out_scores, in_scores: without and with the record, shapes (n0,) and (n1,).
+        setting: what the bounds that are compared are for.
     """
     first, second = require_array("out_scores", out_scores, dimensions=1), require_array("in_scores", in_scores, dimensions=1)
     ordered_out, ordered_in = np.sort(first), np.sort(second)
     candidates = np.unique(np.concatenate([ordered_out, ordered_in]))
     false_positives = first.size - np.searchsorted(ordered_out, candidates, side="left")
     false_negatives = np.searchsorted(ordered_in, candidates, side="left")
-    strengths = curve.strengths(
-        upper_table(first.size, 0.5 * level)[false_positives], upper_table(second.size, 0.5 * level)[false_negatives], delta
-    )
-    return float(candidates[int(np.argmax(strengths))])
+    tables = upper_table(first.size, 0.5 * setting.level), upper_table(second.size, 0.5 * setting.level)
+    return float(candidates[int(np.argmax(setting.curve.strengths(tables[0][false_positives], tables[1][false_negatives], setting.delta)))])
 
 
-def _count_on_half(
-    generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, *, curve: TradeOffCurve, delta: float, level: float
-) -> CountedErrors:
-    first, second = generator.permutation(out_scores), generator.permutation(in_scores)
-    half, other = first.size // 2, second.size // 2
-    threshold = best_threshold(first[:half], second[:other], curve=curve, delta=delta, level=level)
-    tally = Tally.at(threshold, first[half:], second[other:])
-    return CountedErrors(tally, tally.upper_rates(level))
-
-
-def _require_halves(*worlds: FloatArray) -> None:
-    if min(world.size for world in worlds) < 4:
+def _count_on_half(generator: np.random.Generator, out_scores: FloatArray, in_scores: FloatArray, setting: AuditSetting) -> CountedErrors:
+    if min(out_scores.size, in_scores.size) < 4:
         raise InputError(
             "a split needs at least four runs in each world.", source="the argument rule", remedy="run more, or fix a threshold"
         )
+    first, second = generator.permutation(out_scores), generator.permutation(in_scores)
+    half, other = first.size // 2, second.size // 2
+    threshold = best_threshold(first[:half], second[:other], setting)
+    return _bounded(Tally.at(threshold, first[half:], second[other:]), setting.level)

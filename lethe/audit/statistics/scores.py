@@ -1,4 +1,4 @@
-r"""Membership scores from losses and confidences. Higher means more likely a member.
+r"""Membership scores from losses and confidences, higher for likelier members.
 
 A score is no statement about privacy: it becomes a bound only in a game, with independent runs or coin-flipped canaries.
 """
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lethe.audit.statistics.inputs import require_array
-from lethe.calculus.domains import FloatArray, require_count, require_positive, require_probability
+from lethe.audit.statistics.counts import require_array
+from lethe.calculus.domains import FloatArray, require_positive, require_probability
 from lethe.errors import InputError
 
 
@@ -20,23 +20,16 @@ def scaled_confidence(logits: ArrayLike, labels: ArrayLike) -> FloatArray:
     Args:
         logits: shape (n, classes), at least two classes.
         labels: y, whole numbers from 0, shape (n,).
-    Returns:
-        Shape (n,).
-    Raises:
-        InputError: a shape or a label does not fit.
     Reference: Carlini et al. 2022, arXiv:2112.03570, Section V.
     """
-    values = require_array("logits", logits, dimensions=2)
-    records, classes = values.shape
-    right = np.asarray(labels)
-    if classes < 2 or right.dtype.kind not in "iu" or right.shape != (records,):
-        raise _mismatch("labels", right.shape, f"{records} whole numbers, and logits of two or more classes")
-    if right.min() < 0 or right.max() >= classes:
-        raise _mismatch("labels", (int(right.min()), int(right.max())), f"whole numbers from 0 to {classes - 1}")
+    others, right = require_array("logits", logits, dimensions=2), np.asarray(labels)
+    records, classes = others.shape
+    if classes < 2 or right.dtype.kind not in "iu" or right.shape != (records,) or right.min() < 0 or right.max() >= classes:
+        raise _mismatch("labels", right.tolist(), f"{records} whole numbers from 0 to {classes - 1}, and logits of two or more classes")
     rows = np.arange(records)
-    others = values.copy()
+    own = others[rows, right]
     others[rows, right] = -np.inf
-    return values[rows, right] - special.logsumexp(others, axis=1)
+    return own - special.logsumexp(others, axis=1)
 
 
 def lira_online(observed: ArrayLike, in_scores: ArrayLike, out_scores: ArrayLike, *, pooled_variance: bool = False) -> FloatArray:
@@ -47,31 +40,19 @@ def lira_online(observed: ArrayLike, in_scores: ArrayLike, out_scores: ArrayLike
         in_scores: $\phi$ under shadow models trained with the record, shape (models, n).
         out_scores: under those trained without, shape (other models, n).
         pooled_variance: one $s_{in}^2$ and one $s_{out}^2$, the mean over records; steadier below some 64 models.
-    Returns:
-        Shape (n,).
-    Raises:
-        InputError: the shapes differ, or a variance is 0.
     Reference: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1.
     """
-    values = require_array("observed", observed, dimensions=1)
-    inside = _normal_log_density(values, "in_scores", in_scores, pooled=pooled_variance)
-    return inside - _normal_log_density(values, "out_scores", out_scores, pooled=pooled_variance)
+    inside, in_deviation = _standardised(observed, "in_scores", in_scores, pooled=pooled_variance)
+    outside, out_deviation = _standardised(observed, "out_scores", out_scores, pooled=pooled_variance)
+    return 0.5 * (np.square(outside) - np.square(inside)) + np.log(out_deviation) - np.log(in_deviation)
 
 
 def lira_offline(observed: ArrayLike, out_scores: ArrayLike, *, pooled_variance: bool = False) -> FloatArray:
     r"""$\log P[N(m_{out}, s_{out}^2) < \phi]$ of each record, from models trained without it only.
 
-    Args:
-        observed: $\phi$ under the audited model, shape (n,).
-        out_scores: $\phi$ under shadow models trained without the record, shape (models, n).
-        pooled_variance: one $s_{out}^2$, the mean over records.
-    Returns:
-        Shape (n,).
-    Raises, Reference: as `lira_online`.
+    Args: as `lira_online`.
     """
-    values = require_array("observed", observed, dimensions=1)
-    mean, deviation = _moments(values, "out_scores", out_scores, pooled=pooled_variance)
-    return special.log_ndtr((values - mean) / deviation)
+    return special.log_ndtr(_standardised(observed, "out_scores", out_scores, pooled=pooled_variance)[0])
 
 
 def rmia(
@@ -94,10 +75,6 @@ def rmia(
         population_reference: $p_{out}(z)$, shape (k,).
         offline_factor: $a \in [0, 1]$.
         threshold: $\gamma > 0$.
-    Returns:
-        Shape (n,), each in [0, 1].
-    Raises:
-        InputError: a value is outside its range, or the shapes differ.
     Reference: Zarifzadeh, Liu, Shokri 2024, arXiv:2312.03262, Section 3.
     """
     factor, gamma = require_probability("offline_factor", offline_factor), require_positive("threshold", threshold)
@@ -106,40 +83,28 @@ def rmia(
     return np.searchsorted(others, ratios / gamma, side="right") / others.size
 
 
-def _relative(name: str, values: object, reference_name: str, references: object, factor: float) -> FloatArray:
-    observed, reference = _probabilities(name, values), _probabilities(reference_name, references)
-    if observed.shape != reference.shape:
-        raise _mismatch(reference_name, reference.shape, f"as many numbers as {name}, {observed.size}")
-    return observed / (0.5 * ((1.0 + factor) * reference + (1.0 - factor)))
-
-
-def _probabilities(name: str, values: object) -> FloatArray:
-    array = require_array(name, values, dimensions=1)
-    if array.min() <= 0.0 or array.max() > 1.0:
-        raise _mismatch(name, (float(array.min()), float(array.max())), "probabilities above 0 and at most 1")
-    return array
-
-
-def _moments(observed: FloatArray, name: str, scores: object, *, pooled: bool) -> tuple[FloatArray, FloatArray]:
-    values = require_array(name, scores, dimensions=2)
-    require_count(f"the number of models in {name}", values.shape[0], low=2, high=10**9)
-    if values.shape[1] != observed.size:
-        raise _mismatch(name, values.shape, f"a column for each of the {observed.size} records")
+def _standardised(observed: ArrayLike, name: str, scores: ArrayLike, *, pooled: bool) -> tuple[FloatArray, FloatArray]:
+    """How many standard deviations above the mean of the models each record's score is, and the deviations."""
+    own, values = require_array("observed", observed, dimensions=1), require_array(name, scores, dimensions=2)
+    if len(values) < 2 or values.shape[1] != own.size:
+        raise _mismatch(name, values.shape, f"at least two models, and a column for each of the {own.size} records")
     variance = values.var(axis=0)
     if pooled:
         variance = np.full_like(variance, variance.mean())
     if variance.min() == 0.0:
-        raise InputError(
-            f"{name}: record {int(np.argmin(variance))} has the same score under every model.",
-            source=f"the argument {name}",
-            remedy="train more models, or pool the variance",
-        )
-    return values.mean(axis=0), np.sqrt(variance)
+        same = f"{name}: record {int(np.argmin(variance))} has the same score under every model."
+        raise InputError(same, source=f"the argument {name}", remedy="train more models, or pool the variance")
+    return (own - values.mean(axis=0)) / np.sqrt(variance), np.sqrt(variance)
 
 
-def _normal_log_density(observed: FloatArray, name: str, scores: object, *, pooled: bool) -> FloatArray:
-    mean, deviation = _moments(observed, name, scores, pooled=pooled)
-    return -0.5 * np.square((observed - mean) / deviation) - np.log(deviation)
+def _relative(name: str, values: ArrayLike, reference_name: str, references: ArrayLike, factor: float) -> FloatArray:
+    observed, reference = (require_array(each, of, dimensions=1) for each, of in ((name, values), (reference_name, references)))
+    for each, array in ((name, observed), (reference_name, reference)):
+        if array.min() <= 0.0 or array.max() > 1.0:
+            raise _mismatch(each, (float(array.min()), float(array.max())), "probabilities above 0 and at most 1")
+    if observed.shape != reference.shape:
+        raise _mismatch(reference_name, reference.shape, f"as many numbers as {name}, {observed.size}")
+    return observed / (0.5 * ((1.0 + factor) * reference + (1.0 - factor)))
 
 
 def _mismatch(name: str, got: object, needed: str) -> InputError:

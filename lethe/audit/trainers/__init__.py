@@ -1,12 +1,8 @@
-"""Audits of trainers, Lethe's own and others: the certified upper bound against audited lower bounds.
-
-The statistics are `lethe.audit`'s, the games `lethe.audit.games`'s; here they are played with `fit` and `PrivacyEngine`.
-"""
+"""Audits of trainers, Lethe's own and others: the certified upper bound against audited lower bounds."""
 
 from lethe.audit.trainers.audits import audit
-from lethe.audit.trainers.functions import FunctionTraining
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.networks import NetworkTraining
-from lethe.audit.trainers.training import Canary
+from lethe.audit.trainers.training import Canary, FunctionTraining
 
 __all__ = ["Canary", "FunctionTraining", "LinearTraining", "NetworkTraining", "audit"]

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, OneRunGame, TwoWorldGame
-from lethe.audit.games.canaries import require_data
-from lethe.audit.games.scores import OneRunScores, TwoWorldScores
-from lethe.audit.games.trials import CanaryRun
-from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.canaries import CanaryRun, require_data
+from lethe.audit.games.trainings import OneRunScores, TwoWorldScores
+from lethe.audit.games.two_worlds import play
 from lethe.audit.games.verdict import audit_canaries, audit_worlds
-from lethe.audit.page import AuditPage
-from lethe.audit.statistics.inputs import require_instance
+from lethe.audit.page import AuditPage, Claim
+from lethe.audit.statistics.counts import require_instance
 from lethe.audit.trainers.linear import LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, Canary
 from lethe.calculus.domains import require_count
@@ -57,26 +55,28 @@ def audit(
     if custom_canary is not None:
         require_instance("custom_canary", custom_canary, Canary)
     stated, places = training.claim(config) if claim is None else claim, _places(training, len(columns[0]), config.game)
-    found = training.canaries(config.canary, columns, places, seed=config.seed) if custom_canary is None else [custom_canary]
-    if len(found) != len(places):
+    planted = training.canaries(config.canary, columns, places, seed=config.seed) if custom_canary is None else [custom_canary]
+    if len(planted) != len(places):
         raise InputError(f"canary: got one record; one_run needs {len(places)}.", remedy="name a kind of canary.")
-    words = found[0].words if isinstance(config.game, TwoWorldGame) else f"{len(found)} canaries, such as {found[0].words}"
+    words = planted[0].words if isinstance(config.game, TwoWorldGame) else f"{len(planted)} canaries, such as {planted[0].words}"
     page = AuditPage(subject=training.name, canary=words, claim=stated)
     setting, seed = config.setting(training.neighbours), config.seed
     if isinstance(config.game, OneRunGame):
-        train, score = training.game(config.threat, found)
-        run = CanaryRun(data=columns, positions=places, inside=[each.inside for each in found], outside=[each.outside for each in found])
+        train, score = training.game(config.threat, planted)
+        run = CanaryRun(
+            data=columns, positions=places, inside=[each.inside for each in planted], outside=[each.outside for each in planted]
+        )
         guess = partial(audit_canaries, page, setting=setting, guesses=config.game.guesses, conditional=config.conditional)
-        _rehearsed(guess(OneRunScores(scores=np.arange(float(len(found))), included=run.coins(seed), seed=seed)))
+        _rehearsed(guess(OneRunScores(scores=np.arange(float(len(planted))), included=run.coins(seed), seed=seed)))
         return guess(run.play(train, score, seed=seed))
     judge = partial(
         audit_worlds, page, setting=setting, rule=config.game.rule, conditional=config.conditional, continuous=training.continuous
     )
     made_up = np.arange(float(config.game.runs))
     rule = _rehearsed(judge(TwoWorldScores(out_scores=made_up, in_scores=made_up, seed=seed))).audits[0].rule
-    trials = SingleTrials(training.trial(config.threat, columns, found[0], places[0]))
+    trial = training.trial(config.threat, columns, planted[0], places[0])
     declared = f"{rule}, delta {config.delta!r}, level {config.level!r}"
-    return judge(play(trials, config.game, seed=seed, declared=declared, progress=progress))
+    return judge(play(trial, config.game, seed=seed, declared=declared, progress=progress))
 
 
 def _places(training: AuditedTraining, records: int, game: TwoWorldGame | OneRunGame) -> list[int]:

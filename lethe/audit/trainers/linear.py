@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games.canaries import Data, Record, blank, least_moved_direction, mislabelled, random_directions
-from lethe.audit.games.trials import TrainFunction
-from lethe.audit.statistics.setting import Threat
+from lethe.audit.games.canaries import (
+    Data,
+    Record,
+    TrainFunction,
+    blank,
+    mislabelled,
+    random_directions,
+    record_of,
+)
+from lethe.audit.statistics.curves import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
@@ -59,7 +67,7 @@ class LinearTraining(RunTraining):
         if kind == "least_moved":
             if len(positions) > 1:
                 raise InputError("canary: got 'least_moved'; one coordinate is moved least.", remedy="take random_direction for many.")
-            directions = self._least_moved(data, seed)[None, :]
+            directions = np.eye(columns)[[self._least_moved(data, seed)]]
         else:
             directions = random_directions(len(positions), columns, seed=seed)
         words = "least moved coordinate" if kind == "least_moved" else "random direction"
@@ -70,13 +78,13 @@ class LinearTraining(RunTraining):
         start = self._start(canaries)
         directions = self.directions(canaries, start)
         if threat == "final_model":
-            return self, Displacement(start=start, directions=directions)
+            return self, partial(_displacements, start, directions)
         if threat == "black_box":
-            return self, LossGap(canaries=tuple(canaries))
+            return self, partial(_loss_gaps, tuple(canaries))
         if threat == "black_box_chosen_start":
-            norms = self._stacked([canary.inside for canary in canaries])[0].norm(dim=1).numpy()
+            norms = _tensors(self.run, [canary.inside for canary in canaries])[0].norm(dim=1).numpy()
             chosen = start + np.einsum("m,mdk->dk", _WRONG / np.maximum(norms, 1e-12) / len(canaries), directions)
-            return replace(self, initial=chosen), LossGap(canaries=tuple(canaries))
+            return replace(self, initial=chosen), partial(_loss_gaps, tuple(canaries))
         known: tuple[Threat, ...] = ("final_model", "black_box", "black_box_chosen_start")
         raise unknown_threat(threat, known, "fit of a Linear shows its last iterate only;")
 
@@ -96,7 +104,7 @@ class LinearTraining(RunTraining):
             raise InputError(f"canary: got {kind!r}; least squares has no labels.", remedy="take random_direction.")
         if kind == "mislabelled":
             inside = mislabelled(data, position, classes=self.classes or 2)
-            return self._pair(inside, f"record {position} with the next label", natural=tuple(column[position] for column in data))
+            return self._pair(inside, f"record {position} with the next label", natural=record_of(data, position))
         return self._pair(blank(data, label=self._target(True)), "blank record")
 
     def _pair(self, inside: Record, words: str, natural: Record | None = None) -> Canary:
@@ -120,19 +128,15 @@ class LinearTraining(RunTraining):
     def _start(self, canaries: Sequence[Canary]) -> FloatArray:
         if self.initial is not None:
             return np.asarray(self.initial, dtype=np.float64)
-        rows = self._stacked([canary.inside for canary in canaries])[0].shape[1]
-        return np.zeros((rows, self._outputs))
+        rows = _tensors(self.run, [canary.inside for canary in canaries])[0].shape[1]
+        return np.zeros((rows, self._loss.outputs))
 
     @property
     def _loss(self) -> LinearLoss:
         return require_linear_loss(self.run.loss).for_classes(self.classes)
 
-    @property
-    def _outputs(self) -> int:
-        return self._loss.outputs
-
     def _gradients(self, records: Sequence[Record], parameters: FloatArray) -> FloatArray:
-        rows, targets = self._stacked(records)
+        rows, targets = _tensors(self.run, records)
         scores = rows @ torch.tensor(parameters)
         reach = None
         if descends_envelope(self.run):
@@ -143,48 +147,31 @@ class LinearTraining(RunTraining):
         norms = np.linalg.norm(gradients, axis=(1, 2), keepdims=True)
         return gradients if self.run.clip_norm is None else gradients * np.minimum(1.0, self.run.clip_norm / np.maximum(norms, 1e-300))
 
-    def _stacked(self, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:
-        return _tensors(self.run, records)
-
-    def _least_moved(self, data: Data, seed: int) -> FloatArray:
+    def _least_moved(self, data: Data, seed: int) -> int:
+        """The feature whose weights simulated trainings without the canary, which are not scored afterwards, move least."""
         # Their seeds are not those of the game, which come from the plain seed.
         seeds = np.random.SeedSequence([seed, 3]).generate_state(_SIMULATIONS, np.uint64)
         moved = np.stack([self(data, int(number)).model.weights for number in seeds])
         if self.initial is not None:
             moved = moved - self.initial[: moved.shape[1]]
-        by_feature = np.sqrt(np.square(moved).sum(axis=2))
-        return least_moved_direction(by_feature)
+        return int(np.square(moved).sum(axis=(0, 2)).argmin())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Displacement:
+def _displacements(start: FloatArray, directions: FloatArray, trained: Fitted[LinearPredictor]) -> FloatArray:
     r"""$-\langle\theta_T - \theta_0, e_i\rangle$ for each canary; start of shape (d, k), directions of shape (m, d, k)."""
-
-    start: FloatArray
-    directions: FloatArray
-
-    def __call__(self, trained: Fitted[LinearPredictor]) -> FloatArray:
-        """See the class."""
-        model = trained.model
-        rows = model.weights if len(self.start) == len(model.weights) else np.vstack([model.weights, model.intercept])
-        return -np.einsum("mdk,dk->m", self.directions, rows - self.start)
+    model = trained.model
+    rows = model.weights if len(start) == len(model.weights) else np.vstack([model.weights, model.intercept])
+    return -np.einsum("mdk,dk->m", directions, rows - start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LossGap:
+def _loss_gaps(canaries: Sequence[Canary], trained: Fitted[LinearPredictor]) -> FloatArray:
     """How much smaller the loss of each canary is than that of the record in its place."""
-
-    canaries: tuple[Canary, ...]
-
-    def __call__(self, trained: Fitted[LinearPredictor]) -> FloatArray:
-        """See the class."""
-        return self._losses(trained, outside=True) - self._losses(trained, outside=False)
-
-    def _losses(self, trained: Fitted[LinearPredictor], *, outside: bool) -> FloatArray:
-        rows, targets = _tensors(trained.run, [canary.outside if outside else canary.inside for canary in self.canaries])
-        model = trained.model
+    model, losses = trained.model, list[FloatArray]()
+    for records in ([canary.outside for canary in canaries], [canary.inside for canary in canaries]):
+        rows, targets = _tensors(trained.run, records)
         whole = np.vstack([model.weights, model.intercept])[: rows.shape[1]]
-        return losses_of(model.loss, rows @ torch.tensor(whole), targets).numpy()
+        losses.append(losses_of(model.loss, rows @ torch.tensor(whole), targets).numpy())
+    return losses[0] - losses[1]
 
 
 def _tensors(run: Run, records: Sequence[Record]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lethe.audit.config import CanaryKind
-from lethe.audit.games.canaries import Data, Record, blank, mislabelled
-from lethe.audit.games.trials import TrainFunction
-from lethe.audit.statistics.setting import Threat
+from lethe.audit.games.canaries import Data, Record, TrainFunction, blank, mislabelled, record_of
+from lethe.audit.statistics.curves import Threat
 from lethe.audit.trainers.training import Canary, RunTraining, Scores, unknown_threat
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.domains import FloatArray
@@ -33,8 +33,7 @@ class Watched:
     """The observations of one training: the model, its displacement, and each step's share of each canary in what was released.
 
     Args:
-        model: after the last step.
-        displacement: of all trained parameters, shape (D,).
+        model, displacement: after the last step; of all trained parameters, shape (D,).
         shares: shape (T, m); without rows if nothing was watched.
     """
 
@@ -65,12 +64,11 @@ class NetworkTraining(RunTraining):
 
     def __call__(self, data: Data, seed: int) -> Watched:
         """Train once."""
-        model = self.built()
+        model, shares = self.built(), list[FloatArray]()
         start = _flat(model)
-        watch = _Watch(model, self)
-        watched = {"optimizer": watch.optimizer()} if self.watching else {}
+        watched = {"optimizer": _watched_descent(model, self, shares)} if self.watching else {}
         self.fit(model, self.loss, data, self.run, **watched, options=TrainOptions(seed=seed, progress=False))
-        return Watched(model=model, displacement=(_flat(model) - start).numpy(), shares=np.array(watch.shares))
+        return Watched(model=model, displacement=(_flat(model) - start).numpy(), shares=np.array(shares))
 
     def built(self) -> nn.Module:
         """A model at the start of training."""
@@ -82,33 +80,31 @@ class NetworkTraining(RunTraining):
         """See `AuditedTraining`: mislabelled records, or blank ones; those in their place have the next label, their own, or none."""
         if kind not in ("auto", "mislabelled", "blank"):
             raise InputError(f"canary: got {kind!r}; a network's gradients follow from a record.", remedy="take mislabelled or blank.")
-        found = [self._canary(kind, data, position) for position in positions]
-        if self.run.neighbours != "replace_one" and self._gradient(self.built(), found[0].outside).norm() > 0:
+        drawn = [self._canary(kind, data, position) for position in positions]
+        if self.run.neighbours != "replace_one" and self._gradient(self.built(), drawn[0].outside).norm() > 0:
             raise InputError(
                 f"loss: a record with target {IGNORED} has a gradient; {self.run.neighbours} needs a record without.",
                 source="the argument loss",
                 remedy=f"give nn.CrossEntropyLoss(reduction='none'), which ignores target {IGNORED}, or audit replace_one.",
             )
-        return found
+        return drawn
 
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
         """See `AuditedTraining`."""
         if threat == "white_box":
             steps = np.array([self._takes_part(canary) for canary in canaries]).T
-            return replace(self, watching=tuple(canaries)), _Shares(self._weights(steps))
+            return replace(self, watching=tuple(canaries)), partial(_weighted, self._weights(steps))
         if threat == "final_model":
-            model = self.built()
-            apart = torch.stack([self.difference(model, canary) for canary in canaries])
-            return self, _Along((apart / apart.norm(dim=1, keepdim=True)).numpy())
+            apart = self.differences(self.built(), canaries)
+            return self, partial(_along, (apart / apart.norm(dim=1, keepdim=True)).numpy())
         if threat == "black_box":
-            gap = _LossGap(loss=self.loss, canaries=tuple(canaries))
-            return self, replace(gap, start=gap.of(self.built()))
+            return self, partial(self._nearer, tuple(canaries), self._gaps(self.built(), canaries))
         known: tuple[Threat, ...] = ("white_box", "final_model", "black_box")
         raise unknown_threat(threat, known, "the start is what `build` makes;")
 
-    def difference(self, model: nn.Module, canary: Canary) -> Tensor:
-        """The clipped gradient of a canary less that of the record in its place, at the model's parameters, shape (D,)."""
-        return self._clipped(model, canary.inside) - self._clipped(model, canary.outside)
+    def differences(self, model: nn.Module, canaries: Sequence[Canary]) -> Tensor:
+        """The clipped gradient of each canary less that of the record in its place, at the model's parameters, shape (m, D)."""
+        return torch.stack([self._clipped(model, each.inside) - self._clipped(model, each.outside) for each in canaries])
 
     def _takes_part(self, canary: Canary) -> NDArray[np.bool_]:
         """At which steps the adversary knows that the canary may be in the batch: all, but where each record has a public slot."""
@@ -132,14 +128,13 @@ class NetworkTraining(RunTraining):
 
         It is then the likelihood ratio of $y = C\hat g$, whose noise is independent, for a gradient that never changes.
         """
-        weights = steps.astype(np.float64)
         if self.run.noise is None:
-            return weights
+            return steps.astype(np.float64)
         strategy = as_matrix(self.run.noise.strategy(self.run.total_steps))
-        return np.asarray(strategy.T @ (strategy @ weights))
+        return np.asarray(strategy.T @ (strategy @ steps.astype(np.float64)))
 
     def _canary(self, kind: CanaryKind, data: Data, position: int) -> Canary:
-        own = tuple(column[position] for column in data)
+        own = record_of(data, position)
         inside = blank(data, label=0) if kind == "blank" else mislabelled(data, position, classes=self.classes)
         words = "blank record" if kind == "blank" else f"record {position} with the next label"
         if self.run.neighbours == "replace_one":
@@ -148,13 +143,25 @@ class NetworkTraining(RunTraining):
             outside, against = (*inside[:-1], IGNORED), "a record without gradient"
         return Canary(inside, outside, f"{words}, against {against}", position)
 
+    def _nearer(self, canaries: Sequence[Canary], start: FloatArray, watched: Watched) -> FloatArray:
+        return self._gaps(watched.model, canaries) - start
+
+    @torch.no_grad()
+    def _gaps(self, model: nn.Module, canaries: Sequence[Canary]) -> FloatArray:
+        """How much smaller the loss of each canary is than that of the record in its place, shape (m,)."""
+
+        def loss_of(record: Record) -> float:
+            inputs, target = _batch_of(record)
+            return float(self.loss(model(*inputs), target))
+
+        return np.array([loss_of(canary.outside) - loss_of(canary.inside) for canary in canaries])
+
     def _clipped(self, model: nn.Module, record: Record) -> Tensor:
         gradient = self._gradient(model, record)
-        bound = self.run.clip_bound
-        return gradient * min(1.0, bound / max(float(gradient.norm()), 1e-300))
+        return gradient * min(1.0, self.run.clip_bound / max(float(gradient.norm()), 1e-300))
 
     def _gradient(self, model: nn.Module, record: Record) -> Tensor:
-        *inputs, target = (torch.as_tensor(np.asarray(entry))[None] for entry in record)
+        inputs, target = _batch_of(record)
         parameters = _trained(model)
         with torch.enable_grad():
             total = self.loss(model(*inputs), target).sum()
@@ -163,72 +170,39 @@ class NetworkTraining(RunTraining):
         return torch.cat([part.flatten() for part in parts]).to(torch.float64)
 
 
-class _Watch:
-    """Takes down, before each step, how much of each canary is in the noisy gradient that the step is taken with."""
-
-    def __init__(self, model: nn.Module, training: NetworkTraining) -> None:
-        self.shares: list[FloatArray] = []
-        self._model, self._training = model, training
-        # A model of its own to differentiate: the one in training carries what clips it.
-        self._shadow = training.built()
-
-    def optimizer(self) -> torch.optim.SGD:
-        """Plain descent with the run's step sizes, watched."""
-        descent = torch.optim.SGD(_trained(self._model), lr=float(self._training.run.step_sizes[0]))
-        descent.register_step_pre_hook(self._before)
-        return descent
+def _watched_descent(model: nn.Module, training: NetworkTraining, shares: list[FloatArray]) -> torch.optim.SGD:
+    """Plain descent that takes down, before each step, how much of each canary is in the noisy gradient that the step is taken with."""
+    run = training.run
+    descent = torch.optim.SGD(_trained(model), lr=float(run.step_sizes[0]))
+    shadow = training.built()  # of its own to differentiate: the one in training carries what clips it
 
     @torch.no_grad()
-    def _before(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        given = [parameter.grad for parameter in _trained(self._model)]
-        gradient = torch.cat([part.flatten() for part in given if part is not None]).to(torch.float64)
-        for mine, theirs in zip(_trained(self._shadow), _trained(self._model), strict=True):
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        gradients = [parameter.grad for parameter in _trained(model)]
+        gradient = torch.cat([part.flatten() for part in gradients if part is not None]).to(torch.float64)
+        for mine, theirs in zip(_trained(shadow), _trained(model), strict=True):
             mine.copy_(theirs)
-        run = self._training.run
-        apart = torch.stack([self._training.difference(self._shadow, canary) for canary in self._training.watching])
-        step_size = float(run.step_sizes[len(self.shares)])
-        self.shares.append((run.batch_size / run.clip_bound**2) * (apart @ gradient).numpy())
+        apart = training.differences(shadow, training.watching)
         for group in optimizer.param_groups:
-            group["lr"] = step_size
+            group["lr"] = float(run.step_sizes[len(shares)])
+        shares.append((run.batch_size / run.clip_bound**2) * (apart @ gradient).numpy())
+
+    descent.register_step_pre_hook(before)
+    return descent
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shares:
+def _weighted(weights: FloatArray, watched: Watched) -> FloatArray:
     """The shares of each canary, weighted, shape (T, m), and added up."""
-
-    weights: FloatArray
-
-    def __call__(self, watched: Watched) -> FloatArray:
-        return np.where(self.weights != 0.0, self.weights * watched.shares, 0.0).sum(axis=0)
+    return np.where(weights != 0.0, weights * watched.shares, 0.0).sum(axis=0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Along:
-    directions: FloatArray
-
-    def __call__(self, watched: Watched) -> FloatArray:
-        return -(self.directions @ watched.displacement)
+def _along(directions: FloatArray, watched: Watched) -> FloatArray:
+    return -(directions @ watched.displacement)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _LossGap:
-    """How much smaller the loss of each canary is than that of the record in its place, less what it was at the start."""
-
-    loss: Callable[[Any, Any], Tensor]
-    canaries: tuple[Canary, ...]
-    start: FloatArray | float = 0.0
-
-    def __call__(self, watched: Watched) -> FloatArray:
-        return self.of(watched.model) - self.start
-
-    def of(self, model: nn.Module) -> FloatArray:
-        """That gap now, shape (m,)."""
-        return np.array([self._loss(model, canary.outside) - self._loss(model, canary.inside) for canary in self.canaries])
-
-    @torch.no_grad()
-    def _loss(self, model: nn.Module, record: Record) -> float:
-        *inputs, target = (torch.as_tensor(np.asarray(entry))[None] for entry in record)
-        return float(self.loss(model(*inputs), target))
+def _batch_of(record: Record) -> tuple[list[Tensor], Tensor]:
+    *inputs, target = (torch.as_tensor(np.asarray(entry))[None] for entry in record)
+    return inputs, target
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from lethe.accounting.certify import certify
-from lethe.audit.claim import Claim
 from lethe.audit.config import AuditConfig, CanaryKind
-from lethe.audit.games.canaries import Data, Record, replaced
-from lethe.audit.games.trials import RecordTrial, TrainFunction
-from lethe.audit.statistics.setting import Neighbours, Threat
+from lethe.audit.games.canaries import Data, Record, RecordTrial, TrainFunction, blank, mislabelled, record_of, replaced
+from lethe.audit.games.trainings import as_score
+from lethe.audit.page import Claim
+from lethe.audit.statistics.curves import Neighbours, Threat
 from lethe.calculus.domains import FloatArray
 from lethe.certificates.certificate import Certificate
 from lethe.errors import InputError
@@ -58,24 +61,18 @@ class AuditedTraining(ABC):
 
     @abstractmethod
     def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
-        """A canary for each place.
+        """A canary for each place; InputError where this trainer has none such, or no record without gradient to put in their place.
 
         Args:
             kind: what is looked for.
             data: the records, with those in whose places canaries may be.
             positions: the places, from 0.
             seed: of canaries that are drawn.
-        Raises:
-            InputError: this trainer has no such canaries, or no record without gradient to put in their place.
         """
 
     @abstractmethod
     def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
-        """How to train so that an adversary sees what `threat` says, and how that adversary scores the canaries.
-
-        Raises:
-            InputError: this trainer shows no such thing.
-        """
+        """How to train so that an adversary sees what `threat` says, or InputError, and how that adversary scores the canaries."""
 
     def trial(self, threat: Threat, data: Data, canary: Canary, position: int) -> RecordTrial:
         """One training with a single canary, or without.
@@ -83,14 +80,17 @@ class AuditedTraining(ABC):
         Args:
             threat: what the adversary sees.
             data: the records.
-            canary: what is there, or is not.
-            position: its place among them.
-        Raises:
-            InputError: as `game`, or the canary does not fit the data.
+            canary, position: what is there, or is not, and its place among them.
         """
         train, scores = self.game(threat, [canary])
         without, including = (replaced(data, {position: record}) for record in (canary.outside, canary.inside))
-        return RecordTrial(train=train, without=without, including=including, score=OnlyScore(scores))
+        return RecordTrial(train=train, without=without, including=including, score=partial(only_score, scores))
+
+
+def only_score(scores: Scores, model: Any) -> float:
+    """The score of the single canary."""
+    (score,) = scores(model)
+    return float(score)
 
 
 class RunTraining(AuditedTraining):
@@ -110,35 +110,15 @@ class RunTraining(AuditedTraining):
         return self.run.neighbours
 
     def claim(self, config: AuditConfig) -> Claim:
-        """The run's certificate.
-
-        Raises:
-            HypothesisError: the run cannot be certified.
-        """
+        """The run's certificate; HypothesisError if it has none."""
         return claim_of(certify(self.run, config.delta, allow_large_delta=config.allow_large_delta))
 
     def places(self, count: int, records: int) -> list[int]:
-        """The last places that a run of fixed batches uses, and of others the last there are.
-
-        Raises:
-            InputError: there are not as many.
-        """
+        """The last places that a run of fixed batches uses, and of others the last there are; InputError if there are not as many."""
         used = self.run.steps_per_pass * self.run.batch_size if self.run.batches.fixed else self.run.records
         if count > used:
             raise InputError(f"canaries: got {count}; the run uses {used} records.", source="run.records", remedy="take fewer.")
         return list(range(used - count, used))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OnlyScore:
-    """The score of the single canary."""
-
-    scores: Scores
-
-    def __call__(self, model: Any) -> float:
-        """The first of one."""
-        (score,) = self.scores(model)
-        return float(score)
 
 
 def claim_of(certificate: Certificate) -> Claim:
@@ -158,8 +138,66 @@ def unknown_threat(threat: object, known: Sequence[Threat], why: str) -> InputEr
     """The error for an adversary that a trainer cannot play.
 
     Args:
-        threat: what was asked for.
-        known: what the trainer can show.
-        why: it cannot show more.
+        threat, known, why: what was asked for, what the trainer can show, and why it cannot show more.
     """
     return InputError(f"threat: got {threat!r}; {why} it needs one of {', '.join(known)}.", source="the argument threat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FunctionTraining(AuditedTraining):
+    """Any (data, seed) -> model, and what its models say of a record. One record is replaced by another.
+
+    For other relations build the two data sets: `lethe.audit.games.canaries.RecordTrial`.
+
+    Args:
+        train: trains; batches and noise follow from the seed, and from nothing else. With several workers it must be picklable.
+        score: (model, record) -> a number, higher if the record seems to have been there. It looks at what the audit's threat says.
+        classes: their public number, for mislabelled canaries.
+    """
+
+    continuous: ClassVar[bool] = False
+    train: TrainFunction
+    score: Callable[[Any, Record], float]
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "score"):
+            if not callable(getattr(self, name)):
+                raise InputError(f"{name}: got {type(getattr(self, name)).__name__}; it needs a function.", source=f"the argument {name}")
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return getattr(self.train, "__name__", type(self.train).__name__)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """One record is replaced."""
+        return "replace_one"
+
+    def canaries(self, kind: CanaryKind, data: Data, positions: Sequence[int], *, seed: int) -> list[Canary]:
+        """See `AuditedTraining`: mislabelled or blank records, against the records whose places they take."""
+        if kind not in ("auto", "mislabelled", "blank"):
+            raise InputError(
+                f"canary: got {kind!r}; directions of gradients need a trainer of Lethe's.", remedy="take mislabelled or blank."
+            )
+        owns = [record_of(data, position) for position in positions]
+        if kind == "blank":
+            words = "blank record, against record {}"
+            return [Canary(blank(data, label=own[-1]), own, words.format(place)) for own, place in zip(owns, positions, strict=True)]
+        if self.classes is None:
+            missing = "classes: None; a wrong label needs their number."
+            raise InputError(missing, source="the argument classes", remedy="give it, or take blank.")
+        words, classes = "record {} with the next label, against its own", self.classes
+        wrong = [mislabelled(data, position, classes=classes) for position in positions]
+        return [Canary(inside, own, words.format(place)) for inside, own, place in zip(wrong, owns, positions, strict=True)]
+
+    def game(self, threat: Threat, canaries: Sequence[Canary]) -> tuple[TrainFunction, Scores]:
+        """See `AuditedTraining`: the function, and its own score, whatever the adversary sees."""
+        return self.train, partial(_advantages, self.score, tuple(canaries))
+
+
+def _advantages(score: Callable[[Any, Record], float], canaries: Sequence[Canary], model: Any) -> FloatArray:
+    """How much more each canary seems to have been there than the record in its place."""
+    pairs = [[as_score(score(model, record), "the score") for record in (each.inside, each.outside)] for each in canaries]
+    return np.array([inside - outside for inside, outside in pairs])

@@ -18,8 +18,7 @@ from lethe.calculus.perturbed_minimiser import PerturbedMinimiser, beside_gaussi
 from lethe.calculus.privacy_losses.distributions import Factor, LossProfile, compose_losses
 from lethe.calculus.privacy_losses.dominating import dominating_factor
 from lethe.calculus.rounding import round_up
-from lethe.calculus.sampled.gaussian import SampledGaussian
-from lethe.calculus.sampled.loss import round_levels_down, sampled_factors
+from lethe.calculus.sampled.gaussian import SampledGaussian, round_levels_down, sampled_factors
 
 # A Rényi curve takes 40 to 150 microseconds a level.
 _MOST_LEVELS = 1_000

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import singledispatch
 from typing import cast
 
 import numpy as np
 
 from lethe.calculus.any_guarantee.composition import Composition
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
-from lethe.calculus.domains import FloatArray, outside, require_positive
+from lethe.calculus.domains import outside, require_positive
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, Guarantee, NotPrivate, RDPCurve, Tightest, WithSlack, stored_fields
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
@@ -88,69 +87,40 @@ def _relations(guarantee: object) -> Iterator[str]:
             yield from _relations(entry)
 
 
-@singledispatch
 def noise_scaled(guarantee: Guarantee, factor: float) -> Guarantee:
-    r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`.
+    r"""The guarantee of the same Gaussian mechanism with every noise standard deviation multiplied by `factor`, finite and > 0.
 
     $\mu$ divides by the factor, for each component of a mixture and each bin; the noise levels of a sampled Gaussian multiply by it, and
     the Gaussian beside them divides. True up to the rounding of the last digit: certify the scaled run itself before relying on it.
 
-    Args:
-        guarantee: one made of Gaussian mechanisms.
-        factor: finite, > 0.
+    Raises:
         TypeError: the guarantee does not say how it depends on noise (a Rényi curve, a single point).
     """
-    raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")
+    scale = require_positive("factor", factor)
+    match guarantee:
+        case GDP(mu=mu):
+            return GDP(_over((mu,), scale)[0])
+        case GDPMixture(mus=mus, weights=weights):
+            return GDPMixture(_over(mus, scale), weights)
+        case NotPrivate():
+            return guarantee
+        case Tightest(parts=parts):
+            return Tightest(tuple(noise_scaled(part, scale) for part in parts))
+        case WithSlack(guarantee=inner, slack=slack):
+            return WithSlack(noise_scaled(inner, scale), slack)
+        case SampledGaussian():
+            noise, counts = merged_levels(np.asarray(guarantee.noise) * scale, guarantee.counts)
+            return replace(guarantee, noise=noise, counts=counts, gaussian_mu=_over((guarantee.gaussian_mu,), scale)[0])
+        case WindowedGaussian():
+            levels = np.asarray(guarantee.noise) * scale
+            return replace(guarantee, noise=tuple(levels.tolist()), shift_mus=_over(guarantee.shift_mus, scale))
+        case BallsInBinsGaussian():
+            mus, counts = merged_levels(np.array(_over(guarantee.mus, scale)), guarantee.counts)
+            return replace(guarantee, mus=mus, counts=counts)
+        case _:
+            raise TypeError(f"a guarantee of kind {guarantee.kind} does not say how it depends on the noise")
 
 
-@noise_scaled.register
-def _(guarantee: GDP, factor: float) -> Guarantee:
-    return GDP(float(_over((guarantee.mu,), require_positive("factor", factor))[0]))
-
-
-@noise_scaled.register
-def _(guarantee: GDPMixture, factor: float) -> Guarantee:
-    mus = _over(guarantee.mus, require_positive("factor", factor))
-    return GDPMixture(tuple(mus.tolist()), guarantee.weights)
-
-
-@noise_scaled.register
-def _(guarantee: NotPrivate, factor: float) -> Guarantee:
-    require_positive("factor", factor)
-    return guarantee
-
-
-@noise_scaled.register
-def _(guarantee: Tightest, factor: float) -> Guarantee:
-    return Tightest(tuple(noise_scaled(part, factor) for part in guarantee.parts))
-
-
-@noise_scaled.register
-def _(guarantee: WithSlack, factor: float) -> Guarantee:
-    return WithSlack(noise_scaled(guarantee.guarantee, factor), guarantee.slack)
-
-
-@noise_scaled.register
-def _(guarantee: SampledGaussian, factor: float) -> Guarantee:
-    noise, counts = merged_levels(np.asarray(guarantee.noise) * require_positive("factor", factor), guarantee.counts)
-    return replace(guarantee, noise=noise, counts=counts, gaussian_mu=float(_over((guarantee.gaussian_mu,), factor)[0]))
-
-
-@noise_scaled.register
-def _(guarantee: WindowedGaussian, factor: float) -> Guarantee:
-    scaled = np.asarray(guarantee.noise) * require_positive("factor", factor)
-    mus = _over(guarantee.shift_mus, factor)
-    return replace(guarantee, noise=tuple(scaled.tolist()), shift_mus=tuple(mus.tolist()))
-
-
-@noise_scaled.register
-def _(guarantee: BallsInBinsGaussian, factor: float) -> Guarantee:
-    mus, counts = merged_levels(_over(guarantee.mus, require_positive("factor", factor)), guarantee.counts)
-    return replace(guarantee, mus=mus, counts=counts)
-
-
-def _over(mus: tuple[float, ...], factor: float) -> FloatArray:
+def _over(mus: tuple[float, ...], factor: float) -> tuple[float, ...]:
     """0 stays 0, and what underflows is not 0."""
-    given = np.asarray(mus)
-    with np.errstate(over="ignore", under="ignore"):
-        return np.where(given == 0.0, 0.0, np.maximum(given / factor, 5e-324))
+    return tuple(0.0 if mu == 0.0 else max(mu / factor, 5e-324) for mu in mus)

@@ -2,23 +2,12 @@ r"""Expected excess of a sum of independent lognormal terms over a threshold, ro
 
 $$E\Big[\Big(\sum_j V_j - D\Big)_+\Big], \qquad V = aX - bX', \qquad X = e^{\mu g - \mu^2/2},\ X' = e^{-\mu g - \mu^2/2},\ g \sim N(0, 1)$$
 
-$(\cdot)_+$ is convex and increasing, so whatever makes a term larger in the increasing convex order makes the answer larger.
+By laws that are larger in the increasing convex order, and a tilted Fourier transform (docs/theory.md, section 7, "The bound on it"). Every
+grid gives a bound. For a tight one the law of each term is looked at in some thousand points: the tilt is the one under which the sum lies
+at the threshold on average, as in Chernoff's bound, and the grid reaches as far as the tilted sum does.
 
-1. A term above a ceiling is put at the ceiling, and what it loses is added to the answer: $(x + y)_+ \le (x)_+ + y$ for $y \ge 0$.
-   A term below the grid is put at its lowest point.
-2. Between two points of the grid a term is split so that its mean stays. With $C(k) = E(V-k)_+$, known in closed form, the chance to be
-   put at the upper of the points k and k + h or above is $(C(k) - C(k+h))/h$. What rounding may take from it is added to it: that only
-   raises terms.
-3. The law of the sum is a product of powers of Fourier transforms, of laws tilted by $e^{\theta v}$, which makes the answer a sizeable part
-   of what is computed, however small it is. What wraps around the grid only adds to the answer; what lies above the grid is added.
-4. The rounding of the transforms, bounded in the 2-norm, times the 2-norm of what the law is multiplied by, is added.
-
-All that can be seen in the answer is step 2: the square of the grid's interval. Every grid gives a bound. For a tight one the law of each
-term is looked at in some thousand points: the tilt is the one under which the sum lies at the threshold on average, as in Chernoff's
-bound, and the grid reaches as far as the tilted sum does.
-
-Reference: Shaked & Shanthikumar 2007, Stochastic orders, chapters 3 and 4 (convex orders); Higham 2002, Accuracy and stability of numerical
-algorithms, Theorem 24.2 (transforms).
+Reference: Shaked & Shanthikumar 2007, Stochastic orders, chapters 3 and 4; Higham 2002, Accuracy and stability of numerical algorithms,
+Theorem 24.2 (transforms).
 """
 
 from __future__ import annotations

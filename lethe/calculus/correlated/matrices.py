@@ -20,11 +20,8 @@ _LEAST, _MOST = 1e-60, 1e60
 
 
 def require_strategy(strategy: ArrayLike) -> FloatArray:
-    """A strategy as an array, or raise InputError.
-
-    Args:
-        strategy: C: the first column of a Toeplitz matrix, shape (T,), with no negative entry, the first > 0; or a lower-triangular
-            matrix, shape (T, T) with T <= 4096, with a positive diagonal.
+    """A strategy C as an array, or raise InputError: the first column of a Toeplitz matrix, shape (T,), with no negative entry, the first
+    > 0; or a lower-triangular matrix, shape (T, T) with T <= 4096, with a positive diagonal.
     """
     given = real_array("strategy", strategy)
     if given.ndim == 1:
@@ -39,12 +36,7 @@ def require_strategy(strategy: ArrayLike) -> FloatArray:
 
 
 def real_array(name: str, values: ArrayLike) -> FloatArray:
-    """Numbers as float64, or raise InputError: text, dates, complex and masked numbers would become others without a word.
-
-    Args:
-        name: what the error calls them.
-        values: of any shape.
-    """
+    """Numbers of any shape as float64, or raise InputError: text, dates, complex and masked numbers would become others without a word."""
     try:
         given = np.asarray(values)
         if given.dtype.kind in "iufO" and not np.ma.is_masked(values):
@@ -83,15 +75,8 @@ def prefix_sums(steps: int) -> FloatArray:
 def sgd_workload(step_sizes: ArrayLike, *, momentum: float = 0.0) -> FloatArray:
     r"""The workload of SGD with step sizes and momentum: $A_{ts} = \sum_{r=s}^t \lambda_r\beta^{r-s}$.
 
-    With $v_t = \beta v_{t-1} + g_t$ and $x_t = x_{t-1} - \lambda_t v_t$ the iterates are $x_t = x_0 - \sum_s A_{ts} g_s$.
-
-    Args:
-        step_sizes: $\lambda_t > 0$, shape (T,).
-        momentum: $\beta$ in [0, 1).
-    Returns:
-        Where all steps are of one size a Toeplitz column of shape (T,), else shape (T, T).
-    Raises:
-        InputError: an argument is outside its range, or more than 4096 steps of several sizes.
+    With $v_t = \beta v_{t-1} + g_t$ and $x_t = x_{t-1} - \lambda_t v_t$ the iterates are $x_t = x_0 - \sum_s A_{ts} g_s$. Where all steps
+    $\lambda_t > 0$, shape (T,), are of one size a Toeplitz column of shape (T,), else, for at most 4096 steps, shape (T, T).
     """
     sizes = require_vector("step_sizes", step_sizes, low=0.0, strict=True)
     if not 0.0 <= momentum < 1.0:
@@ -105,11 +90,8 @@ def sgd_workload(step_sizes: ArrayLike, *, momentum: float = 0.0) -> FloatArray:
 
 
 def square_root(steps: int, bands: int | None = None) -> FloatArray:
-    r"""The square root of the prefix sums, cut to its first bands: $c_k = \binom{2k}{k}4^{-k}$, shape (T,).
+    r"""The square root of the prefix sums, cut to its first `bands` where given: $c_k = \binom{2k}{k}4^{-k}$, shape (T,).
 
-    Args:
-        steps: T.
-        bands: how many entries to keep; None: all.
     Reference: Fichtenberger, Henzinger, Upadhyay 2022, arXiv:2202.11205 (without cutting it is optimal among Toeplitz matrices for one
         participation, up to lower order).
     """
@@ -123,16 +105,11 @@ def square_root(steps: int, bands: int | None = None) -> FloatArray:
 
 
 def binary_tree(steps: int) -> FloatArray:
-    r"""The binary tree with its best decoder: the lower-triangular C with $(C^\top C)_{ss'}$ = the number of nodes above both s and s'.
+    r"""The binary tree with its best decoder: the lower-triangular C, shape (T, T), T <= 4096, for which $(C^\top C)_{ss'}$ is the number
+    of nodes above both s and s'.
 
     The tree releases noisy sums over dyadic intervals. What it tells of the prefix sums, decoded without bias and with the smallest
-    variance, depends on $C^\top C$ alone.
-
-    Args:
-        steps: T <= 4096.
-    Returns:
-        Shape (T, T).
-    Reference: Dwork, Naor, Pitassi, Rothblum 2010; Honaker 2015 (the decoder).
+    variance, depends on $C^\top C$ alone. Reference: Dwork, Naor, Pitassi, Rothblum 2010; Honaker 2015 (the decoder).
     """
     steps = require_count("steps", steps, high=MOST_DENSE)
     leaves = np.arange(steps)

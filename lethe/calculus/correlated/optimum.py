@@ -40,8 +40,6 @@ def banded_toeplitz(steps: int, slots: int, bands: int, *, workload: FloatArray 
         workload: a Toeplitz column, shape (T,); None: prefix sums.
     Returns:
         $c_0..c_{p-1}$, shape (p,).
-    Raises:
-        InputError: an argument is outside its range, or the workload is not Toeplitz.
     Reference: McKenna 2024, arXiv:2405.15913; Choquette-Choo et al. 2023, arXiv:2306.08153 (banded strategies).
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)
@@ -76,8 +74,6 @@ def buffered_toeplitz(steps: int, slots: int, buffers: int, *, workload: FloatAr
         slots: steps of a pass; a record takes part in one of them, the same in every pass.
         buffers: d, at most 10.
         workload: a Toeplitz column, shape (T,); None: prefix sums.
-    Raises:
-        InputError: an argument is outside its range, or the workload is not Toeplitz.
     Reference: McMahan, Xu, Zhang 2024, arXiv:2408.08868.
     """
     steps, slots = require_count("steps", steps), require_count("slots", slots)

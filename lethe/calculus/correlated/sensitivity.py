@@ -18,22 +18,17 @@ _UNIT = 2.0**-52
 def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
     r"""How far one record moves $C G$ if its contributions have norm at most 1, for each slot: $\max_{\|\delta_s\|\le 1}\|C\delta\|_F$.
 
-    A record of slot j takes part in the steps $S_j = \{j, j+\ell, j+2\ell, \ldots\}$. Its contributions $\delta_s$ are vectors of any
-    dimension. With $X = C^\top C$
+    A record of slot j takes part in the steps $S_j = \{j, j+\ell, j+2\ell, \ldots\}$. With $X = C^\top C$ (docs/theory.md, Theorem 14)
 
-    $$\|C\delta\|_F^2 = \sum_{s,s'\in S_j} X_{ss'}\langle\delta_s,\delta_{s'}\rangle
-    \le \min\Big(\sum_{s,s'\in S_j}|X_{ss'}|,\ |S_j|\,\lambda_{\max}(X_{S_jS_j})\Big).$$
+    $$\|C\delta\|_F^2 \le \min\Big(\sum_{s,s'\in S_j}|X_{ss'}|,\ |S_j|\,\lambda_{\max}(X_{S_jS_j})\Big),$$
 
-    The first follows from $|\langle\delta_s,\delta_{s'}\rangle| \le 1$ and is attained, by equal contributions, where no entry of $X$ on
-    $S_j$ is negative; the second from $\sum_s\|\delta_s\|^2 \le |S_j|$.
+    the first of which is attained, by equal contributions, where no entry of $X$ on $S_j$ is negative.
 
     Args:
         strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
         slots: $\ell$, the steps of a pass; 1: the record takes part in every step.
     Returns:
         Rounded up, one for each slot that some step reaches, shape (min(l, T),).
-    Raises:
-        InputError: what is no strategy, or no number of slots.
     Reference: Choquette-Choo, McMahan, Rush, Thakurta 2023, arXiv:2211.06530 (vector contributions and non-negative $X$).
     """
     given, slots = require_strategy(strategy), require_count("slots", slots)
@@ -41,26 +36,14 @@ def slot_sensitivities(strategy: ArrayLike, slots: int) -> FloatArray:
 
 
 def column_norms(strategy: ArrayLike) -> FloatArray:
-    r"""How far a contribution of norm 1 at one step moves $CG$: $\|C_{\cdot s}\|$, rounded up, shape (T,).
-
-    Args:
-        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
-    Raises:
-        InputError: what is no strategy.
-    """
+    r"""How far a contribution of norm 1 at one step moves $CG$: $\|C_{\cdot s}\|$, rounded up, shape (T,)."""
     given = require_strategy(strategy)
     squares = np.cumsum(np.square(given))[::-1] if given.ndim == 1 else np.square(given).sum(axis=0)
     return np.asarray(root_above(above(squares, (len(given) + 16) * _UNIT)))
 
 
 def band_count(strategy: ArrayLike) -> int:
-    r"""How many diagonals reach the last entry that is not 0: the smallest b with $C_{ts} = 0$ where $t - s \ge b$.
-
-    Args:
-        strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
-    Raises:
-        InputError: what is no strategy.
-    """
+    r"""How many diagonals reach the last entry that is not 0: the smallest b with $C_{ts} = 0$ where $t - s \ge b$."""
     given = require_strategy(strategy)
     if given.ndim == 1:
         return int(np.flatnonzero(given)[-1]) + 1
@@ -85,12 +68,7 @@ def _of_column(column: FloatArray, slots: int) -> FloatArray:
 
 
 def response(column: FloatArray, slots: int) -> FloatArray:
-    r"""$\sum_m c_{t-m\ell}$: what equal contributions at steps 0, l, 2l, ... become, shape (T,).
-
-    Args:
-        column: of a Toeplitz strategy, shape (T,).
-        slots: l.
-    """
+    r"""$\sum_m c_{t-m\ell}$: what equal contributions at steps 0, l, 2l, ... of a Toeplitz strategy become, shape (T,)."""
     steps = len(column)
     slots = min(slots, steps)
     padded = np.zeros(-(-steps // slots) * slots)
@@ -116,16 +94,11 @@ def _of_columns(columns: FloatArray) -> float:
 
 
 def separated_sensitivity(strategy: ArrayLike, separation: int, participations: int | None = None) -> float:
-    r"""How far one record moves $CG$ if it takes part in at most k steps, any two of them b or more apart, with norm at most 1.
+    """How far one record moves $CG$ if it takes part in at most k steps, any two of them b or more apart, with norm at most 1.
 
-    With $X = C^\top C$ and the sets S of at most k such steps, $\|C\delta\|_F^2 \le \max_S\sum_{s,s'\in S}|X_{ss'}|$, which is
-
-    - of a Toeplitz strategy whose column $c_0 \ge c_1 \ge \ldots \ge 0$ does not rise: the sum for $S = \{0, b, 2b, \ldots\}$; exact.
-    - of at most b bands: $\max_S\sum_{s\in S}\|C_{\cdot s}\|^2$, since the columns of S do not overlap; exact, for entries of any sign.
-    - else at most $\max_S\sum_{s\in S}v_s$ with $v_s = \max_{S\ni s}\sum_{s'\in S}|X_{ss'}|$.
-
-    The steps may be chosen along the way, in view of all that was released. No batch design of a Run has records meet such steps and no
-    others; fixed slots, a special case, have `slot_sensitivities`.
+    Exact of falling Toeplitz columns and of at most b bands, else an upper bound (docs/theory.md, "Steps that lie apart"). The steps may be
+    chosen along the way, in view of all that was released. No batch design of a Run has records meet such steps and no others; fixed
+    slots, a special case, have `slot_sensitivities`.
 
     Args:
         strategy: C, shape (T,) or (T, T) as `require_strategy` takes it.
@@ -134,9 +107,8 @@ def separated_sensitivity(strategy: ArrayLike, separation: int, participations: 
     Returns:
         Rounded up.
     Raises:
-        InputError: what is no strategy, or no whole numbers; more than 4096 steps of a column that is neither narrow nor falling.
-    Reference: Choquette-Choo et al. 2023, arXiv:2306.08153 (bands, and the last bound); Kalinin & Lampert 2024, arXiv:2405.13763
-    (falling columns).
+        InputError: more than 4096 steps of a column that is neither narrow nor falling.
+    Reference: Choquette-Choo et al. 2023, arXiv:2306.08153; Kalinin & Lampert 2024, arXiv:2405.13763 (falling columns).
     """
     given, separation = require_strategy(strategy), require_count("separation", separation)
     steps = len(given)
@@ -177,13 +149,7 @@ def _of_separated(matrix: FloatArray, separation: int, count: int) -> float:
 
 
 def _heaviest(weights: FloatArray, separation: int, count: int) -> FloatArray:
-    """For each column the largest sum of at most `count` entries that lie `separation` or more rows apart, shape (columns,).
-
-    Args:
-        weights: none negative, shape (rows, columns).
-        separation: b.
-        count: k.
-    """
+    """For each column of weights, none negative, the largest sum of at most `count` entries that lie `separation` or more rows apart."""
     rows, columns = weights.shape
     best = np.zeros((rows + 1, columns))  # of the first so many rows
     for _ in range(count):
@@ -194,12 +160,7 @@ def _heaviest(weights: FloatArray, separation: int, count: int) -> FloatArray:
 
 
 def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
-    """A workload for so many steps as an array, or raise InputError.
-
-    Args:
-        workload: A: the first column of a Toeplitz matrix, shape (T,), or a matrix, shape (T, T).
-        steps: T.
-    """
+    """A workload A for T steps as an array, of shape (T,), the first column of a Toeplitz matrix, or (T, T); or raise InputError."""
     given = real_array("workload", workload)
     if given.shape not in ((steps,), (steps, steps)) or not np.isfinite(given).all() or not given.any():
         raise outside("workload", f"shape {given.shape}", f"finite numbers of shape ({steps},) or ({steps}, {steps}), not all 0")
@@ -207,12 +168,8 @@ def require_workload(workload: ArrayLike, steps: int) -> FloatArray:
 
 
 def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
-    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1;
-    infinity where it overflows.
-
-    Args:
-        strategy: C, shape (T,) or (T, T).
-        workload: A, shape (T,) or (T, T).
+    r"""$\|A C^{-1}\|_F^2$: the sum of the squared errors of all T outputs $A C^{-1} z$, a coordinate, where $z$ has variance 1; infinity
+    where it overflows. C and A have shape (T,) or (T, T).
     """
     given = require_strategy(strategy)
     asked = require_workload(workload, len(given))
@@ -229,13 +186,7 @@ def noise_squares(strategy: ArrayLike, workload: ArrayLike) -> float:
 
 def output_square(strategy: ArrayLike, weights: ArrayLike) -> float:
     r"""$\|C^{-\top}a\|^2$: the squared error of one output $a^\top C^{-1}z$, a coordinate, where $z$ has variance 1; infinity where it
-    overflows.
-
-    Args:
-        strategy: C, shape (T,) or (T, T).
-        weights: $a \ge 0$, how much of each step's noise the output has, shape (T,).
-    Raises:
-        InputError: what is no strategy, or no weights for it.
+    overflows. $a \ge 0$, shape (T,), is how much of each step's noise the output has.
     """
     given = require_strategy(strategy)
     asked = require_vector("weights", weights, low=0.0)
@@ -259,8 +210,6 @@ def mean_squared_error(strategy: ArrayLike, workload: ArrayLike, slots: int) -> 
         strategy: C, shape (T,) or (T, T).
         workload: A, shape (T,) or (T, T).
         slots: steps of a pass; a record takes part in one of them, the same in every pass.
-    Raises:
-        InputError: what is no strategy or no workload for it.
     Reference: Choquette-Choo et al. 2023, arXiv:2211.06530.
     """
     return noise_squares(strategy, workload) * sensitivity(strategy, slots) ** 2 / len(np.asarray(strategy))

@@ -49,11 +49,7 @@ class Stream(ABC):
         self._row: tuple[Row, Any] | None = None
 
     def next(self, fresh: Any) -> Any:
-        r"""$w_t$ from $z_t$, of the same shape and kind; what it was given is left as it was.
-
-        Raises:
-            InputError: the strategy has no row for this step.
-        """
+        """$w_t$ from $z_t$, of the same shape and kind; what it was given is left as it was. InputError where the strategy has no row."""
         given = fresh if hasattr(fresh, "reshape") else np.asarray(fresh, dtype=np.float64)
         flat = given.reshape(-1)
         made = self.part(_copy(flat), 0, len(flat))
@@ -105,11 +101,7 @@ class Stream(ABC):
 
     @abstractmethod
     def row(self, step: int) -> Row:
-        """The row of step number `step`, from 0.
-
-        Raises:
-            InputError: the strategy has none.
-        """
+        """The row of step number `step`, from 0; InputError where the strategy has none."""
 
     @property
     @abstractmethod
@@ -185,11 +177,7 @@ class MatrixStream(Stream):
         self._places, self._held = _places([int(column.nonzero()[0][-1]) for column in matrix.T])
 
     def row(self, step: int) -> Row:
-        """Of an earlier step, where it has a place in the memory, that one.
-
-        Raises:
-            InputError: the matrix has fewer rows.
-        """
+        """Of an earlier step, where it has a place in the memory, that one."""
         if step >= len(self._matrix):
             raise InputError(
                 f"noise: step {step + 1} is beyond the {len(self._matrix)} steps of the strategy.",
@@ -210,11 +198,8 @@ class MatrixStream(Stream):
 
 
 def _places(until: Sequence[int]) -> tuple[Any, int]:
-    """Of each output the row of the memory that keeps it, -1 where no later row of the matrix uses it; and how many rows there are.
-
-    Args:
-        until: of each output the last row of the matrix that uses it.
-    """
+    """Of each output, last used by row `until` of the matrix, the row of the memory that keeps it (-1: none), and how many rows there
+    are."""
     places, free, held = np.full(len(until), -1), list[int](), 0
     ending: dict[int, list[int]] = {}
     for step, last in enumerate(until):

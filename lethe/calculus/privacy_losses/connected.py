@@ -1,17 +1,10 @@
-r"""Discrete privacy losses from a profile on an even grid by connecting the dots, without rounding error.
+"""Discrete privacy losses from a profile on an even grid by connecting the dots, without rounding error.
 
-The hockey-stick divergence of two laws as a function of $s = e^\epsilon$ is convex, so the chords between upper bounds $d_i$ of it at
-$s_i = e^{ih}$ are above it, and they are the divergence of one discrete pair. With the falls $g_i = (d_i - d_{i+1})/(s_{i+1} - s_i)$,
-its mass at $ih > 0$ is $s_i(g_{i-1} - g_i)$, and what is left at the last place is at infinity. For $\epsilon < 0$ the two laws change
-places: $H_{1/s}(P\|Q) = 1 - 1/s + H_s(Q\|P)/s$, so with bounds $c_i$ of $H_s(Q\|P)$ and their falls $f_i$ the mass at $-ih$ is
-$f_{i-1} - f_i$, and that at 0 is $1 - d_0 - g_0 - f_0$. No number close to 1 is subtracted from another.
-
-**Rounding.** Masses are made from stored falls, whose differences are off by half a unit of themselves, and the sum of $p_i / s_i$ from
-i on telescopes to $g_{i-1}$: errors do not add up, however many masses there are. A chord is then off by what its own fall is,
-$\epsilon/2 + 4$ units, and by what the $s_i$ beyond are, $\epsilon/2 + 2$; for each of both $6 + \epsilon$ are allowed. At order 1 both
-divergences are one number, which the two sums of chords meet only up to twice that allowance: all masses but the one at 0 are raised by as
-much. So every error is relative to the divergence itself, however small it is, and none is an infinite loss. Each mass is at least that of
-a discrete pair that dominates exactly.
+The chords between upper bounds $d_i$ of the hockey-stick divergence at $s_i = e^{ih}$ are the divergence of one discrete pair, with mass
+$s_i(g_{i-1} - g_i)$ at $ih > 0$, $g_i = (d_i - d_{i+1})/(s_{i+1} - s_i)$; what is left at the last place is at infinity. With the falls
+$f_i$ of the other direction the mass at $-ih$ is $f_{i-1} - f_i$, and that at 0 is $1 - d_0 - g_0 - f_0$. No number close to 1 is
+subtracted from another, so every error of rounding is relative to the divergence itself, and is added to the masses (docs/theory.md,
+section 7).
 
 Reference: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1.
 """

@@ -1,10 +1,7 @@
-r"""Privacy losses on a grid, rounded upwards, and their composition by convolution.
+"""Privacy losses on a grid, rounded upwards, and their composition by convolution.
 
-The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms. With tilted losses (`convolution`),
-whose sum has masses $\tilde p_l = p_l e^{sl - K}$,
-$$\delta(\epsilon) = \delta_\infty + e^{K - s\epsilon}\sum_{l>\epsilon}\tilde p_l\,e^{-s(l-\epsilon)}(1 - e^{\epsilon-l}),$$
-and as the factors behind $\tilde p_l$ are at most 1, what a transform loses and what lies beside its grid costs no more than
-$e^{K - s\epsilon}$ times what it weighs. That is Chernoff's bound of $\delta$: the allowance is as small as delta is.
+The one place that chooses the grid, composes, and allows for the floating point of Fourier transforms: of tilted losses (`convolution`)
+that allowance is as small as delta is (docs/theory.md, section 7, "Small deltas").
 """
 
 from __future__ import annotations
@@ -95,7 +92,7 @@ _INFINITE_SHARE = 1e-6
 
 
 class _TiltedLosses(NamedTuple):
-    """Composed losses in one direction: tilted masses by s a place, from the place `lowest` on; the rest as in the module docstring."""
+    r"""Composed losses in one direction: masses $\tilde p_l = p_l e^{sl - K}$ from the place `lowest` on; s is `slope`, K `log_scale`."""
 
     interval: float
     lowest: int

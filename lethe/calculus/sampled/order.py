@@ -29,11 +29,9 @@ def order_allowed(probability: float, noise: ArrayLike, order: ArrayLike) -> np.
     r"""Whether $D_\alpha \le 2\alpha q^2/z^2$ is proved for one sampled Gaussian step, elementwise over noise and order.
 
     Args:
-        probability: $q \in (0, 1]$, each record's chance to enter the batch.
-        noise: $z > 0$, standard deviation of the noise on the sum in units of one record's influence.
-        order: $\alpha > 1$.
-    Returns:
-        An array of the broadcast shape.
+        probability: $q \in (0, 1]$, each record's chance to enter the batch; a number.
+        noise: $z > 0$, standard deviation of the noise on the sum in units of one record's influence, of any shape.
+        order: $\alpha > 1$; of a shape that broadcasts with it.
     Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
     """
     q = require_probability("probability", probability)
@@ -50,15 +48,7 @@ def order_allowed(probability: float, noise: ArrayLike, order: ArrayLike) -> np.
 
 
 def largest_order(probability: float, noise: float) -> float:
-    r"""$\alpha^*(q, z)$, the largest order with $D_\alpha \le 2\alpha q^2/z^2$ for one sampled Gaussian step, rounded down.
-
-    Args:
-        probability: $q \in (0, 1]$, each record's chance to enter the batch.
-        noise: $z > 0$, standard deviation of the noise on the sum in units of one record's influence.
-    Returns:
-        $\alpha^* > 1$; 1 where $q > 1/5$ or $z < 4$, that is: no order.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
-    """
+    r"""$\alpha^*(q, z)$, the largest order that `order_allowed` allows, rounded down; 1 where $q > 1/5$ or $z < 4$, that is: no order."""
     q, z = require_positive("probability", require_probability("probability", probability)), require_positive("noise", noise)
     if q > LARGEST_PROBABILITY or z < SMALLEST_NOISE:
         return 1.0
@@ -74,15 +64,8 @@ def largest_order(probability: float, noise: float) -> float:
 
 
 def smallest_noise(probability: float, orders: ArrayLike) -> FloatArray:
-    r"""$z^*(q, \alpha)$: from which noise on $D_\alpha \le 2\alpha q^2/z^2$ is proved, rounded up.
-
-    Args:
-        probability: $q \in (0, 1]$, each record's chance to enter the batch.
-        orders: $\alpha > 1$, finite, shape (K,).
-    Returns:
-        $z^* \ge 4$, shape (K,); infinity where $q > 1/5$.
-    Reference: Mironov, Talwar, Zhang 2019, arXiv:1908.10530, Theorem 11.
-    """
+    r"""$z^*(q, \alpha) \ge 4$: from which noise on `order_allowed` allows finite orders, shape (K,), rounded up; infinity where $q >
+    1/5$."""
     q, alpha = require_positive("probability", require_probability("probability", probability)), np.asarray(orders, dtype=np.float64)
     if q > LARGEST_PROBABILITY:
         return np.full(alpha.shape, np.inf)

@@ -1,53 +1,22 @@
 r"""Privacy profiles of one sampled Gaussian step in closed form, rounded up, and its losses, discretised upwards by connecting the dots.
 
-# Batches of fixed size
+Proofs are in docs/theory.md, section 7. In units of the noise, $\mu = 1/z$, at $\epsilon \ge 0$:
 
-**The step.** Given the rest of the batch, any two of "with the record", "with its neighbour" and "with another record in its place" have
-sums at distance at most 2 (in units of one record's gradient bound); so each two are
-$f = T(N(0,1), N(\mu,1))$, $\mu = 2/z$, apart, and Theorem 4.2 of Dong, Roth and Su makes the step $C_q(f)$-DP, with
-$C_q(f) = \min\{f_q, f_q^{-1}\}^{**}$ and $f_q = qf + (1-q)\mathrm{Id} = T(N, M)$, $N = N(0,1)$, $M = (1-q)N + qN(\mu,1)$.
+- fixed size, replace one, both directions ($\mu = 2/z$ here, $k = 1 + (e^\epsilon - 1)/q$, $t = \log(k)/\mu + \mu/2$):
+  $\delta = q\{\Phi(\mu - t) - k\Phi(-t)\}$; at $-\epsilon$ it is $1 - e^{-\epsilon}(1 - \delta(\epsilon))$. Poisson, removing a record:
+  the same with half the distance.
+- fixed size, zero out, where another record stands at -1: beyond one point x,
+  $\delta = q\{\bar\Phi(\tfrac{x-1}z) - e^\epsilon\bar\Phi(\tfrac xz) - \tfrac{1-q}q(e^\epsilon-1)\bar\Phi(\tfrac{x+1}z)\}$.
+- Poisson, adding a record ($\kappa = 1 - (1 - e^{-\epsilon})/q$, $x = \log(\kappa)/\mu + \mu/2$): $\delta = e^\epsilon q\{\kappa\Phi(x) -
+\Phi(x - \mu)\}$, 0 where
+  $\kappa \le 0$.
+- Poisson, replace one ($x = \{\epsilon/2 + \mathrm{arsinh}[\tfrac{1-q}q e^{\mu^2/2}\sinh(\epsilon/2)]\}/\mu$):
+  $\delta = q\{\Phi(\mu - x) - e^\epsilon\Phi(-\mu-x) - \tfrac{1-q}q(e^\epsilon-1)\Phi(-x)\}$.
 
-**Its profile at $\epsilon \ge 0$.** The profile of a trade-off function g is $\sup_a 1 - g(a) - e^\epsilon a$: it does not see the convex
-hull, and that of a minimum is the maximum of the two. So it is $\max\{H(M\|N), H(N\|M)\}$, H being the hockey-stick divergence of order
-$s = e^\epsilon$, and the first is the larger: reflection swaps N and $N_\mu = N(\mu,1)$ in $H(M\|N) = \sup_A qN_\mu(A) - (s-1+q)N(A)$, and
-$$[qN(A) - (s-1+q)N_\mu(A)] - [(1 - s(1-q))N(A) - sqN_\mu(A)] = (s-1)(1-q)[N(A) - N_\mu(A)],$$
-which is $\ge 0$ at the half-line A, on the far side from $\mu$, that attains $H(N\|M)$. Hence, with $k = 1 + (e^\epsilon - 1)/q$ and
-$t = \log(k)/\mu + \mu/2$,
-$$\delta(\epsilon) = q\{\Phi(\mu - t) - k\Phi(-t)\}.$$
+Each is a supremum over half-lines which x attains, so that an x that is off costs in second order only.
 
-**Zero out.** One of the two data sets has no record to draw: with the record at $b$, another in its place at $a$, both of norm at most 1,
-the step is $(1-q)N(a, z^2) + qN(b, z^2)$ against $(1-q)N(a, z^2) + qN(0, z^2)$. By Lemma 6 of docs/theory.md neither direction is
-easier to tell apart at $\epsilon \ge 0$ than where $\|a-b\|^2$, $\|b\|^2$ and $\langle a-b, -b\rangle$ are 4, 1 and 2: $b = 1$, $a = -1$
-on a line, the record in front (in the other direction they are at most 1, 1 and 1). There the likelihood ratio exceeds $e^\epsilon$
-beyond one point $x$, and
-$$\delta(\epsilon) = q\{\bar\Phi(\tfrac{x-1}z) - e^\epsilon\bar\Phi(\tfrac xz)
-  - \tfrac{1-q}q(e^\epsilon-1)\bar\Phi(\tfrac{x+1}z)\}.$$
-Both directions are counted as the larger one, which makes the profile symmetric.
-
-**At $\epsilon < 0$.** $C_q(f)$ is its own inverse, so $H_s(P\|Q) = 1 - s + sH_{1/s}(Q\|P)$ gives
-$\delta(-\epsilon) = 1 - e^{-\epsilon}(1 - \delta(\epsilon))$.
-
-# Poisson batches
-
-In units of the noise, $\mu = 1/z$, $N_a = N(a, 1)$, and $M_\pm = (1-q)N_0 + qN_{\pm\mu}$. At $\epsilon \ge 0$:
-
-**Removing a record,** $H(M_+\|N_0)$: the likelihood ratio exceeds $e^\epsilon$ where that of $N_\mu$ and $N_0$ exceeds
-$k = 1 + (e^\epsilon-1)/q$, so that it is the profile of a batch of fixed size with twice the noise.
-
-**Adding one,** $H(N_0\|M_+)$: with $\kappa = 1 - (1 - e^{-\epsilon})/q$ and $x = \log(\kappa)/\mu + \mu/2$,
-$$\delta(\epsilon) = e^\epsilon q\{\kappa\Phi(x) - \Phi(x - \mu)\},$$
-and 0 where $\kappa \le 0$, because no loss exceeds $-\log(1-q)$.
-
-**Replacing one,** $H(M_+\|M_-)$, in both directions the same by reflection: the ratio exceeds $e^\epsilon$ beyond
-$x = \{\epsilon/2 + \mathrm{arsinh}[\tfrac{1-q}q e^{\mu^2/2}\sinh(\epsilon/2)]\}/\mu$, and
-$$\delta(\epsilon) = q\{\Phi(\mu - x) - e^\epsilon\Phi(-\mu-x) - \tfrac{1-q}q(e^\epsilon-1)\Phi(-x)\}.$$
-
-**Rounding.** Each profile is a supremum over half-lines which x attains, so that an x that is off costs in second order only. Terms are
-off by a few units, and by as many as the square of the argument of $\Phi$; differences of terms get that much on top. Rounding of
-$\epsilon$ to a float is in it: it costs $e^\epsilon\epsilon$ times a tail, and $\epsilon e^\epsilon \le (1 + \epsilon)(e^\epsilon - 1)$.
-
-Reference: Dong, Roth, Su 2022, Gaussian differential privacy, J. R. Statist. Soc. B 84, Theorem 4.2; arXiv:1905.02383;
-Zhu, Dong, Wang 2022, arXiv:2106.08567; Doroshenko et al. 2022, arXiv:2207.04380.
+Reference: Dong, Roth, Su 2022, arXiv:1905.02383, Theorem 4.2; Zhu, Dong, Wang 2022, arXiv:2106.08567; Doroshenko et al. 2022,
+arXiv:2207.04380.
 """
 
 from __future__ import annotations

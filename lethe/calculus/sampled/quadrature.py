@@ -1,45 +1,23 @@
 r"""Rényi moments of one sampled Gaussian step between two mixtures, any order: the trapezoidal rule, its error bounded as it is computed.
 
-In units of the noise, $\mu = 1/z$, $t = \mu u$, $u \sim N(0, 1)$, the pair is $P = (1-q)N_0 + qN_{b\mu}$ against
-$Q = (1-q)N_0 + qN_{b'\mu}$:
+In units of the noise, $\mu = 1/z$, the pair is $P = (1-q)N_0 + qN_{b\mu}$ against $Q = (1-q)N_0 + qN_{b'\mu}$:
 
+- **removed**, $b = 1$, $b' = 0$, and **added**, $b = 0$, $b' = -1$: a record of a Poisson batch against nothing, and the other way;
 - **opposite**, $b = 1$, $b' = -1$: a record of a Poisson batch is replaced by another;
-- **in front**, $b = 2$, $b' = 1$: a record of a fixed-size batch is zeroed out, another one standing in its place where it is not drawn;
-- **removed**, $b = 1$, $b' = 0$: a record of a Poisson batch against nothing;
-- **added**, $b = 0$, $b' = -1$: nothing against a record that may be drawn.
+- **in front**, $b = 2$, $b' = 1$: a record of a fixed-size batch is zeroed out, another one standing in its place where it is not drawn.
 
-With $p = 1 - q + qe^{bt - b^2\mu^2/2}$, $r$ alike with $b'$, $x = p/r$ and the normal density $\varphi$,
-$$A_\alpha - 1 = \int f,\qquad f = \varphi r\,[x^\alpha - 1 - \alpha(x - 1)] \ge 0.$$
+With p and r the two densities over that of $N_0$, $x = p/r$, $A_\alpha - 1 = \int f$, $f = \varphi r\,[x^\alpha - 1 - \alpha(x - 1)] \ge
+0$. What the rule of step h and the ends can have missed is added to the sum (docs/theory.md, section 7), so the result is an upper bound
+whatever step and ends were chosen; they are chosen so that it is a relative $e^{-30}$.
 
-**Error of a step h.** f is analytic where p and r have no zero, for $|\mathrm{Im}\,u| < \pi z/\max(|b|, |b'|)$. There, y off the line,
-$|\varphi|$ grows by $e^{y^2/2}$, $|p|$ and $|r|$ do not grow, and $|r|$ shrinks at most by $c = \cos(b'\mu y/2)$. So the rule errs by
-at most
-$$\frac{2e^{y^2/2}\,(c^{1-\alpha} + 2\alpha)}{e^{2\pi y/h} - 1}A_\alpha$$
-for every such y (Trefethen & Weideman 2014, Theorem 5.1).
-
-**Ends.** Right of the last node, where $x > 1$, $f \le \varphi r x^\alpha$, whose logarithm falls at least by
-$\kappa = u - \alpha b\mu + (\alpha-1)b'\mu w$, $w$ the share of the second component in r, from there on; left of the first, $x < 1$ and
-$f \le (\alpha-1)\varphi r$, falling at least by $|u| - \mu$. Both are summed as geometric series. All of this is added to the sum, so the
-result is an upper bound whatever step and ends were chosen; they are chosen so that it is a relative $e^{-30}$.
-
-# Where no pair dominates in every direction
-
-For $\gamma \ge 1$ let $H_\gamma(P\|Q) \le g_1(\gamma)$ and $H_\gamma(Q\|P) \le g_2(\gamma)$. As an f-divergence is a mixture of
-hockey-stick divergences,
-$$A_\alpha(P\|Q) - 1 \le U(g_1) + V(g_2),\qquad U(g) = \alpha(\alpha-1)\int_1^\infty\gamma^{\alpha-2}g,\quad
-  V(g) = \alpha(\alpha-1)\int_1^\infty\gamma^{-\alpha-1}g .$$
-If $g_1$ is the profile of a pair $(P^*, Q^*)$, then $U(g_1) = A_\alpha(P^*\|Q^*) - 1 - V(H(Q^*\|P^*))$. With
-$M = (1-q)N_0 + qN_m$, $r = N_m/N_0$ and $V(H(M\|N_0)) = E_{N_0}[y^{1-\alpha} - 1 + (\alpha-1)(y-1);\ y > 1]$, $y = 1 + q(r-1)$,
-$$V(H(M\|N_0)) \le \min\{\tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r>1],\ (\alpha-1)qE[r-1;\,r>1],\
-  A_\alpha(N_0\|M) - 1 - \tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r<1]\}.$$
-The other direction of the pair is subtracted by a bound from below: $V(H(Q^*\|P^*)) = E_{Q^*}[x^\alpha - 1 - \alpha(x-1);\ x < 1]$ is at
-least $\tfrac{\alpha(\alpha-1)}2\min(1, \ell^{\alpha-2})E_{Q^*}[(x-1)^2;\ x<1]$ for $x = P^*/Q^* \ge \ell$.
-
-- **Replace one,** batches of fixed size: $g_1 = g_2 = H(M\|N_0)$, $m = 2/z$; $x = y \ge 1 - q$.
-- **Zero out:** $g_1$ is the profile of the pair in front, $g_2 = H(M\|N_0)$ with $m = 1/z$; the worse direction is
-  this one, because $g_1 \ge g_2$. There $x \ge (1-q)/R$ and $Q^* \le R\,N_0$ where $x < 1$, $R = 1 - q + qe^{\mu^2}$, $\mu = 1/z$.
-
-Reference: docs/theory.md, section 7, for the proofs.
+**Where no pair dominates in every direction,** the profiles of both are integrated: $A_\alpha - 1 \le U(g_1) + V(g_2)$, where $U(g_1)$ is
+the moment of the pair with profile $g_1$ less $V$ of its other direction. `replaced_excess` and `zeroed_excess` bound $V(g_2)$, $g_2 =
+H(M\|N_0)$, from above by
+$$\min\{\tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r>1],\ (\alpha-1)qE[r-1;\,r>1],\
+  A_\alpha(N_0\|M) - 1 - \tfrac{\alpha(\alpha-1)}2q^2E[(r-1)^2;\,r<1]\},$$
+$M = (1-q)N_0 + qN_m$, $r = N_m/N_0$, and what is subtracted from below by $\tfrac{\alpha(\alpha-1)}2\min(1,
+\ell^{\alpha-2})E_{Q^*}[(x-1)^2;\ x<1]$ for $x = P^*/Q^* \ge \ell$: $m = 2/z$, $\ell = 1 - q$ to replace one; $m = 1/z$, $\ell = (1-q)/R$,
+$Q^* \le R\,N_0$ where $x < 1$, $R = 1 - q + qe^{1/z^2}$, to zero out.
 """
 
 from __future__ import annotations

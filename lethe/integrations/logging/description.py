@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from lethe._version import __version__
 from lethe.accounting.certify import certify
 from lethe.accounting.cumulative import stopped
 from lethe.calculus.large_delta import delta_for
+from lethe.documents.version import __version__
 from lethe.errors import HypothesisError
 from lethe.run.participation import Participation
 from lethe.run.run import Run

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf, model_validator
 
-from lethe._version import __version__
 from lethe.audit.config import AuditConfig, AuditOptions, GuessPairs, OneRunGame, TwoWorldGame, Workers
 from lethe.audit.page import AuditPage
 from lethe.audit.trainers import audit
 from lethe.certificates.certificate import Certificate
 from lethe.documents.specification import from_tagged
 from lethe.documents.strict import errors_from, read_document, refuse_other_kind, require_place
+from lethe.documents.version import __version__
 from lethe.errors import InputError, LetheError
 from lethe.jobs.audit.subjects import SUBJECTS, AuditSubject
 
@@ -29,12 +29,7 @@ _POINTS, _DECADES = 41, 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOutcome:
-    """The result of `lethe audit`.
-
-    Args:
-        page: claim, audits, verdict.
-        certificate: what the claim of a run comes from.
-    """
+    """The result of `lethe audit`: claim, audits and verdict, and the certificate that the claim of a run comes from."""
 
     page: AuditPage
     certificate: Certificate | None = None
@@ -95,10 +90,8 @@ class AuditJob(AuditOptions):
             return cls(**content)
 
     def execute(self, *, progress: bool = False) -> AuditOutcome:
-        """Train, and hold what was found against what is claimed.
+        """Train, and hold what was found against what is claimed; `progress` is a bar on standard error, if that is a terminal.
 
-        Args:
-            progress: a bar on standard error, if that is a terminal.
         Raises:
             InputError: a file, a function or the data cannot be used, or the score file is another audit's.
             HypothesisError: the run cannot be certified.

@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 from pydantic import BeforeValidator, Field, InstanceOf
 
 from lethe.accounting.certify import certify
-from lethe.audit.claim import Claim
 from lethe.audit.games.canaries import Data, Record
-from lethe.audit.games.error_context import errors_of, number
+from lethe.audit.games.trainings import as_score, errors_of
+from lethe.audit.page import Claim
 from lethe.audit.trainers import FunctionTraining, LinearTraining
 from lethe.audit.trainers.training import AuditedTraining, claim_of
 from lethe.certificates.certificate import Certificate
@@ -188,11 +188,7 @@ class Named:
 
     @classmethod
     def find(cls, name: str, *, key: str) -> Self:
-        """Import `module:function`, which the configuration names at `key`; modules of the current folder are found as Python finds them.
-
-        Raises:
-            InputError: there is no such module or function, the import fails, or it cannot be called.
-        """
+        """Import `module:function`, which the configuration names at `key`; modules of the current folder are found, too."""
         place, colon, attribute = name.partition(":")
         if not (colon and place and attribute):
             raise InputError(f"{key}: got {name!r}; it needs module:function, such as models:train.")
@@ -200,11 +196,10 @@ class Named:
         function = getattr(module, attribute, None)
         if not callable(function):
             held = "nothing" if function is None else type(function).__name__
-            raise InputError(
-                f"{key}: the module {place!r} holds {held} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a "
-                "function.",
-                remedy="name a function at the top of the module.",
+            what = (
+                f"the module {place!r} holds {held} under the name {attribute!r};{near_miss(attribute, vars(module))} it needs a function."
             )
+            raise InputError(f"{key}: {what}", remedy="name a function at the top of the module.")
         code = "" if module.__file__ is None else hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
         return cls(function=function, name=name, key=key, code=code)
 
@@ -224,7 +219,7 @@ class NamedScore(Named):
     def __call__(self, model: Any, record: Record) -> float:
         """Score one record."""
         with errors_of(f"{self.key}: {self.name}"):
-            return number(self.function(model, record), f"{self.key}: {self.name}")
+            return as_score(self.function(model, record), f"{self.key}: {self.name}")
 
 
 def _imported(name: str, key: str) -> ModuleType:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lethe._version import __version__
 from lethe.documents.strict import as_path, read_document, reading_arrays, to_json
+from lethe.documents.version import __version__
 from lethe.errors import InputError, require_finite
 from lethe.jobs.tables.columns import Array, PublicColumns
 from lethe.jobs.tables.reading import ColumnTable
@@ -34,10 +34,9 @@ class SavedModel:
         target: what is predicted.
         classes: in the order of the scores; None: numbers are predicted.
         feature_norm: R.
-        target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
         columns: how rows of a table are encoded; None: the model is of arrays.
-        weights: shape (d, k), k scores.
-        intercept: shape (k,).
+        weights, intercept: shapes (d, k) and (k,), k scores.
+        target_range: at whose ends numbers that are predicted are cut, as those trained on were; None: they are not, or are classes.
     """
 
     trained_by: str
@@ -57,17 +56,11 @@ class SavedModel:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> SavedModel:
-        """Read a folder that `lethe train` wrote.
-
-        Raises:
-            InputError: it holds no model, or a damaged one.
-        """
+        """Read a folder that `lethe train` wrote; InputError where it holds no model, or a damaged one."""
         path = as_path(folder)
         if not (path / MODEL).is_file():
-            raise InputError(
-                f"{path}: it holds no {MODEL}.",
-                remedy="give the folder that `lethe train` wrote from a configuration with `model:`.",
-            )
+            remedy = "give the folder that `lethe train` wrote from a configuration with `model:`."
+            raise InputError(f"{path}: it holds no {MODEL}.", remedy=remedy)
         content = read_document(path / MODEL)
         try:
             if set(content) != _FORMATS.get(str(content.get("format"))):
@@ -96,13 +89,7 @@ class SavedModel:
             raise InputError(f"not a model: {what}", source=str(path), remedy="give a folder that `lethe train` wrote, whole.") from error
 
     def scores(self, features: npt.ArrayLike) -> Array:
-        """Shape (n, k).
-
-        Args:
-            features: encoded rows, shape (n, d), finite.
-        Raises:
-            InputError: they are of another shape, or not finite.
-        """
+        """Shape (n, k), of encoded rows, shape (n, d), finite; InputError of others."""
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.weights) or not np.isfinite(rows).all():
             raise InputError(f"features: got shape {rows.shape}; they need (n, {len(self.weights)}), all finite.")
@@ -120,10 +107,8 @@ class SavedModel:
         return np.array(self.classes)[places]
 
     def predict_table(self, path: str | os.PathLike[str]) -> npt.NDArray[Any]:
-        """Classes, or numbers, shape (n,), of the rows of a table; columns that the model does not know are not looked at.
+        """Classes, or numbers, shape (n,), of the rows of a .csv, .csv.gz or .parquet file; columns not trained on are not looked at.
 
-        Args:
-            path: a .csv, .csv.gz or .parquet file with the columns that the model was trained on.
         Raises:
             InputError: the model is of arrays, the file cannot be read, or a column is missing or cannot be encoded.
         """

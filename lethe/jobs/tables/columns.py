@@ -59,9 +59,8 @@ def as_range(value: Any) -> tuple[float, float]:
 
 def _as_word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(
-            f"got {quoted(value)}; a category is text, or a whole number.", remedy='write it in quotes, such as "true" or "1.5".'
-        )
+        remedy = 'write it in quotes, such as "true" or "1.5".'
+        raise InputError(f"got {quoted(value)}; a category is text, or a whole number.", remedy=remedy)
     word = str(value)
     if word != word.strip() or not word:
         raise InputError(f"got {quoted(value)}; a category has letters, and no spaces at its ends.", remedy="leave the spaces out.")
@@ -108,20 +107,15 @@ class NumberColumn(_Column):
     def encode(self, table: ColumnTable, name: str) -> Array:
         """Shape (n, 1); InputError of a text that is no number, and of a missing value with nothing to stand for it."""
         numbers = table.numbers(name) if table.is_number(name) else self._parsed(table, name)
-        if np.isinf(numbers).any():
-            raise bad_entry(
-                table.file, int(np.argmax(np.isinf(numbers))), name, "the value is not finite", "correct the value, or drop the row."
-            )
-        absent = np.isnan(numbers)
+        infinite, absent = np.isinf(numbers), np.isnan(numbers)
+        if infinite.any():
+            remedy = "correct the value, or drop the row."
+            raise bad_entry(table.file, int(np.argmax(infinite)), name, "the value is not finite", remedy)
         if absent.any():
             if self.missing is None:
-                raise bad_entry(
-                    table.file,
-                    int(np.argmax(absent)),
-                    name,
-                    "the value is missing, and nothing is stated to stand for it",
-                    "state missing: NUMBER, known without looking at the records, or drop such rows.",
-                )
+                what = "the value is missing, and nothing is stated to stand for it"
+                remedy = "state missing: NUMBER, known without looking at the records, or drop such rows."
+                raise bad_entry(table.file, int(np.argmax(absent)), name, what, remedy)
             numbers = np.where(absent, self.missing, numbers)
         low, high = self.range
         # In the order of PublicScaler, so that both give the same bits.
@@ -189,21 +183,15 @@ def _as_column(value: Any) -> Column | None:
     if value == DROP:
         return None
     if not isinstance(value, Mapping) or ("range" in value) == ("categories" in value):
-        raise InputError(
-            f"got {quoted(value)}; it needs range: [low, high] for numbers, categories: [...] for words, or {DROP}.",
-            remedy="state one of them.",
-        )
+        needed = f"it needs range: [low, high] for numbers, categories: [...] for words, or {DROP}."
+        raise InputError(f"got {quoted(value)}; {needed}", remedy="state one of them.")
     fields = {str(key): entry for key, entry in value.items()}
     return NumberColumn(**fields) if "range" in fields else WordColumn(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicColumns:
-    """An encoding of rows that learns nothing from them: every row is encoded by itself, with constants that were stated.
-
-    Args:
-        stated: by name; None: the column is dropped.
-    """
+    """An encoding that learns nothing from rows: each is encoded by itself, with what was `stated` of columns; None: one is dropped."""
 
     stated: Mapping[str, Column | None]
 
@@ -246,11 +234,8 @@ class PublicColumns:
         return {name: DROP if column is None else column.to_document() for name, column in self.stated.items()}
 
     def encode(self, table: ColumnTable, target: str | None) -> Array:
-        """Features, shape (n, d).
+        """Features, shape (n, d), of a table with every column that was stated, and no others but the target; None: or any, to predict it.
 
-        Args:
-            table: with every column that was stated, and no others but the target.
-            target: the column to predict; None: there may be more columns or not, as for prediction.
         Raises:
             InputError: a column that is not stated, not there, or is the target; or an entry that cannot be used, by row and column.
         """
@@ -259,11 +244,8 @@ class PublicColumns:
             remedy = "leave it out of columns."
             raise InputError(f"columns: {target!r} is the target; it cannot be a feature.", source=source, remedy=remedy)
         if absent := [name for name in self.kept if name not in table.names]:
-            raise InputError(
-                f"columns: there is no column {absent[0]!r} in the file; it has {', '.join(table.names)}.",
-                source=source,
-                remedy="correct the name, or leave it out.",
-            )
+            what = f"columns: there is no column {absent[0]!r} in the file; it has {', '.join(table.names)}."
+            raise InputError(what, source=source, remedy="correct the name, or leave it out.")
         if target is not None:
             self._require_all(table, target)
         return np.hstack([column.encode(table, name) for name, column in self.kept.items()])

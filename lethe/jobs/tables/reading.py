@@ -52,13 +52,7 @@ def table_suffix(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnTable:
-    """Named columns.
-
-    Args:
-        file: where they are from.
-        names: of the columns, each once; without the row labels that pandas writes.
-        content: the table of pyarrow.
-    """
+    """Columns of a table of pyarrow by their names, each once, and the file that they are from."""
 
     file: Path
     names: tuple[str, ...]
@@ -66,15 +60,14 @@ class ColumnTable:
 
     @classmethod
     def read(cls, file: Path, *, as_text: Collection[str] = ()) -> ColumnTable:
-        """Read a file.
+        """Read a .csv, .csv.gz or .parquet file.
 
         Args:
-            file: .csv, .csv.gz or .parquet.
+            file: its path.
             as_text: columns of a .csv whose entries are kept as they stand, so that no entry decides how others are read; an entry that
                 is empty is then the empty text.
         Raises:
             InputError: it cannot be read, has no rows, or a column twice.
-            MissingExtraError: pyarrow is not installed.
         """
         arrow, suffix = extra("pyarrow"), table_suffix(file)
         if suffix not in SUFFIXES:
@@ -87,22 +80,16 @@ class ColumnTable:
             raise InputError(f"{file} has no rows.", remedy="give a file with at least one record.")
         names: list[str] = list(content.column_names)
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                f"column {repeated[0]!r} occurs {names.count(repeated[0])} times.",
-                source=str(file),
-                remedy="give each column its own name.",
-            )
+            what = f"column {repeated[0]!r} occurs {names.count(repeated[0])} times."
+            raise InputError(what, source=str(file), remedy="give each column its own name.")
         # pandas writes its row labels as columns of this name; they are no features.
         return cls(file=file, names=tuple(name for name in names if not name.startswith("__index_level_")), content=content)
 
     def require_target(self, target: str | None) -> str:
         """The name of a column; InputError where there is no such column, or no other one."""
         if target is None or target not in self.names:
-            raise InputError(
-                f"target: got {target!r}; it needs one of the columns {', '.join(self.names)}.",
-                source=str(self.file),
-                remedy="name the column to predict.",
-            )
+            what = f"target: got {target!r}; it needs one of the columns {', '.join(self.names)}."
+            raise InputError(what, source=str(self.file), remedy="name the column to predict.")
         if len(self.names) < 2:
             raise InputError(f"{target!r} is the only column; there are no features.", source=str(self.file))
         return target

@@ -54,8 +54,6 @@ def minimiser(objective: Objective, tolerance: float) -> Array:
     Args:
         objective: F.
         tolerance: $\tau > 0$, well above the rounding of F's gradient.
-    Returns:
-        $\tilde W$, shape (D, k).
     Raises:
         LetheError: rounding alone kept the gradient above the tolerance; nothing has been released.
     Reference: Nesterov 2018, "Lectures on convex optimization", Theorem 2.2.3.
@@ -70,12 +68,7 @@ def minimiser(objective: Objective, tolerance: float) -> Array:
 
 
 def newton(objective: Objective, tolerance: float) -> Array:
-    r"""Weights with $\|\nabla F\| \le \tau$, shape (D, k), or as near to it as the method came; nothing is random.
-
-    Args:
-        objective: F.
-        tolerance: $\tau > 0$.
-    """
+    r"""Weights with $\|\nabla F\| \le \tau$, shape (D, k), or as near to it as the method came; nothing is random."""
     weights = np.zeros(objective.shape)
     value, gradient = objective.value_and_gradient(weights)
     length = first = _length(gradient)
@@ -109,12 +102,9 @@ def newton(objective: Objective, tolerance: float) -> Array:
 
 
 def most_steps(condition: float, gradient: float, tolerance: float) -> int:
-    r"""The largest number of steps of accelerated descent: the bound in `minimiser`, plus one.
+    r"""The largest number of steps of accelerated descent: the bound in `minimiser`, plus one; from $\kappa$, $\|\nabla F(0)\|$ and $\tau$.
 
-    Args:
-        condition: $\kappa \ge 1$.
-        gradient: $\|\nabla F(0)\|$.
-        tolerance: $\tau > 0$.
+    Args: as `minimiser`.
     """
     steps = 2.0 * math.sqrt(condition) * math.log(max(math.sqrt(2.0) * condition * gradient / tolerance, 1.0))
     return int(count_above(steps, MOST_COUNT)) + 1

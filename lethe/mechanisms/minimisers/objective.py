@@ -27,13 +27,7 @@ _Curved = Literal["no", "scores", "weights"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryRecords:
-    """Records in memory, of which sums are had as of `RecordSums`.
-
-    Args:
-        rows: $u_i$ of the records that are present, shape (m, D), norms at most the loss's `row_norm`.
-        targets: $y_i$, shape (m,).
-        outputs: k, the scores of a record.
-    """
+    """Rows $u_i$ in memory, shape (m, D), and targets, shape (m,), of records with k scores, of which sums are had as of `RecordSums`."""
 
     rows: Array
     targets: Array
@@ -48,7 +42,7 @@ class MemoryRecords:
         return self.rows.shape[1]
 
     def chunks(self) -> list[slice]:
-        """Chunks of the records, in order."""
+        """Of the records, in order."""
         size = max(1, _CHUNK // max(self.columns, self.outputs))
         return [slice(start, start + size) for start in range(0, len(self), size)]
 
@@ -58,14 +52,9 @@ class MemoryRecords:
 
 
 def checked_records(features: Any, targets: Any, loss: LinearLoss) -> MemoryRecords | RecordSums:
-    """Check records, in memory or in blocks.
+    """Check records, in memory or in blocks, whose rows have the intercept's column already, and may not be longer than the loss supposes.
 
-    Args:
-        features: shape (m, d), longer rows are projected; or RecordSums, whose rows have the intercept's column already.
-        targets: shape (m,), as the loss takes them; None where features are RecordSums, which have their own.
-        loss: l.
-    Raises:
-        InputError: no such table or targets, or rows in blocks that may be longer than the loss supposes.
+    Args: as `output_perturbation`.
     """
     if not isinstance(features, RecordSums):
         rows = projected_rows(features, feature_norm=loss.feature_norm, intercept=loss.intercept)

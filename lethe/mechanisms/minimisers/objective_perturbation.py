@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from lethe.calculus.composition import overshoot, require_target
 from lethe.calculus.conversions import gdp_mu
 from lethe.calculus.crossing import smallest
 from lethe.calculus.domains import outside, require_count, require_nonnegative, require_positive
@@ -51,7 +52,6 @@ from lethe.calculus.guarantees import ApproxDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.perturbed_minimiser import PerturbedMinimiser
 from lethe.calculus.rounding import round_up
-from lethe.calculus.targets import overshoot, require_target
 from lethe.certificates.derivation import Derivation, derivation
 from lethe.certificates.findings import holds
 from lethe.certificates.parts import Citation
@@ -90,12 +90,7 @@ _CELLS = 32  # of the angle between two records' features
 
 
 def log_determinant(loss: LinearLoss, *, ridge: float) -> float:
-    r"""$c = r\log(1 + T/(r\Lambda))$, rounded up.
-
-    Args:
-        loss: gives r and $T = R^2\,\mathrm{tr}\,l''$.
-        ridge: $\Lambda > 0$, of the sum of the losses.
-    """
+    r"""$c = r\log(1 + T/(r\Lambda))$, rounded up, for $T = R^2\,\mathrm{tr}\,l''$ and the ridge $\Lambda > 0$ of the sum of the losses."""
     return round_up(loss.curvature_rank * math.log1p(_trace(loss) / require_positive("ridge", ridge)), 4e-15)
 
 
@@ -108,7 +103,6 @@ def _trace(loss: LinearLoss) -> float:
     return loss.row_norm * loss.row_norm * loss.curvature_trace / loss.curvature_rank
 
 
-@in_other_words
 def minimiser_profile(
     loss: LinearLoss, *, ridge: float, noise_std: float, solver_mu: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
@@ -173,7 +167,7 @@ def gradient_vertices(loss: LinearLoss, neighbours: Neighbours) -> tuple[Vertice
 def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> float:
     r"""The noise of the release: $\tau = \sigma/(10\,n(\lambda + \beta))$, $\beta$ the smoothness, in parameter units.
 
-    Args: as `objective_guarantee`.
+    Args, and the number of weights: as `objective_perturbation`.
     """
     return _RELEASE_SHARE * noise_std / (records * (regularisation + loss.smoothness))
 
@@ -181,7 +175,7 @@ def release_std(loss: LinearLoss, *, records: int, regularisation: float, noise_
 def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> float:
     r"""The solver's $\eta$, from public numbers: such that $\nu$ is 3 % of $G/\sigma$, or more where rounding needs it.
 
-    Args: as `objective_guarantee`.
+    Args, and the number of weights: as `objective_perturbation`.
     """
     bound = loss.row_gradient_bound
     std = release_std(loss, records=records, regularisation=regularisation, noise_std=noise_std)
@@ -189,25 +183,12 @@ def solver_tolerance(loss: LinearLoss, *, records: int, weights: int, regularisa
     return max(wanted, _FLOOR * (bound + noise_std * math.sqrt(weights) / records))
 
 
-@in_other_words
 def objective_guarantee(
-    loss: LinearLoss,
-    *,
-    records: int,
-    weights: int,
-    regularisation: float,
-    noise_std: float,
-    neighbours: Neighbours = "replace_one",
+    loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
 ) -> PerturbedMinimiser:
     r"""The guarantee of `objective_perturbation` with noise $\sigma$, its solver's error included.
 
-    Args:
-        loss: l, with the bound R on the norm of the rows, the intercept included.
-        records: n >= 1, public.
-        weights: Dk, the number of parameters.
-        regularisation: $\lambda > 0$, of the mean of the losses.
-        noise_std: $\sigma > 0$, of b, in units of one record's gradient.
-        neighbours: replace_one or zero_out.
+    Args, and Dk, the number of weights: as `objective_perturbation`.
     """
     model, size, count = require_linear_loss(loss), require_count("records", records), require_count("weights", weights)
     curvature, noise = require_positive("regularisation", regularisation), require_positive("noise_std", noise_std)
@@ -220,27 +201,19 @@ def objective_guarantee(
 def objective_derivation(loss: LinearLoss, *, records: int, weights: int, regularisation: float, noise_std: float) -> Derivation:
     """The numbers that `objective_guarantee` follows from.
 
-    Args: as `objective_guarantee`.
+    Args, and the number of weights: as `objective_perturbation`.
     """
     numbers = {"records": records, "weights": weights, "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("objective perturbation", loss=loss.to_document(), **numbers)
 
 
-@in_other_words
 def objective_noise_std(
-    loss: LinearLoss,
-    *,
-    records: int,
-    weights: int,
-    regularisation: float,
-    target: Guarantee,
-    neighbours: Neighbours = "replace_one",
+    loss: LinearLoss, *, records: int, weights: int, regularisation: float, target: Guarantee, neighbours: Neighbours = "replace_one"
 ) -> float:
     r"""The smallest $\sigma$, from above, for which `objective_guarantee` meets the target.
 
-    Args:
-        loss, records, weights, regularisation, neighbours: as `objective_guarantee`.
-        target: $(\epsilon, \delta)$ with $\delta > 0$; of other kinds of guarantee the mechanism has none.
+    Args, and the number of weights: as `objective_perturbation`.
+    Raises:
         CalibrationError: the determinants alone cost $\epsilon$ or more: the regularisation is too small.
     """
     goal = require_target(target)
@@ -264,7 +237,6 @@ def objective_noise_std(
     return smallest(excess, 1.0, start=model.row_gradient_bound / goal.epsilon_bound)
 
 
-@in_other_words
 def least_noise_std(loss: LinearLoss, *, ridge: float, target: ApproxDP, neighbours: Neighbours = "replace_one") -> float:
     r"""A number that `objective_noise_std` is never below, at a small part of its time; near it, since one vertex costs most.
 
@@ -299,15 +271,9 @@ def objective_perturbation(
     r"""Train and release.
 
     Args:
-        features: shape (n, d); rows longer than the loss's feature_norm are projected. Or `RecordSums`, of records in blocks.
-        targets: shape (n,): classes 0, 1, ..., or numbers, as the loss needs; None where features are `RecordSums`.
-        loss: l, with the public bound R on the norm of the features, and whether to append a constant feature.
-        regularisation: $\lambda > 0$, public; the intercept is regularised as well.
         target: $(\epsilon, \delta)$; or
         noise_std: $\sigma > 0$ of b in its place, in units of one record's gradient, whose cost `objective_guarantee` says.
-        neighbours: replace_one or zero_out.
-        records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
-        generator: None where privacy matters; a given one makes the statement `seeded`, and void.
+        features, targets, loss, regularisation, neighbours, records, generator: as `output_perturbation`.
     Raises:
         InputError: an argument is out of its range, or not one of target and noise_std.
         CalibrationError: the regularisation is too small for the target.

@@ -10,8 +10,6 @@ most 2G apart (replace one), a gradient and 0 at most G (zero out one); the solv
 $$s = \frac{1}{\lambda}\Big(\frac{2G\text{ or }G}{n} + 2\tau\Big).$$
 
 It is attained: records with features u and -u and slopes at the bound. The release is $(s/\sigma)$-GDP.
-
-Reference: Chaudhuri, Monteleoni, Sarwate 2011, arXiv:0912.0071, Corollary 8 (there with Laplace-like noise).
 """
 
 from __future__ import annotations
@@ -49,7 +47,6 @@ def solver_tolerance(gradient_bound: float, records: int) -> float:
     return gradient_bound * max(_SOLVER_SHARE / records, _SOLVER_FLOOR)
 
 
-@in_other_words
 def output_sensitivity(
     *, records: int, regularisation: float, gradient_bound: float, tolerance: float, neighbours: Neighbours = "replace_one"
 ) -> float:
@@ -92,6 +89,7 @@ def output_perturbation(
         neighbours: replace_one or zero_out.
         records: n, public; needed for zero_out, where zeroed-out records count and are not among the rows.
         generator: None where privacy matters; a given one makes the statement `seeded`, and void.
+    Raises:
         LetheError: the solver met its rounding before its tolerance; nothing is released then.
     """
     model, noise = require_linear_loss(loss), noise_generator(generator)
@@ -120,32 +118,12 @@ def output_perturbation(
 
 
 def output_derivation(loss: LinearLoss, *, records: int, regularisation: float, noise_std: float) -> Derivation:
-    """The numbers that `output_guarantee` follows from.
+    """The numbers that the guarantee follows from.
 
-    Args: as `output_guarantee`.
+    Args: as `output_perturbation`, and the noise.
     """
     numbers = {"records": int(records), "regularisation": float(regularisation), "noise_std": float(noise_std)}
     return derivation("output perturbation", loss=loss.to_document(), **numbers)
-
-
-def output_guarantee(
-    loss: LinearLoss, *, records: int, regularisation: float, noise_std: float, neighbours: Neighbours = "replace_one"
-) -> Guarantee:
-    r"""The guarantee of `output_perturbation` with a given noise.
-
-    Args:
-        loss: l, with the public bound R on the norm of the rows.
-        records: n, public.
-        regularisation: $\lambda > 0$, of the mean of the losses.
-        noise_std: $\ge 0$, in units of the weights.
-        neighbours: replace_one or zero_out.
-    """
-    bound = require_linear_loss(loss).row_gradient_bound
-    tolerance = solver_tolerance(bound, require_count("records", records))
-    sensitivity = output_sensitivity(
-        records=records, regularisation=regularisation, gradient_bound=bound, neighbours=neighbours, tolerance=tolerance
-    )
-    return gaussian_guarantee(sensitivity, noise_std)
 
 
 def shared_findings(loss: LinearLoss, regularisation: float) -> tuple[Finding, ...]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from lethe.calculus.any_guarantee.composition import joined
 from lethe.calculus.domains import require_count
-from lethe.calculus.guarantees import GDP, Guarantee, NotPrivate
+from lethe.calculus.guarantees import GDP, Guarantee
 from lethe.calculus.noise_generators import noise_generator
 from lethe.calculus.rounding import round_down, round_up
 from lethe.certificates.findings import holds
@@ -50,8 +50,7 @@ class LocatedQuantiles:
     """Two released quantiles of each of d columns.
 
     Args:
-        low: shape (d,).
-        high: shape (d,), above low.
+        low, high: shape (d,), the one below the other.
         undetected: of which columns nothing could be told from the noise, shape (d,); their range is that of the smallest size.
         tiny: of which columns half or more are below the smallest size, and no others could be told from the noise, shape (d,).
         beyond: of which columns values may be beyond the largest size, shape (d,).
@@ -77,20 +76,13 @@ class CountedColumns(Protocol):
     def counts(self, edges: Array) -> Array:
         """How many values of each column are below its first edge, in $[e_i, e_{i+1})$ for each i, and from its last edge on.
 
-        Args:
-            edges: ascending, shape (d, e).
-        Returns:
-            Shape (d, e + 1); each row adds up to n.
+        Edges ascend, shape (d, e); counts have shape (d, e + 1), and each row adds up to n.
         """
         ...
 
 
 class ColumnsInMemory:
-    """Columns of an array.
-
-    Args:
-        table: shape (n, d), float64 or float32, finite or infinite; or shape (n,), one column.
-    """
+    """Columns of an array, shape (n, d), float64 or float32, finite or infinite; or of shape (n,), one column."""
 
     def __init__(self, table: np.ndarray[Any, Any]) -> None:
         self.table = table if table.ndim == 2 else table[:, None]
@@ -106,12 +98,7 @@ class ColumnsInMemory:
 
 
 def counts_between(values: np.ndarray[Any, Any], edges: Array) -> Array:
-    """How many values are below the first edge, between each two, and from the last on: each is in one of them. Shape (e + 1,).
-
-    Args:
-        values: shape (n,).
-        edges: ascending, shape (e,).
-    """
+    """How many values are below the first edge, between each two, and from the last on, shape (e + 1,); edges ascend."""
     finite = np.clip(values.astype(np.float64), -_MOST, _MOST)  # below an edge that is infinite
     places = np.searchsorted(edges, finite, side="right")
     return np.bincount(places, minlength=edges.size + 1).astype(np.float64)
@@ -122,37 +109,12 @@ def histogram_sensitivity(columns: int, neighbours: object) -> float:
     return round_up(math.sqrt(require_swap(neighbours) * require_count("columns", columns)), 4e-16)
 
 
-def histogram_noise_std(columns: int, target: GDP, neighbours: Neighbours) -> float:
-    r"""$\sigma$ of a count, in records, rounded up; the target is what the counts of all columns may cost together.
-
-    Args: as `histogram_guarantee`.
-    """
-    return gaussian_noise_std(histogram_sensitivity(columns, neighbours), target)
-
-
-def histogram_guarantee(columns: int, noise_std: float, neighbours: Neighbours) -> GDP | NotPrivate:
-    r"""$(\Delta/\sigma)$-GDP, rounded up.
-
-    Args:
-        columns: d.
-        noise_std: $\sigma$ of a count, in records.
-        neighbours: replace_one or zero_out.
-    """
-    return gaussian_guarantee(histogram_sensitivity(columns, neighbours), noise_std)
-
-
 def noisy_counts(
     counts: Array, *, noise_std: float, neighbours: Neighbours, records: int, name: str, generator: np.random.Generator | None = None
 ) -> tuple[Array, Statement]:
-    """Release the counts of every bin of every column.
+    """Release the counts of every bin of every column, shape (d, bins): each record is in one bin of each column.
 
-    Args:
-        counts: shape (d, bins); each record is in one bin of each column.
-        noise_std: of a count, in records, > 0.
-        neighbours: replace_one or zero_out.
-        records: n, public.
-        name: of the release.
-        generator: for tests, and the statement is then `seeded`; None: fresh entropy.
+    Args: as `located_quantiles`, and the noise of a count.
     """
     columns, bins = counts.shape
     sensitivity = histogram_sensitivity(columns, neighbours)
@@ -179,7 +141,8 @@ def located_cost(columns: int, target: GDP, neighbours: Neighbours) -> Guarantee
 
     Args: as `located_quantiles`.
     """
-    return joined([(histogram_guarantee(columns, noise_std, neighbours), 1) for noise_std in _noises(columns, target, neighbours)])
+    sensitivity = histogram_sensitivity(columns, neighbours)
+    return joined([(gaussian_guarantee(sensitivity, noise_std), 1) for noise_std in _noises(columns, target, neighbours)])
 
 
 def located_quantiles(
@@ -262,7 +225,7 @@ def _stated(statements: list[Statement], name: str, *, signed: bool) -> Statemen
 
 def _noises(columns: int, target: GDP, neighbours: Neighbours) -> list[float]:
     parts = [GDP(round_down(target.mu * math.sqrt(share), 1e-14)) for share in _SHARES]
-    return [histogram_noise_std(columns, part, neighbours) for part in parts]
+    return [gaussian_noise_std(histogram_sensitivity(columns, neighbours), part) for part in parts]
 
 
 def _bins(units: float) -> int:

@@ -60,12 +60,7 @@ _CITATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """A released quantile.
-
-    Args:
-        value: within the public range.
-        statement: what it costs.
-    """
+    """A released quantile within the public range, and what it costs."""
 
     value: float
     statement: Statement
@@ -97,25 +92,16 @@ class QuantileLaw:
 
 
 def rank_sensitivity(quantile: float, neighbours: object) -> float:
-    """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out.
-
-    Raises:
-        InputError: p is not in (0, 1), or another relation.
-    """
+    """1 where a neighbour replaces one record, max(p, 1 - p) where it zeroes one out, for p in (0, 1)."""
     if not 0.0 < as_number("quantile", quantile, _LEVEL) < 1.0:
         raise outside("quantile", quantile, _LEVEL)
     return 1.0 if require_swap(neighbours) == 2.0 else max(quantile, 1.0 - quantile)
 
 
 def quantile_law(points: Array, ends: tuple[float, float], *, quantile: float, epsilon: float, neighbours: object) -> QuantileLaw:
-    r"""The law of the module's first lines.
+    r"""The law of the module's first lines, of values in the coordinate of the range, shape (m,); those outside its ends are clipped.
 
-    Args:
-        points: the values in the coordinate of the range, shape (m,); those outside it are clipped.
-        ends: of the range.
-        quantile: p in (0, 1).
-        epsilon: $\ge 0$, finite.
-        neighbours: replace_one or zero_out.
+    Args: as `private_quantile`, and $\epsilon \ge 0$.
     """
     sensitivity = rank_sensitivity(quantile, neighbours)
     slope = round_down(require_nonnegative("epsilon", epsilon, allow_infinity=False) / (2.0 * sensitivity), 1e-15)

@@ -11,85 +11,52 @@ the result is scaled by an evaluation of its own to be feasible, and comes with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import SupportsIndex
+from itertools import islice
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lethe.errors import InputError
 from lethe.noise_allocation.joint.energy import energies, feasible, lower_bound, transferred
 from lethe.noise_allocation.joint.gaps import Booleans, Gaps, gaps_of, without_the_forgotten
-from lethe.noise_allocation.joint.inputs import JointProblem, joint_problem
 from lethe.noise_allocation.joint.interior import Interior
+from lethe.noise_allocation.joint.problem import CyclicJoint, Found, JointProblem, finished
 from lethe.noise_allocation.joint.program import program_of
-from lethe.noise_allocation.joint.result import CyclicJoint, Found, finished
-from lethe.noise_allocation.joint.windows import Windows, tracked_shifts
+from lethe.run.schedules.base import Array
 
 # Weights below this fraction of the largest are raised to it inside the solver, never in what is returned or proved.
 _LEAST_WEIGHT = 1e-16
 # The solver's share of the tolerance; the rest is for rounding to zeros.
 _SHARE = 0.1
+_FEW_PASSES = 40
+# As in the accounting of positions: resets common to all positions, spread geometrically, fewer when there are many positions.
+_MOST, _FEWEST, _IN_ALL = 40, 4, 200_000
 
-Progress = Callable[[int, float], None]
 
-
-def joint_cyclic(
-    weights: ArrayLike,
-    lipschitz: ArrayLike,
-    sensitivity: ArrayLike,
-    batches_per_pass: SupportsIndex,
-    *,
-    mu: float = 1.0,
-    noisy: ArrayLike | None = None,
-    floor: ArrayLike = 0.0,
-    diameter: ArrayLike | None = None,
-    tolerance: float = 1e-7,
-    progress: Progress | None = None,
-) -> CyclicJoint:
+def joint_cyclic(problem: JointProblem) -> CyclicJoint:
     r"""The noise of least cost with which the last iterate is $\mu$-GDP for a record in any batch.
-
-    Args:
-        weights: $q_t > 0$, shape (T,), cost of a unit of noise variance at each step; only ratios matter for the schedule.
-        lipschitz: $L_t \ge 0$, shape (T,), Lipschitz constant of each step before its noise.
-        sensitivity: $s_t \ge 0$, shape (T,), parameter units: how far step t moves the iterate when a record of its batch changes.
-        batches_per_pass: $\ell \ge 1$; 1 for full batches.
-        mu: $\mu > 0$, the privacy to meet.
-        noisy: shape (T,), truth values: which steps may have noise. All, if left out.
-        floor: $f_t \ge 0$, a number or shape (T,), parameter units squared: least noise variance of the steps that may have noise.
-        diameter: $D_t \ge 0$, a number or shape (T,), parameter units: the two runs are never further apart after step t. The shift may
-            then be set to it once, after the best of several steps; the noise before is at its floor.
-        tolerance: relative distance to the optimum to reach, 1e-9 to 1e-2. The result says what was reached.
-        progress: called with the number of factorisations so far and the relative gap of the present one.
 
     Returns:
         Noise for which every position's optimal shift is at most $\mu$, its cost, and a proven lower bound on the cost.
-
     Raises:
-        InputError: an argument is outside its range, or some touch has no noisy step after it, so that no noise makes the run private.
-
+        InputError: some touch has no noisy step after it, so that no noise makes the run private, or numbers are beyond what doubles hold.
     Reference: the privacy of the last iterate under shifts is Feldman, Mironov, Talwar, Thakurta 2018, arXiv:1808.06651, and Bok, Su,
     Altschuler 2024, arXiv:2403.00278; the joint problem is in docs/theory.md.
     """
-    problem = joint_problem(weights, lipschitz, sensitivity, batches_per_pass, mu, noisy, floor, diameter, tolerance)
-    scaled = problem.in_own_units()
-    solver = _Solver(scaled, progress)
-    found, window = solver.best()
-    return finished(problem, found, window, solver.iterations)
+    return finished(problem, *_Solver(problem.in_own_units()).best())
 
 
 class _Solver:
     """One problem in its own units, mu = 1."""
 
-    def __init__(self, problem: JointProblem, progress: Progress | None) -> None:
-        self._problem, self._progress = problem, progress
-        self.iterations = 0
+    def __init__(self, problem: JointProblem) -> None:
+        self._problem = problem
 
     def best(self) -> tuple[Found, int]:
         """The best over all windows tried, made sparse, and its window."""
         problem = self._problem
-        windows = None if problem.diameter is None else Windows(problem)
+        windows = None if problem.diameter is None else _Windows(problem)
         best = Found(variances=problem.floor, value=np.inf, bound=0.0)
         window = 0
         tried: int | None = 0
@@ -145,7 +112,7 @@ class _Solver:
         small = without_the_forgotten(gaps)
         program = program_of(small, problem.batches)
         own = np.maximum(weights, _LEAST_WEIGHT)[program.steps]
-        solution = Interior(small, program, own, floor[program.steps]).solve(_SHARE * problem.tolerance, give_up, self._report)
+        solution = Interior(small, program, own, floor[program.steps]).solve(_SHARE * problem.tolerance, give_up)
         if solution is None:
             return None
         variances = floor.copy()
@@ -156,11 +123,6 @@ class _Solver:
         bound = lower_bound(whole, weights, floor, duals)
         return Found(variances=variances, value=value, bound=bound)
 
-    def _report(self, iteration: int, gap: float) -> None:
-        self.iterations += iteration > 0
-        if self._progress is not None:
-            self._progress(self.iterations, gap)
-
 
 def _support(problem: JointProblem, found: Found) -> Booleans:
     """The noisy steps without those that together cost less than the tolerance."""
@@ -169,3 +131,63 @@ def _support(problem: JointProblem, found: Found) -> Booleans:
     support = found.variances > 0.0
     support[order[np.cumsum(cost[order]) <= 0.1 * problem.tolerance * found.value]] = False
     return support
+
+
+def _tracked(problem: JointProblem, diameter: Array) -> Iterator[Array]:
+    r"""$\min(D_t, f^j_t)$ of each position j after each step, shape (l,), always the same array: distances that nothing was paid for."""
+    shifts = np.zeros(problem.batches)
+    for t in range(problem.steps):
+        shifts *= float(problem.lipschitz[t])
+        shifts[t % problem.batches] += problem.sensitivity[t]
+        yield np.minimum(shifts, diameter[t], out=shifts)
+
+
+def tracked_shifts(problem: JointProblem, window: int) -> Array:
+    r"""The largest distance of each position after step `window` > 0 that nothing was paid for, shape (l,)."""
+    assert problem.diameter is not None
+    return next(islice(_tracked(problem, problem.diameter), window - 1, None))
+
+
+class _Windows:
+    r"""After which step to set the shift to the diameter: a search over few candidates, one by one; the best so far decides the next.
+
+    Noise before such a reset is of no use, so where the diameter does not bind at $\tau$ for any position, a reset there is never better
+    than none. Tried are the ends of all passes where these are few, numbers of remaining steps on a geometric grid, and then the middles
+    between the best and its neighbours, until there are none. Where a step expands faster than the diameter grows, only the geometric grid:
+    the accounting knows no other resets there.
+    """
+
+    def __init__(self, problem: JointProblem) -> None:
+        steps, size = problem.steps, problem.batches
+        expands = False
+        self._binds = np.zeros(steps, dtype=np.bool_)
+        if problem.diameter is not None:
+            # After which steps some position's distance is at the diameter.
+            reached = zip(_tracked(problem, problem.diameter), problem.diameter, strict=True)
+            self._binds = np.array([bool(np.any(shifts == most)) for shifts, most in reached])
+            expands = bool(np.any(problem.lipschitz[1:] * problem.diameter[:-1] > problem.diameter[1:] * (1.0 + 1e-12)))
+        positions = min(size, steps)
+        count = min(_MOST, max(_FEWEST, _IN_ALL // positions)) if expands and size > 1 else int(np.ceil(np.log2(steps))) + 1
+        remaining = {round(float(length)) for length in np.geomspace(1, max(1, steps - 1), count)}
+        chosen = {steps - length for length in remaining}
+        self._refine = size == 1 or not expands
+        if self._refine and steps <= _FEW_PASSES * size:
+            chosen |= set(range(size, steps, size))
+        self._waiting = sorted(tried for tried in chosen if 0 < tried < steps and self._binds[tried - 1])
+        self._tried = {0, steps, *self._waiting}
+
+    def next(self, best: int) -> int | None:
+        """The next candidate, given the best so far; None at the end."""
+        if self._waiting:
+            return self._waiting.pop()
+        if not self._refine or best == 0:
+            return None
+        below = max(tried for tried in self._tried if tried < best)
+        above = min(tried for tried in self._tried if tried > best)
+        for middle in ((below + best) // 2, (best + above + 1) // 2):
+            if middle not in self._tried:
+                self._tried.add(middle)
+                if self._binds[middle - 1]:
+                    return middle
+                return self.next(best)
+        return None

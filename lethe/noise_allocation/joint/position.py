@@ -1,4 +1,4 @@
-r"""The best noise when only the last iterate is released, for one known position of the record, in closed form.
+r"""The best noise when only the last iterate is released, in closed form: for one known position of the record, or steps without growth.
 
 Noise multipliers and sensitivities are in one unit; step t is $L_t$-Lipschitz and moves by $s_t$ more when the record changes. The last
 iterate is $\mu$-GDP with $\mu^2 = \sum a_t^2/\sigma_t^2$ for any payments $a_t \ge 0$ with
@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lethe.calculus.domains import outside, require_nonnegative, require_positive, require_vector
 from lethe.errors import InputError
 from lethe.run.schedules.allocation import optimal_schedule
 from lethe.run.schedules.base import Array
-
-Regime = Literal["composition-optimal", "degenerate", "output-perturbation", "mixed"]
 
 _EPS = float(np.finfo(np.float64).eps)
 # Costs this near in logarithm are equal: what rounding leaves of a tie. Ties are paid at once, and never reset.
@@ -63,7 +59,7 @@ def joint_schedule(weights: ArrayLike, sensitivity: ArrayLike, lipschitz: ArrayL
     Returns:
         The optimal JointSchedule; of equally good ones, that which pays soonest.
     Raises:
-        InputError: an argument is outside its range, lengths differ, or a result is beyond what doubles hold.
+        InputError: a result is beyond what doubles hold.
     Reference: the privacy of given noise is Bok, Su & Altschuler 2024, arXiv:2403.00278, Lemma C.3; the proof of the optimum is the one
         at the head of this module.
     """
@@ -86,11 +82,9 @@ def joint_schedule_reset(
         diameter: $D_t \ge 0$, a number or shape (T,), units of the sensitivity, after step t; inf: no bound.
     Returns:
         The optimal JointSchedule; `window` is the best $\tau$, 0 if no reset is better than none.
-    Raises:
-        InputError: as `joint_schedule`, or a diameter that is negative, nan or of another shape.
     """
     run = _Steps(weights, sensitivity, lipschitz)
-    bound = _each_step("diameter", diameter, run.count, allow_infinity=True)
+    bound = _each_step(diameter, run.count)
     cheapest = run.cheapest()
     tracked = _tracked(run, bound)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
@@ -105,41 +99,13 @@ def joint_schedule_reset(
     return _solved(run, cheapest, budget, window=window, start=tracked[window])
 
 
-def regime(weights: ArrayLike, lipschitz: ArrayLike) -> Regime:
-    r"""The form of the optimum of `joint_schedule` when every step touches the record.
-
-    Decided by $c_t = \sqrt{q_t}/\prod_{j>t} L_j$ (for constant L: $\sqrt{q_t}\,L^t$ up to a constant). Nondecreasing: each touch is
-    paid by its own step, $a_t = s_t$, and hiding the iterates gains nothing over composition. Smallest at the end: all noise at the
-    last step. For $q_t = \gamma^{T-t}$ and constant L these are $L \ge \sqrt\gamma$ and $L \le \sqrt\gamma$.
-
-    Args:
-        weights: $q_t > 0$, shape (T,).
-        lipschitz: $L_t \ge 0$, a number or shape (T,).
-    Returns:
-        "composition-optimal"; "output-perturbation"; "degenerate" if it is both, so that every feasible payment is optimal; "mixed" if
-        it is neither.
-    Raises:
-        InputError: an argument is outside its range, or lengths differ.
-    """
-    run = _Steps(weights, 0.0, lipschitz)
-    with np.errstate(divide="ignore"):
-        changes = np.diff(run.log_roots) + np.log(run.lipschitz[1:])
-    allowance = _TIE * np.arange(changes.size, 0, -1)
-    composition = bool(np.all(changes >= -_TIE))
-    output = bool(np.all(np.cumsum(changes[::-1])[::-1] <= allowance))
-    if composition and output:
-        return "degenerate"
-    return "composition-optimal" if composition else "output-perturbation" if output else "mixed"
-
-
 class _Steps:
-    """The checked arguments, one entry a step."""
+    """The arguments, one entry a step."""
 
     def __init__(self, weights: ArrayLike, sensitivity: ArrayLike, lipschitz: ArrayLike) -> None:
-        self.weights = require_vector("weights", weights, low=0.0, strict=True)
+        self.weights = np.asarray(weights, dtype=np.float64)
         self.count = self.weights.size
-        self.sensitivity = _each_step("sensitivity", sensitivity, self.count)
-        self.lipschitz = _each_step("lipschitz", lipschitz, self.count)
+        self.sensitivity, self.lipschitz = _each_step(sensitivity, self.count), _each_step(lipschitz, self.count)
         self.log_roots = 0.5 * np.log(self.weights)
 
     def cheapest(self) -> Array:
@@ -160,7 +126,7 @@ class _Steps:
 
 def _solved(run: _Steps, cheapest: Array, budget: float, *, window: int = 0, start: float = 0.0) -> JointSchedule:
     payments = _payments(run, cheapest == run.log_roots, window, start)
-    allocation = optimal_schedule(run.weights, require_positive("budget", budget), payments)
+    allocation = optimal_schedule(run.weights, budget, payments)
     return JointSchedule(value=allocation.value, payments=payments, variances=allocation.variances, window=window)
 
 
@@ -200,14 +166,38 @@ def _grown(factor: float, shift: float) -> float:
     return max(factor * shift, _FAINTEST_SHIFT) if factor > 0.0 and shift > 0.0 else 0.0
 
 
-def _each_step(name: str, given: ArrayLike, count: int, *, allow_infinity: bool = False) -> Array:
-    try:
-        single = np.ndim(given) == 0
-    except ValueError:
-        single = False
-    if single:
-        return np.full(count, require_nonnegative(name, given, allow_infinity=allow_infinity))
-    values = require_vector(name, given, low=0.0, allow_infinity=allow_infinity)
-    if values.size != count:
-        raise outside(name, f"a list of {values.size} numbers", f"a number, or one entry for each of the {count} weights")
-    return values
+def _each_step(values: ArrayLike, count: int) -> Array:
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (count,))
+
+
+def joint_passes(
+    weights: ArrayLike, lipschitz: ArrayLike, sensitivity: ArrayLike, batches_per_pass: int, budget: float = 1.0
+) -> Array | None:
+    r"""The optimum of `joint_cyclic` in closed form, for $L_t = 1$, nondecreasing $q_t$ and no touch above that of its pass's end.
+
+    With ends $t_e \equiv T \bmod \ell$ the noise is zero but there, and there as in Lemma 4.4,
+
+    $$\tau_{t_e}^2 = \frac1R \frac{s_{t_e}}{\sqrt{q_{t_e}}}\sum_i s_{t_i}\sqrt{q_{t_i}}.$$
+
+    Noise between two ends serves the record of the last batch no better than the same noise at the first of the two, where it does no
+    more harm; and with noise at ends only, every record pays for each touch at the next end, none more than that of the last batch.
+
+    Args:
+        weights: $q_t > 0$, shape (T,).
+        lipschitz: $L_t$, shape (T,).
+        sensitivity: $s_t \ge 0$, shape (T,), parameter units.
+        batches_per_pass: $\ell \ge 1$.
+        budget: $R = \mu^2 > 0$.
+    Returns:
+        $\tau_t^2$, shape (T,), or None where the hypotheses fail.
+    Reference: docs/theory.md, "Joint schedules".
+    """
+    influence, factors, touches = (np.asarray(column, dtype=np.float64) for column in (weights, lipschitz, sensitivity))
+    slots, steps = batches_per_pass, influence.size
+    ends = np.arange((steps - 1) % slots, steps, slots)
+    following = np.minimum(ends[np.searchsorted(ends, np.arange(steps))], steps - 1)
+    if not (np.all(factors == 1.0) and np.all(np.diff(influence) >= 0.0) and np.all(touches <= touches[following])):
+        return None
+    variances = np.zeros(steps)
+    variances[ends] = optimal_schedule(influence[ends], budget, touches[ends]).variances
+    return variances

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lethe._version import __version__
+from lethe.documents.version import __version__
 from lethe.report.document.model import Document, Section
 from lethe.report.document.sections.attacks import attacks
 from lethe.report.document.sections.audits import audits

@@ -1,4 +1,4 @@
-"""Least squares whose residuals are truncated, so that gradients are bounded whatever the targets are."""
+"""Least squares whose residuals are truncated, so that gradients are bounded whatever the targets are, under two names."""
 
 from __future__ import annotations
 
@@ -76,3 +76,14 @@ class LeastSquares(LinearLoss):
     def decide(self, scores: FloatArray) -> np.ndarray[Any, np.dtype[Any]]:
         """The score itself."""
         return scores[:, 0]
+
+
+class Huber(LeastSquares):
+    """Huber's loss: the same function as `LeastSquares`, for runs that mean its linear part and not a bound on residuals of squares.
+
+    Args:
+        residual_bound: B > 0, in target units, where the loss turns from a square into a line.
+    """
+
+    summary: ClassVar[str] = "Huber regression"
+    kind: ClassVar[str] = "huber"

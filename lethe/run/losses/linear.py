@@ -141,8 +141,6 @@ class LinearLoss(Loss):
 
         Args:
             classes: K, public; None: nothing is said besides the loss.
-        Raises:
-            InputError: a number that does not go with the loss, or none where it needs one.
         """
 
     def as_recorded(self) -> Self:
@@ -177,8 +175,6 @@ class LinearLoss(Loss):
             scores: s, shape (n, k).
             targets: shape (n,).
             bounds: c > 0 of each record, shape (n,), in loss per score; infinity: none.
-        Raises:
-            InputError: no `has_envelope`.
         """
         if not self.has_envelope():
             raise InputError(

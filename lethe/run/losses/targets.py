@@ -33,8 +33,6 @@ def class_targets(values: Any, *, count: int, classes: int) -> np.ndarray[Any, n
         values: anything that numpy makes an array of, shape (n,).
         count: n.
         classes: the public number of classes, >= 2.
-    Raises:
-        InputError: a label that is no such number.
     """
     table = real_targets(values, count=count)
     wrong = (table != np.floor(table)) | (table < 0) | (table >= classes)

@@ -7,8 +7,7 @@ from typing import Any
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
 from lethe.run.noise.base import CorrelatedNoise
-from lethe.run.noise.lower_triangular import LowerTriangular
-from lethe.run.noise.toeplitz import BandedToeplitz, BufferedToeplitz
+from lethe.run.noise.strategies import BandedToeplitz, BufferedToeplitz, LowerTriangular
 
 __all__ = ["BandedToeplitz", "BufferedToeplitz", "LowerTriangular"]
 
@@ -26,11 +25,7 @@ REMEDY = "drop noise, or use what knows correlated noise: certify, plan, fit and
 
 
 def parse_noise(value: object) -> CorrelatedNoise | None:
-    """Read {kind: ..., ...}; null and {kind: independent} are None.
-
-    Raises:
-        InputError: an unknown kind, or numbers that it refuses.
-    """
+    """Read {kind: ..., ...}; null and {kind: independent} are None."""
     independent: dict[str, str] = {"kind": INDEPENDENT}
     if value is None or value == independent:
         return None
@@ -40,15 +35,7 @@ def parse_noise(value: object) -> CorrelatedNoise | None:
 
 
 def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
-    """Refuse correlated noise with what no theorem on it knows.
-
-    Args:
-        noise: correlated.
-        run: the same Run with independent noise.
-    Raises:
-        InputError: batches that are drawn anew in each pass, noise at pass ends only, pass averages, a noise budget, multipliers that
-            differ, or a strategy for other steps.
-    """
+    """Refuse correlated noise with what no theorem on it knows; `run` is the same Run with independent noise."""
     if run.batches.period(run.records) is None:
         raise InputError(
             f"noise: {noise.kind} noise does not go with {run.batches.design} batches: a record must keep its place in all passes.",
@@ -56,15 +43,8 @@ def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
             remedy="take cyclic, shuffled_once, cyclic_poisson or full batches, or independent noise.",
         )
     noise.strategy(run.total_steps)
-    found = [
-        said
-        for said, there in (
-            (f"noise_at = {run.noise_at}", run.noise_at != "every_step"),
-            ("pass_weights", run.pass_weights is not None),
-            ("noise_budget", run.noise_budget is not None),
-        )
-        if there
-    ]
+    found = [] if run.noise_at == "every_step" else [f"noise_at = {run.noise_at}"]
+    found += [name for name in ("pass_weights", "noise_budget") if getattr(run, name) is not None]
     if found:
         raise InputError(
             f"noise: {noise.kind} noise does not go with {' and '.join(found)}: it is drawn at every step, in advance.",
@@ -81,13 +61,7 @@ def refuse_correlating(noise: CorrelatedNoise, run: Any) -> None:
 
 
 def refuse_correlated(noise: CorrelatedNoise | None) -> None:
-    """Refuse to say how much noise each step has: whoever asks that takes it for independent.
-
-    Args:
-        noise: of a run; None: independent.
-    Raises:
-        InputError: it is correlated.
-    """
+    """Refuse to say how much correlated noise each step has: whoever asks that takes it for independent."""
     if noise is not None:
         raise InputError(
             f"noise: this run has {noise.kind} noise; what was asked of it knows independent noise only.", source="run.noise", remedy=REMEDY

@@ -1,13 +1,20 @@
-"""The interface of correlated noise: a strategy, as a Run states it."""
+"""The interface of correlated noise, a strategy as a Run states it; and how large the noise is at each step."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
+
+import numpy as np
+from scipy import linalg
 
 from lethe.calculus.correlated.streams import Stream
 from lethe.calculus.domains import FloatArray
 from lethe.documents.specification import Specification, names_itself
+
+# The square of a growth that no arithmetic survives.
+_TOO_MUCH = 1e40
 
 
 class CorrelatedNoise(Specification, ABC):
@@ -25,11 +32,7 @@ class CorrelatedNoise(Specification, ABC):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a kind that inherits from another.
-
-        Raises:
-            InputError: it does.
-        """
+        """Refuse a kind that inherits from another."""
         super().__pydantic_init_subclass__(**kwargs)
         names_itself(cls, "kind")
 
@@ -39,11 +42,7 @@ class CorrelatedNoise(Specification, ABC):
 
     @abstractmethod
     def strategy(self, steps: int) -> FloatArray:
-        """C for so many steps: the first column of a Toeplitz matrix, shape (T,), or a lower-triangular matrix, shape (T, T).
-
-        Raises:
-            InputError: it is a strategy for another number of steps.
-        """
+        """C for so many steps: the first column of a Toeplitz matrix, shape (T,), or a lower-triangular matrix, shape (T, T)."""
 
     @abstractmethod
     def stream(self, *, product: bool = False) -> Stream:
@@ -56,3 +55,28 @@ class CorrelatedNoise(Specification, ABC):
     def to_document(self) -> dict[str, Any]:
         """{kind: name, ...}."""
         return {"kind": self.kind, **self.model_dump(mode="json")}
+
+
+def growths(noise: CorrelatedNoise, steps: int) -> FloatArray:
+    r"""The standard deviation of each step's noise, where that of a draw is 1: $\sqrt{(C^{-1}C^{-\top})_{tt}}$, shape (T,).
+
+    Args:
+        noise: correlated.
+        steps: T.
+    Returns:
+        Infinity from the step on at which it overflows, or may.
+    """
+    strategy = noise.strategy(steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if strategy.ndim == 2:
+            inverse = linalg.solve_triangular(strategy, np.eye(steps), lower=True)
+            squares = np.square(inverse).sum(axis=1)
+        else:
+            squares, stream, total = np.full(steps, math.inf), noise.stream(), 0.0
+            for step in range(steps):
+                total += float(stream.next(float(step == 0))) ** 2
+                if not total < _TOO_MUCH:
+                    break
+                squares[step] = total
+        found = np.sqrt(squares)
+    return np.where(np.isfinite(found), found, math.inf)

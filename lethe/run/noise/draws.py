@@ -104,8 +104,6 @@ class Draws:
 
         Args:
             state: its memory on the device of the noise.
-        Raises:
-            InputError: it is the state of other noise.
         """
         memory = state["memory"]
         if memory is not None and len(memory) != self._stream.held:

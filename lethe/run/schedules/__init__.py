@@ -13,14 +13,8 @@ import numpy as np
 from lethe.documents.specification import from_tagged
 from lethe.errors import InputError
 from lethe.run.schedules.base import Schedule
-from lethe.run.schedules.constant import Constant
-from lethe.run.schedules.explicit import Explicit
-from lethe.run.schedules.exponential import Exponential
 from lethe.run.schedules.influence import Influence
-from lethe.run.schedules.polynomial import Polynomial
-from lethe.run.schedules.repeated import Repeated
-from lethe.run.schedules.step import Step
-from lethe.run.schedules.time_decay import TimeDecay
+from lethe.run.schedules.shapes import Constant, Explicit, Exponential, Polynomial, Repeated, Step, TimeDecay
 
 __all__ = ["Constant", "Exponential", "Influence", "Polynomial", "Step", "TimeDecay"]
 
@@ -36,11 +30,7 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 
 def parse_schedule(value: Any) -> float | Schedule:
-    """Read a number, a list or a mapping as a schedule; a constant stays a plain number.
-
-    Raises:
-        InputError: anything else, or numbers that are negative, NaN or infinite.
-    """
+    """Read a number, a list or a mapping as a schedule; a constant stays a plain number."""
     if isinstance(value, Constant):
         return value.value
     if isinstance(value, bool | np.bool_):

@@ -26,18 +26,16 @@ class Schedule(Specification, ABC):
     """
 
     schedule: ClassVar[str]
+    _levels: ClassVar[tuple[str, ...]] = ()
+    """The fields that all values are proportional to."""
 
     @abstractmethod
     def values(self, count: int) -> Array:
-        """The first `count` values, shape (count,).
+        """The first `count` values, shape (count,)."""
 
-        Raises:
-            InputError: an explicit list of another length.
-        """
-
-    @abstractmethod
     def scaled(self, factor: float) -> Schedule:
         """The same shape, every value multiplied by `factor` >= 0."""
+        return self.model_copy(update={name: getattr(self, name) * factor for name in self._levels})
 
     def to_document(self) -> Any:
         """The form of the schedule in a Run document: {schedule: name, parameters...}."""

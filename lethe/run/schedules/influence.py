@@ -62,12 +62,7 @@ class Influence(StoredSpecification):
         return self
 
     def values(self, steps: SupportsIndex) -> Array:
-        """$q_t$ of the first to the last step, shape (steps,), scaled so that the largest is 1.
-
-        Raises:
-            InputError: `steps` is no whole number >= 1, another number of weights is listed, or the smallest value would fall below
-                what doubles hold (nothing is ever rounded to 0).
-        """
+        """$q_t$ of the first to the last step, shape (steps,), scaled so that the largest is 1."""
         count = checked_steps(steps)
         if self.weights is not None:
             if len(self.weights) != count:

@@ -21,10 +21,10 @@ from lethe.calculus.guarantees import ZCDP
 from lethe.calculus.rounding import above, square_above
 from lethe.certificates.findings import Finding
 from lethe.certificates.parts import Citation, StepConstant
+from lethe.run.descended import clipped_along_a_line
 from lethe.run.losses import Holder
 from lethe.run.run import Run
 from lethe.run.schedules.base import Array
-from lethe.run.users import clipped_along_a_line
 from lethe.theorems import requirements as require
 from lethe.theorems.base import Bound, Standing, Theorem
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step, plain_step

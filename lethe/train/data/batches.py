@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader
 
 from lethe.calculus.domains import require_count
 from lethe.errors import InputError
-from lethe.run.known_fields import require_run
+from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
 from lethe.train.core.generators import fresh_generator
 from lethe.train.core.samplers import Batch, draw_batches, length, refuse_other_records
 from lethe.train.data.loaders import as_source

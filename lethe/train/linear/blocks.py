@@ -14,7 +14,7 @@ from lethe.errors import HypothesisError, InputError
 from lethe.partitions.block import Block, looked_at_numbers, targets_of
 from lethe.partitions.table import PartitionedTable
 from lethe.run.batches import Cyclic, Full, Poisson, ShuffledOnce
-from lethe.run.clip_fields import ClipMethod
+from lethe.run.fields import ClipMethod
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run
 from lethe.train.core.samplers import Batch, refuse_other_records

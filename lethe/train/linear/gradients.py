@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lethe.calculus.domains import FloatArray
 from lethe.errors import InputError
-from lethe.run.clip_fields import SHORTENING, ClipMethod
 from lethe.run.descended import descended_curvature
+from lethe.run.fields import SHORTENING, ClipMethod
 from lethe.run.losses import LeastSquares, Logistic, Softmax
 from lethe.run.losses.linear import LinearLoss
 from lethe.run.run import Run

@@ -15,11 +15,10 @@ from lethe.certificates.training_record import HypothesisClaim
 from lethe.errors import InputError
 from lethe.partitions.dask_tables import table_in_blocks
 from lethe.run.descended import gradients_by
-from lethe.run.known_fields import require_run
+from lethe.run.known_fields import refuse_users, require_run
 from lethe.run.losses.linear import LinearLoss, require_linear_loss
 from lethe.run.precision import Precision
 from lethe.run.run import Run
-from lethe.run.users import refuse_users
 from lethe.train.callbacks.progress import progress_of
 from lethe.train.callbacks.telling import Telling
 from lethe.train.core.budgeted_noise import BudgetedNoise, refuse_policy

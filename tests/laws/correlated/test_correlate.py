@@ -99,7 +99,7 @@ def test_a_folder_keeps_what_was_searched(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     assert len(list(tmp_path.iterdir())) == 6
     assert len({_file(one) for one in [first, *others]}) == 6
-    monkeypatch.setattr("lethe.noise_allocation.kept_strategies.dense", None)
+    monkeypatch.setattr("lethe.noise_allocation.correlate.dense", None)
     assert lethe.correlate(run, "dense", path=tmp_path) == first
     kept = _file(first)
     whole = kept.read_bytes()

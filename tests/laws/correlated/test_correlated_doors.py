@@ -15,8 +15,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.calculus.correlated.sensitivity import sensitivity
-from lethe.integrations.logging.description import settings_of
-from lethe.integrations.logging.description import EpsilonSoFar
+from lethe.integrations.logging.description import EpsilonSoFar, settings_of
 from lethe.run.noise import LowerTriangular
 from lethe.train import Callback, PrivacyEngine, fit
 from lethe.train.callbacks.callback import StepEnd, TrainingEnd

@@ -25,7 +25,7 @@ from lethe.report.document.build import document_of
 from lethe.report.document.formats.markdown import markdown
 from lethe.report.document.subject import subject_of
 from lethe.run.noise import LowerTriangular
-from lethe.run.noise.growth import growths
+from lethe.run.noise.base import growths
 
 DELTA = 1e-5
 BANDED = {"kind": "banded_toeplitz", "coefficients": [1.0, 0.6, 0.3]}

@@ -21,7 +21,7 @@ from lethe.accounting.compare import sweep_values
 from lethe.calculus.correlated.matrices import as_matrix
 from lethe.calculus.correlated.sensitivity import band_count, column_norms
 from lethe.errors import HypothesisError, InputError, LetheError
-from lethe.noise_allocation.correlated_shape import correlated
+from lethe.noise_allocation.noise_shapes import correlated
 from lethe.run.batches import Batches
 from lethe.run.noise import LowerTriangular
 from lethe.run.participation import BatchSizes, Participation

@@ -16,8 +16,7 @@ import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError
 from lethe.run.noise import BandedToeplitz, BufferedToeplitz, LowerTriangular
-from lethe.studio.answers import answer
-from lethe.studio.exports import python_of
+from lethe.studio.answers import answer, python_of
 from lethe.studio.state import State
 from lethe.theorems.correlated_noise import CorrelatedNoiseTheorem, slot_mus
 

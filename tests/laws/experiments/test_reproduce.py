@@ -15,9 +15,8 @@ from repository import ROOT
 from typer.testing import CliRunner
 
 import lethe
-from lethe.calculus.upward_formatting import shown
 from lethe.cli.app import app, main
-from lethe_experiments import REPRODUCTIONS, Reproduction, describe, require_reproduction
+from lethe_experiments import REPRODUCTIONS, Reproduction, describe
 from lethe_experiments.bok_tables import published
 from lethe_experiments.kong_ribero_figure_1 import LEFT, RIGHT, kong_ribero_figure_1
 from lethe_experiments.pages.reproduction_tables import reproduction_tables
@@ -155,15 +154,6 @@ def test_what_is_printed_and_false_is_below_an_exact_loss(figure: Reproduction) 
     assert all(row["rdp_over_alpha"] < exact and row["why"] for row in refuted if row["passes"] == 1)
 
 
-@pytest.mark.slow
-def test_progress_is_told(figure: Reproduction) -> None:
-    told: list[tuple[int, int]] = []
-    kong_ribero_figure_1(lambda done, parts: told.append((done, parts)), passes=(1,))
-    assert told == [(done, 6) for done in range(1, 7)]
-    REPRODUCTIONS["bok-table-7"](lambda done, parts: told.append((done, parts)))
-    assert told[-1] == (18, 18)
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
@@ -194,40 +184,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert "lethe reproduce bok-figure-1 -o FOLDER" in runner.invoke(app, ["reproduce", "bok-figure-1"]).stdout
 
 
-def test_the_figure_s_table(monkeypatch: pytest.MonkeyPatch, figure: Reproduction) -> None:
-    monkeypatch.setitem(REPRODUCTIONS, "kong-ribero-figure-1", lambda _: figure)
-    result = runner.invoke(app, ["reproduce", "kong-ribero-figure-1"], env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert all(curve in result.stdout for curve in {row["curve"] for row in figure.records()})
-    assert "(0.5)" in result.stdout  # printed, and no bound
-    assert "could not be read" in result.stdout
-
-
-@pytest.mark.parametrize("width", [80, 140])
-@pytest.mark.parametrize("name", [*BOK, "kong-ribero-figure-1"])
-def test_labels_stand_whole(figure: Reproduction, tables: dict[str, Reproduction], name: str, width: int) -> None:
-    result = figure if name == figure.name else tables[name]
-    page = _page(result, width)
-    assert max(map(len, page.splitlines())) <= width
-    assert "…" not in page
-    for row in result.records():
-        for key in ("curve", "algorithm", "run", "method"):
-            assert str(row.get(key, "")) in page
-    if name in BOK and width == 140:
-        assert all(key in page for key in ("algorithm", "run", "method", "published", "recomputed", "relative_difference"))
-        assert all(key in page for key in ("last_iterate", "shuffled_once") if any(row[key] is not None for row in result.records()))
-
-
-def test_guarantees_are_rounded_up_and_what_is_compared_to_the_nearest(tables: dict[str, Reproduction]) -> None:
-    page = _page(tables["bok-table-4"], 140)
-    for row in tables["bok-table-4"].records():
-        assert f"{row['recomputed']:.6g}" in page
-        for ours in (row["last_iterate"], row["shuffled_once"]):
-            if ours is not None:
-                assert shown(ours, 6) in page
-                assert float(shown(ours, 6)) >= ours
-    assert shown(3.4825984899912052, 6) == "3.4826"
-
-
 def test_one_number_differs_in_the_last_digit(tables: dict[str, Reproduction]) -> None:
     """As docs/reproduce.md says."""
     differing = {
@@ -250,27 +206,8 @@ def test_the_ratios_on_the_page() -> None:
     assert ratios == {"rdp_over_alpha": ["2.1", "2.3", "2.3", "29", "80"], "epsilon": ["1.7", "1.9", "2", "13", "26"]}
 
 
-@pytest.mark.slow
-def test_the_legend_says_where_ours_is_not_drawn(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Reproduction]) -> None:
-    plots = pytest.importorskip("lethe_experiments.pages.reproduction_plots")
-    figures = []
-    monkeypatch.setattr(plots, "png", lambda figure: (figures.append(figure), b"")[1])
-    for name, label in (("bok-table-4", "ours where smaller"), ("bok-table-7", "ours: nowhere smaller")):
-        plots.reproduction_plot(tables[name].to_dict())
-        assert any(text.get_text().startswith(label) for text in figures[-1].legends[0].get_texts())
-
-
 def _page(result: Reproduction, width: int) -> str:
     return printed(*reproduction_tables(result.to_dict(), width), width=width)
-
-
-@pytest.mark.slow
-def test_the_list_of_one() -> None:
-    result = runner.invoke(app, ["reproduce", "bok-table-1", "--list"], catch_exceptions=False)
-    assert describe("bok-table-1") in result.stdout
-    assert describe("bok-table-7") not in result.stdout
-    content = json.loads(runner.invoke(app, ["reproduce", "bok-table-1", "--list", "--json"]).stdout)
-    assert content == {"bok-table-1": describe("bok-table-1")}
 
 
 @pytest.mark.slow
@@ -288,44 +225,6 @@ def _call(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.mark.slow
-def test_bad_words_are_one_message_and_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _call(monkeypatch, "reproduce", "bok-table-9") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("lethe: 'bok-table-9'")
-    assert all(name in captured.err for name in REPRODUCTIONS)
-    for words in (
-        ["bok-table-7", "-o", tmp_path],
-        ["bok-table-7", "-o", tmp_path / "nowhere" / "out"],
-        ["-o", tmp_path / "out"],
-        ["bok-table-9", "--list"],
-    ):
-        assert _call(monkeypatch, "reproduce", *words) == 2
-        assert capsys.readouterr().out == ""
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(lethe.InputError, match="choose one of"):
-        require_reproduction("")
-
-
-def test_an_interrupted_one_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(_: object) -> Reproduction:
-        raise KeyboardInterrupt
-
-    monkeypatch.setitem(REPRODUCTIONS, "bok-table-7", interrupt)
-    assert _call(monkeypatch, "reproduce", "bok-table-7", "-o", tmp_path / "out") == 130
-    assert "nothing was written" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_page_names_every_one() -> None:
     page = (ROOT / "docs" / "reproduce.md").read_text()
     assert all(f"`{name}`" in page for name in REPRODUCTIONS)
-
-
-def test_an_installed_package_says_where_the_figures_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("lethe.cli.pages.find_spec", lambda name: None)
-    assert _call(monkeypatch, "reproduce", "--list") == 2
-    assert "clone the repository" in " ".join(capsys.readouterr().err.split())

@@ -79,9 +79,3 @@ def test_files_and_tables(result: Reproduction) -> None:
     assert all(f"{row['error']:.5g}" in page for row in result.records())
     assert "1 pass" in page
     assert "4 passes" in page
-
-
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
-    matrix_mechanisms(lambda done, parts: told.append((done, parts)), sizes=(16,))
-    assert told == [(0, 2), (2, 2)]

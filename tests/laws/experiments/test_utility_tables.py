@@ -105,19 +105,6 @@ def test_the_orders_in_kappa_and_alpha_at_one_point() -> None:
         assert claim.standing is ORDER
 
 
-def test_a_row_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match="did you mean 'gd-static'"):
-        row("gd-statik")
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 0, -1.0, True, "3"])
-def test_bad_settings_are_refused(bad: object) -> None:
-    fields = {"dimension": 16, "records": 100, "budget": 0.16, "epsilon": 0.5, "delta": 1e-5}
-    for name in (*fields, "failure", "gradient_bound", "strong_convexity", "gamma", "turn", "round_records", "exponent"):
-        with pytest.raises(InputError, match=name):
-            Setting(**{**fields, name: bad})  # pyright: ignore[reportArgumentType]
-
-
 def test_settings_without_a_step_are_refused() -> None:
     with pytest.raises(InputError, match="take no step"):
         Setting(dimension=10_000, records=10, budget=0.1, epsilon=0.5, delta=1e-5)

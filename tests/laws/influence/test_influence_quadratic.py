@@ -8,7 +8,7 @@ from influence_problems import make_data, make_run, second_moment_influence
 
 import lethe
 from lethe.errors import InputError
-from lethe.influence import PublicData, SyntheticData, fit_exponential, quadratic_influence
+from lethe.influence import SyntheticData, fit_exponential, quadratic_influence
 from lethe.influence.quadratic import PublicCurvatures
 from lethe.run.run import Run
 
@@ -75,13 +75,6 @@ def test_least_squares_from_public_features_is_its_hessian() -> None:
     assert estimate.weights == pytest.approx(expected, rel=1e-10)  # an eigenvalue solver and a singular value solver
     assert estimate.basis == "public"
     assert "drawn here" in estimate.influence.detail
-
-
-def test_long_features_are_projected_before_the_hessian_is_taken() -> None:
-    long = PublicData(make_data().features * 100, make_data().targets, statement="drawn here")
-    projected = long.features * np.minimum(1.0, 1.5 / np.linalg.norm(long.features, axis=1, keepdims=True))
-    expected = second_moment_influence(np.linalg.eigvalsh(projected.T @ projected / 24), make_run().step_sizes)
-    assert quadratic_influence(make_run(), long).weights == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["softmax_regression", "logistic_regression"])

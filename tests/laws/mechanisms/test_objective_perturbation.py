@@ -8,8 +8,8 @@ import pytest
 from exact_minimisers import Record, exact_delta
 from scipy import optimize
 
-from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.errors import CalibrationError, InputError
+from lethe.calculus.guarantees import ApproxDP
+from lethe.errors import CalibrationError
 from lethe.mechanisms.minimisers.objective_perturbation import (
     PerturbedMinimiser,
     least_noise_std,
@@ -104,13 +104,6 @@ def test_the_classical_noise_is_larger() -> None:
         )
 
 
-def test_with_a_large_ridge_it_costs_what_the_gaussian_mechanism_costs() -> None:
-    """The noise tends to that of one Gaussian release of the gradient, 3.7306 G at (1, 1e-5), but for the solver's thousandth."""
-    public: dict[str, Any] = {"records": 10**6, "weights": 3, "regularisation": 1.0}
-    noise_std = objective_noise_std(Logistic(feature_norm=1.0), target=TARGET, neighbours="zero_out", **public)
-    assert 3.73063 < noise_std < 1.001 * 3.73063
-
-
 def test_too_small_a_ridge_is_refused_with_the_least_one() -> None:
     with pytest.raises(CalibrationError, match=r"well above 0\.000145"):
         objective_noise_std(Logistic(feature_norm=1.0), target=TARGET, **PUBLIC | {"regularisation": 1e-5})
@@ -123,24 +116,6 @@ def test_rounding_is_paid_for_where_it_is_larger_than_the_wanted_accuracy() -> N
     assert tolerance > 1e-12
     larger = objective_guarantee(Logistic(feature_norm=1.0), noise_std=4.0, **public).cases[0][1][-1][0]
     assert larger > 0.03 * 1.0 / 4.0
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"target": GDP(1.0)}, "not Gaussian DP"),
-        ({"target": ApproxDP(1.0, 0.0)}, "delta > 0"),
-        ({"neighbours": "add_or_remove"}, "replace_one or zero_out"),
-        ({"regularisation": math.inf}, "regularisation"),
-        ({"records": 1000.0}, "records"),
-        ({"weights": True}, "weights"),
-        ({"loss": None}, "Logistic"),
-    ],
-)
-def test_what_is_out_of_range_is_refused(change: dict[str, Any], match: str) -> None:
-    kwargs = {"loss": Logistic(feature_norm=1.0), "target": TARGET} | PUBLIC | change
-    with pytest.raises(InputError, match=match):
-        objective_noise_std(kwargs.pop("loss"), **kwargs)
 
 
 @pytest.mark.slow

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.conversions import gdp_delta
-from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.mechanisms.minimisers.objective_perturbation import (
     PerturbedMinimiser,
@@ -237,15 +235,6 @@ def test_laws_of_the_profile(kind: str, ridge: float, noise_std: float, epsilon:
         assert profile().delta(profile().epsilon(delta)) <= delta
 
 
-def test_epsilon_composes_with_other_mechanisms() -> None:
-    profile = minimiser_profile(Logistic(feature_norm=1.0), ridge=100.0, noise_std=8.0, solver_mu=0.0)
-    both = together([(profile, 1), (GDP(0.1), 1)])
-    assert profile.epsilon(1e-5) < both.epsilon(1e-5) < profile.epsilon(1e-5) + GDP(0.1).epsilon(1e-6)
-    assert profile.delta(math.inf) == 0.0
-    assert profile.to_dict()["kind"] == "perturbed_minimiser"
-    assert profile.describe() == "perturbed minimiser: shifts up to 0.25, determinants 0.002497"
-
-
 @given(classes=st.integers(2, 20), determinant=st.floats(1e-6, 5.0), norm=st.floats(0.1, 10.0))
 def test_the_ridge_for_a_determinant(classes: int, determinant: float, norm: float) -> None:
     for loss in (Logistic(feature_norm=1.0), Softmax(feature_norm=1.0, classes=classes)):
@@ -263,12 +252,6 @@ def test_the_determinant_of_softmax_is_bounded_and_reached() -> None:
         logs = np.linalg.slogdet(np.eye(classes) + curvatures / ridge)[1]
         assert logs.max() <= bound * (1 + 1e-12)
         assert logs[0] == pytest.approx(bound, rel=1e-12)
-
-
-@pytest.mark.parametrize("change", [{"ridge": math.nan}, {"noise_std": 0.0}, {"noise_std": True}, {"solver_mu": -1.0}])
-def test_what_is_out_of_range_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(InputError):
-        minimiser_profile(Logistic(feature_norm=1.0), **({"ridge": 1.0, "noise_std": 1.0, "solver_mu": 0.0} | change))
 
 
 def test_other_relations_and_empty_profiles_are_refused() -> None:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lethe.errors import InputError
-from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
+from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial, draw_tries
 
 LAWS = (
     *(TruncatedNegativeBinomial(eta=eta, gamma=gamma) for eta in (-0.9, -0.5, 0.0, 1e-9, 1.0, 3.5) for gamma in (0.9, 0.2, 0.03)),
@@ -50,7 +49,7 @@ def test_known_members():
 @pytest.mark.parametrize("law", [LAWS[2], LAWS[6], LAWS[8], LAWS[13], LAWS[16], LAWS[-1]], ids=repr)
 def test_draws_follow_the_law(law):
     generator = np.random.default_rng(0)
-    draws = np.array([law.draw(generator) for _ in range(5000)])
+    draws = np.array([draw_tries(law, generator) for _ in range(5000)])
     for most in (0, 1, 2, 5, 20):
         assert np.mean(draws <= most) == pytest.approx(weights(law)[: most + 1].sum(), abs=5.0 * 0.5 / math.sqrt(5000))
 
@@ -59,34 +58,3 @@ def test_draws_follow_the_law(law):
 @pytest.mark.parametrize("mean", [1.5, 10.0, 1000.0])
 def test_a_law_of_a_given_mean(eta, mean):
     assert TruncatedNegativeBinomial.of_mean(mean, eta=eta).mean == pytest.approx(mean, rel=1e-9)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 1.0, -0.1, math.nan, "x", True, 1e-7])
-def test_bad_gamma_is_refused(gamma):
-    with pytest.raises(InputError):
-        TruncatedNegativeBinomial(eta=1.0, gamma=gamma)
-
-
-@pytest.mark.parametrize("eta", [-1.0, math.nan, math.inf, True])
-def test_bad_eta_is_refused(eta):
-    with pytest.raises(InputError):
-        TruncatedNegativeBinomial(eta=eta, gamma=0.5)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, True, 501.0])
-def test_bad_rate_is_refused(rate):
-    with pytest.raises(InputError):
-        PoissonRepetitions(rate=rate)
-
-
-@pytest.mark.parametrize("mean", [1.0, 0.5, math.nan, 2e6, "x"])
-def test_bad_mean_is_refused(mean):
-    with pytest.raises(InputError):
-        TruncatedNegativeBinomial.of_mean(mean)
-
-
-@pytest.mark.parametrize("delta", [-0.1, 1.1, math.nan])
-def test_bad_delta_is_refused(delta):
-    for law in LAWS[-3:]:
-        with pytest.raises(InputError):
-            law.hit_probability(delta)

@@ -10,7 +10,6 @@ from exact_selection import best_of
 from how_many import by_night
 
 from lethe.calculus.guarantees import GDP
-from lethe.errors import InputError
 from lethe.mechanisms.repetitions import PoissonRepetitions, TruncatedNegativeBinomial
 from lethe.mechanisms.selection import choose, selection_guarantee
 
@@ -70,33 +69,7 @@ def test_no_try_gives_no_result():
     assert empty.statement.planned.epsilon(1e-5) < math.inf
 
 
-def test_how_often_it_tried_is_not_in_the_release():
-    chosen = pick()
-    assert set(chosen.__dataclass_fields__) == {"candidate", "result", "score", "statement"}
-
-
 @pytest.mark.slow
 def test_fresh_entropy_unless_a_generator_is_given():
     draws = {tuple(pick(generator=None, score=lambda _: 0.0).candidate for _ in range(12)) for _ in range(3)}
     assert len(draws) == 3
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"candidates": ()},
-        {"repetitions": 5},
-        {"train_guarantee": 0.3},
-        {"train_guarantee": "public"},
-        {"score_guarantee": "private"},
-        {"score_guarantee": None},
-        {"neighbours": "other"},
-        {"delta": 1.0},
-        {"delta": math.nan},
-        {"generator": 1},
-        {"score": lambda _: "high"},
-    ],
-)
-def test_bad_arguments_are_refused(changes):
-    with pytest.raises(InputError):
-        pick(**changes)

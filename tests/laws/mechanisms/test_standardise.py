@@ -12,8 +12,7 @@ from gaussian_guarantees import mu_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lethe.calculus.guarantees import GDP, ApproxDP
-from lethe.errors import InputError
+from lethe.calculus.guarantees import GDP
 from lethe.mechanisms.standardise import contributions, moment_weight, standardise
 
 FINE = np.linspace(-1.0, 1.0, 801)
@@ -29,22 +28,12 @@ def widest(phi):
     return math.sqrt(max(np.square(phi - phi[index]).sum(axis=1).max() for index in range(len(phi))))
 
 
-def test_a_replaced_record_moves_the_moments_by_two():
-    assert widest(one_column(FINE, "replace_one")) == pytest.approx(2.0, abs=1e-9)
-
-
 def test_the_weight_of_the_second_moment_is_the_largest_that_is_free():
     phi = one_column(FINE, "replace_one") * np.array([1.0, 1.01])
     assert widest(phi) > 2.0001
     assert moment_weight("replace_one") ** 2 == pytest.approx(((1 + math.sqrt(5)) / 2) ** 5 / 4)
     lengths = np.linalg.norm(one_column(FINE, "zero_out") * np.array([1.0, 1.01]), axis=1)
     assert lengths.max() > 1.009
-
-
-def test_a_zeroed_record_moves_the_moments_by_one():
-    lengths = np.linalg.norm(one_column(FINE, "zero_out"), axis=1)
-    assert lengths.max() == pytest.approx(1.0, abs=1e-12)
-    assert lengths.max() <= 1.0 + 1e-15
 
 
 CORNERS = np.array(list(itertools.product([-3.0, 0.0, 1.0, 9.0], repeat=3)))
@@ -87,7 +76,6 @@ def test_without_noise_it_is_the_usual_standardisation(neighbours):
     made = standardise(rows, low=[-5, -30], high=[5, 30], target=SMALL_NOISE, neighbours=neighbours, records=5000)
     assert made.mean == pytest.approx(rows.mean(axis=0), abs=1e-3)
     assert made.scale == pytest.approx(rows.std(axis=0), rel=1e-2)
-    assert made.apply(rows).std(axis=0) == pytest.approx(np.ones(2), rel=1e-2)
 
 
 def test_zeroed_records_are_absent_and_n_stays():
@@ -104,49 +92,3 @@ def test_the_floor_holds_whatever_the_noise():
         assert (made.scale >= 0.05 * (1.0 - 1e-12)).all()
         assert (made.scale <= 1.0).all()
         assert (np.abs(made.mean) <= 1.0).all()
-        assert np.linalg.norm(made.apply(np.array(list(itertools.product([-9.0, 9.0], repeat=2)))), axis=1).max() <= made.row_norm
-
-
-GOOD = {"low": -1.0, "high": 1.0, "target": GDP(1.0)}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"low": 1.0},
-        {"low": math.nan},
-        {"low": [0.0]},
-        {"high": math.inf},
-        {"low": -1e308, "high": 1e308},
-        {"high": "1"},
-        {"high": True},
-        {"target": ApproxDP(1.0, 0.0)},
-        {"target": 1.0},
-        {"neighbours": "add_or_remove"},
-        {"neighbours": "zero_out"},
-        {"records": 4},
-        {"neighbours": "zero_out", "records": 2},
-        {"neighbours": "zero_out", "records": 3.0},
-        {"neighbours": "zero_out", "records": True},
-        {"least_scale": 0.0},
-        {"least_scale": 1.5},
-        {"generator": 3},
-    ],
-)
-def test_bad_arguments_are_refused(changes):
-    with pytest.raises(InputError):
-        standardise(np.zeros((3, 2)), **{**GOOD, **changes})
-
-
-@pytest.mark.parametrize(
-    "rows", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[math.nan]], [["a"]], [[True]], [[1.0], [1.0, 2.0]], [[math.inf]]]
-)
-def test_bad_rows_are_refused(rows):
-    with pytest.raises(InputError):
-        standardise(rows, **GOOD)
-
-
-def test_apply_refuses_other_columns():
-    made = standardise(np.zeros((3, 2)), **GOOD)
-    with pytest.raises(InputError):
-        made.apply(np.zeros((3, 1)))

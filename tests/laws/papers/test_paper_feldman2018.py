@@ -5,7 +5,6 @@ import pytest
 from helpers import make_run
 
 import lethe
-from lethe.certificates.findings import first_failure
 from lethe.theorems.literature.feldman_2018 import Feldman2018, position_rhos
 from lethe.theorems.shuffled.positions import position_mus
 
@@ -28,23 +27,3 @@ def test_it_is_the_shift_engine_at_l_equal_1_but_for_the_detour_through_renyi() 
     mus = position_mus(np.ones(50), RUN.sensitivities, RUN.noise_stds, 10)
     assert position_rhos(RUN) == pytest.approx(mus**2 / 2, rel=1e-12)
     assert lethe.certify(RUN, 1e-5).epsilon < Feldman2018().bound(RUN).guarantee.epsilon(1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "hypothesis"),
-    [
-        ({"release": "all"}, "release"),
-        ({"batches": {"design": "shuffled", "size": 10}}, "batches"),
-        ({"steps": 15}, "passes"),
-        ({"loss": {"kind": "smooth", "smoothness": 0.1, "gradient_bound": 1.0}}, "curvature"),
-        ({"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "smoothness"),
-        ({"clip_norm": 0.1}, "clipping"),
-        ({"step_size": 4.01}, "step size"),
-        ({"noise_at": "pass_ends"}, "constant schedule"),
-        ({"step_size": {"schedule": "exponential", "first": 0.5, "ratio": 0.9}}, "constant schedule"),
-    ],
-)
-def test_it_refuses_by_name(changes: dict[str, object], hypothesis: str) -> None:
-    failure = first_failure(Feldman2018().examine(make_run(**changes)))
-    assert failure is not None
-    assert failure.name == hypothesis

@@ -4,17 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from liang_2025_runs import LINEAR, THEOREMS, curve_of, liang_run
+from liang_2025_runs import THEOREMS, curve_of, liang_run
 
-import lethe
 from lethe.calculus.sampled.order import largest_order, order_allowed, smallest_noise
-from lethe.certificates.findings import first_failure
-from lethe.theorems.base import Theorem
 from lethe.theorems.lipschitz import clipped_step
 from lethe.theorems.literature.liang_2025 import (
-    Liang2025BoundedRestricted,
-    Liang2025Corrected,
-    Liang2025UnboundedRestricted,
     split_rho,
 )
 
@@ -82,65 +76,3 @@ def test_clipping_does_not_exceed_1_plus_eta_l() -> None:
     """The paper clips: the constant of a clipped step with m = M = L is never above 1 + eta L."""
     h = np.geomspace(1e-6, 100.0, 400)
     assert np.all(clipped_step(h, 1.0, 1.0) <= (1 + h) * (1 + 1e-12))
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "size", "steps"), [(9.0, 20, 10), (30.0, 5, 200), (20.0, 20, 1), (60.0, 10, 500), (20.0, 2, 20_000)])
-def test_certify_is_never_worse_than_the_sound_ones(noise: float, size: int, steps: int) -> None:
-    """Linear losses, few or rarely drawn steps, and many: there our windows win."""
-    run = liang_run(batches={"design": "poisson", "size": size}, noise_multiplier=noise, steps=steps, loss=LINEAR)
-    certified = lethe.certify(run, 1e-5).epsilon
-    for theorem in (Liang2025UnboundedRestricted(), Liang2025BoundedRestricted(), Liang2025Corrected()):
-        assert theorem.standing_on(run).usable
-        assert certified <= theorem.bound(run).guarantee.epsilon(1e-5) * (1 + 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [1e-149, 1e-6, 1.0, 1e6, 1e149])
-def test_no_warning_and_no_nan_far_out(noise: float) -> None:
-    for radius in (1e-12, 1e6):
-        run = liang_run(noise_multiplier=noise, regulariser={"kind": "ball", "radius": radius})
-        for theorem in THEOREMS:
-            if first_failure(theorem.examine(run)) is None:
-                assert theorem.bound(run).guarantee.epsilon(1e-5) >= 0.0
-
-
-@pytest.mark.slow
-def test_steps_above_and_more_noise_never_raise_it() -> None:
-    for theorem in THEOREMS:
-        epsilons = [theorem.bound(liang_run(noise_multiplier=noise)).guarantee.epsilon(1e-5) for noise in (12.0, 12.1, 15.0, 40.0)]
-        assert epsilons == sorted(epsilons, reverse=True)
-
-
-COMMON: list[tuple[dict[str, object], str]] = [
-    ({"release": "all"}, "release"),
-    ({"batches": {"design": "cyclic", "size": 10}, "neighbours": "zero_out"}, "batches"),
-    ({"batches": {"design": "balls_in_bins", "size": 10}}, "batches"),
-    ({"noise_at": "pass_ends"}, "constant schedule"),
-    ({"step_size": {"schedule": "exponential", "first": 0.5, "ratio": 0.9}}, "constant schedule"),
-]
-BOUNDED: list[tuple[dict[str, object], str]] = [
-    ({"regulariser": None}, "domain"),
-    ({"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "smoothness"),
-]
-RESTRICTED: list[tuple[dict[str, object], str]] = [
-    ({"batches": {"design": "poisson", "size": 21}}, "batch share"),
-    ({"noise_multiplier": 8.0}, "noise level"),
-]
-OWN: dict[str, list[tuple[dict[str, object], str]]] = {
-    "liang-2025-3.3": [({"neighbours": "replace_one"}, "neighbours")],
-    "liang-2025-3.3-restricted": [({"neighbours": "replace_one"}, "neighbours"), *RESTRICTED],
-    "liang-2025-3.4": [({"neighbours": "replace_one"}, "neighbours"), *BOUNDED],
-    "liang-2025-3.4-restricted": [({"neighbours": "replace_one"}, "neighbours"), *RESTRICTED, *BOUNDED],
-    "liang-2025-3.4-corrected": BOUNDED,
-}
-
-
-@pytest.mark.parametrize("theorem", THEOREMS, ids=lambda theorem: theorem.name)
-def test_it_refuses_by_name(theorem: Theorem) -> None:
-    assert first_failure(theorem.examine(liang_run())) is None
-    for changes, hypothesis in (*COMMON, *OWN[theorem.name]):
-        failure = first_failure(theorem.examine(liang_run(**changes)))
-        assert failure is not None
-        assert failure.name == hypothesis

@@ -1,4 +1,4 @@
-"""What is fitted on a cluster and compared with memory: estimators, trainings and a search, and the partitions that they are fitted on."""
+"""What is fitted in blocks, here and on a cluster, and compared with memory; and the partitions that it is fitted on."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ TRAININGS: dict[str, tuple[Callable[[], Any], str]] = {
     "fit_head": (lambda: TrainedHead(lethe.batches.Full()), "label"),
     "search": (Chosen, "label"),
 }
-# In memory records count in another order than the stored one, so these are compared with one block in this process.
+# In memory records count in another order than the stored one, so on the cluster these are compared with one block in this process.
+RICH = {**SETTINGS, "epsilon": 8.0}
 STORED: dict[str, tuple[Callable[[], Any], str]] = {
     "Poisson batches": (lambda: logistic("poisson", passes=1), "label"),
     "heavy tails": (lambda: HeavyTailedLinearRegression(options=EstimatorOptions(passes=2), **SETTINGS), "amount"),
@@ -151,6 +152,61 @@ STORED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
 }
 ALL = {**FITS, **TRAININGS, **STORED}
+
+
+def classes(mechanism: str, **options: Any) -> Any:
+    options = {"radius": 2.0, **options}
+    public = {name: options.pop(name) for name in ("smoothness", "moment", "radius") if name in options}
+    return HeavyTailedLogisticRegression(options=EstimatorOptions(mechanism=mechanism, **options), **public, **RICH)
+
+
+# More of them, which are compared in this process only.
+HERE: dict[str, tuple[Callable[[], Any], str]] = {
+    "released norm": (lambda: LogisticRegression(options=EstimatorOptions(mechanism="objective_perturbation"), **SETTINGS), "label"),
+    "adassp, all released": (
+        lambda: LinearRegression(options=EstimatorOptions(mechanism="adassp"), fit_intercept=False, **SETTINGS),
+        "amount",
+    ),
+    **{
+        mechanism: (lambda mechanism=mechanism: logistic(mechanism, passes=2), "label")
+        for mechanism in ("pass_ends", "cyclic", "correlated", "poisson", "cyclic_poisson_correlated")
+    },
+    "cyclic_poisson_correlated": (lambda: logistic("cyclic_poisson_correlated", passes=2), "label"),
+    "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), "label"),
+    "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), "label"),
+    "whitening, norm released": (lambda: PrivateWhitening(**SETTINGS), "label"),
+    "whitening of a channel": (lambda: PrivateWhitening(1, feature_norm=2.0, **SETTINGS), "label"),
+    "mean": (lambda: PrivateMean(**RICH), "amount"),
+    "mean by the theory": (lambda: PrivateMean(options=EstimatorOptions(parameters="theory"), centre=[0.0] * 5, **RICH), "amount"),
+    "regression, all public": (
+        lambda: HeavyTailedLinearRegression(
+            options=EstimatorOptions(passes=3), moment=8.0, smoothness=2.0, radius=3.0, fit_intercept=False, **RICH
+        ),
+        "amount",
+    ),
+    "classes, one pass": (lambda: classes("one_pass", strong_convexity=0.1, smoothness=1.0, moment=3.0), "label"),
+    "classes, accelerated by the theory": (lambda: classes("accelerated", parameters="theory"), "label"),
+    "classes, proximal": (lambda: classes("proximal", strong_convexity=0.1, smoothness=1.0, moment=3.0), "label"),
+    "search": (
+        lambda: PrivateSearch(
+            LogisticRegression(feature_norm=2.0),
+            {"options__mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]},
+            tries=3.0,
+            **SETTINGS,
+        ),
+        "label",
+    ),
+    "search of regressions": (
+        lambda: PrivateSearch(
+            Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=5.0),
+            {"feature_norm": [1.0, 3.0]},
+            tries=3.0,
+            score_bound=5.0,
+            **SETTINGS,
+        ),
+        "amount",
+    ),
+}
 
 
 def slowly(part: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,6 @@ import pytest
 from cluster_fits import ALL, LOGISTIC, TRAININGS, Chosen, Trained, Widened, assert_as_in_memory, collection, logistic
 from dask import config
 from dask.delayed import delayed
-from digit_samples import TEST, TRAINING
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
 from doors import fit_head
@@ -28,18 +27,13 @@ from torch import nn
 import lethe.estimators
 from lethe.audit.config import TwoWorldGame
 from lethe.audit.games import two_worlds
-from lethe.audit.games.two_worlds import SingleTrials, play
+from lethe.audit.games.two_worlds import play
 from lethe.errors import InputError, LetheError
-from lethe.estimators.partitioned.targets import nothing_else
+from lethe.estimators.partitioned.tables import nothing_else
 from lethe.partitions import dask_table, parquet_table
 from lethe.partitions.cluster import Unshown
 from lethe.partitions.passes import BlockLocation, BlockResult, Executor, Work
 from lethe.partitions.table import PartitionedTable
-from lethe_experiments.base import Options
-from lethe_experiments.hong.figure_1 import Plan, hong_figure_1
-from lethe_experiments.hong.samples import Task
-from lethe_experiments.liang.figures import liang_figure_1
-from lethe_experiments.liang.plans import QUICK_1
 
 pytestmark = pytest.mark.slow
 
@@ -103,18 +97,6 @@ def test_partitions_that_share_tasks_or_are_persisted_are_read_as_they_are(make:
     table = make()
     assert table.executor.client is client
     assert_as_in_memory("adassp", table)
-
-
-def test_the_cluster_has_no_task_that_only_reads(client: Client) -> None:
-    """What such a task reads lies in a worker until another task has summed it."""
-    keys = set[str]()
-
-    def look(number: int, done: int, blocks: int) -> None:
-        keys.update(client.run_on_scheduler(_keys))
-
-    dask_table(collection("amount", slow=True), progress=look).with_target("amount").examined(nothing_else)
-    assert any("lethe-block" in key for key in keys)
-    assert not [key for key in keys if "slowly" in key]
 
 
 def test_workers_read_files_of_parquet_themselves(client: Client, tmp_path: Any) -> None:
@@ -288,27 +270,11 @@ class DeadlyOnce:
         return trial(inside, seed)
 
 
-@pytest.mark.nightly(by_day="test_trainings_that_ran_elsewhere_are_the_same")
-def test_a_reproduction_through_joblib_is_the_local_one(client: Client, tmp_path: Path) -> None:
-    arrays = {"x_train": TRAINING.features, "y_train": TRAINING.labels, "x_test": TEST.features, "y_test": TEST.labels}
-    np.savez(tmp_path / "small.npz", allow_pickle=False, **arrays)
-    task = Task(name="MNIST35", digits=(3, 5), sizes=(70,))
-    plan = Plan(tasks=(task,), steps=(2, 3), gammas=(0.5,), tuning_repeats=2, repeats=2, hidden=7)
-    options = Options(data=tmp_path / "small.npz")
-    local = hong_figure_1(options=options, plan=plan)
-    with joblib.parallel_config(backend="dask", n_jobs=2):
-        assert hong_figure_1(options=options, plan=plan) == local
-    shadowed = replace(QUICK_1, candidates=60, shadows=2, repeats=1, batch_sizes=(25,), epochs=(1,), attack_steps=5)
-    local = liang_figure_1(plan=shadowed)
-    with joblib.parallel_config(backend="dask", n_jobs=2):
-        assert liang_figure_1(plan=shadowed) == local
-
-
 def test_an_audit_through_joblib_is_the_local_one(client: Client, tmp_path: Path) -> None:
-    local = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+    local = play(trial, TwoWorldGame(runs=20), seed=1)
     with joblib.parallel_config(backend="dask", n_jobs=2):
-        spread = play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
-        survived = play(SingleTrials(DeadlyOnce(tmp_path / "dead")), TwoWorldGame(runs=20), seed=1)
+        spread = play(trial, TwoWorldGame(runs=20), seed=1)
+        survived = play(DeadlyOnce(tmp_path / "dead"), TwoWorldGame(runs=20), seed=1)
     assert (tmp_path / "dead").exists()
     for other in (spread, survived):
         np.testing.assert_array_equal(other.in_scores, local.in_scores)
@@ -317,9 +283,9 @@ def test_an_audit_through_joblib_is_the_local_one(client: Client, tmp_path: Path
 
 
 def test_a_training_that_is_lost_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_worlds, "as_they_end", lambda tasks, workers: ({at: 0.0} for at in range(39)))
+    monkeypatch.setattr(two_worlds, "as_they_end", lambda tasks, workers: ((at, 0.0) for at in range(39)))
     with pytest.raises(LetheError, match="1 of 40 trainings gave no result"):
-        play(SingleTrials(trial), TwoWorldGame(runs=20), seed=1)
+        play(trial, TwoWorldGame(runs=20), seed=1)
 
 
 def test_a_table_is_read_by_threads_where_no_cluster_is_wanted(client: Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,62 +11,19 @@ from sklearn.pipeline import Pipeline
 
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
-from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, PrivateStandardScaler, PrivateWhitening, privacy_of
+from lethe.estimators import LogisticRegression, PrivatePCA, PrivateQuantileClipper, privacy_of
 from lethe.estimators.inputs.ranges import private_ranges
 from lethe.estimators.inputs.records import row_norms
 from lethe.estimators.options import EstimatorOptions
 from lethe.estimators.partitioned import gathered
-from lethe.estimators.partitioned.gathered import BlockColumns, BlockSizes, Norms
+from lethe.estimators.partitioned.gathered import BlockColumns, columns_of, norms_of
 from lethe.mechanisms.quantiles.located import ColumnsInMemory
 from lethe.partitions import array_table
-from lethe.partitions.table import ExaminedTable, PartitionedTable
-
-FITS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "clipper": (lambda: PrivateQuantileClipper(norm_quantile=0.75, **SETTINGS), ("low_", "high_", "feature_norm_")),
-    "clipper of rows": (lambda: PrivateQuantileClipper(tail=None, norm_quantile=0.5, **SETTINGS), ("feature_norm_",)),
-    "scaler, bounds released": (lambda: PrivateStandardScaler(**SETTINGS), ("low_", "high_", "mean_", "scale_")),
-    "components": (
-        lambda: PrivatePCA(n_components=2, **SETTINGS),
-        ("components_", "mean_", "feature_norm_", "explained_variance_", "explained_variance_ratio_"),
-    ),
-    "components, not centred": (lambda: PrivatePCA(feature_norm=2.0, centre=False, **SETTINGS), ("components_", "mean_")),
-    "whitening": (lambda: PrivateWhitening(**SETTINGS), ("mean_", "covariance_", "whitening_", "feature_norm_")),
-    "whitening of a channel": (lambda: PrivateWhitening(1, feature_norm=2.0, **SETTINGS), ("mean_", "covariance_", "whitening_")),
-}
-
-
-@pytest.mark.parametrize("name", FITS)
-def test_preprocessing_in_blocks_is_that_in_memory(name: str) -> None:
-    make, released = FITS[name]
-    features, _, _ = records()
-    expected = make().fit(features)
-    rows = expected.transform(features)
-    for blocks in (1, 7):
-        found = make().fit(in_blocks(blocks, "label"))
-        for one in released:
-            np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
-        assert found.statement_.guarantee == expected.statement_.guarantee
-        assert found.statement_.findings == expected.statement_.findings
-        assert found.epsilon_ == expected.epsilon_
-        table = found.transform(in_blocks(blocks, "label"))
-        assert isinstance(table, PartitionedTable)
-        assert len(table.columns) == rows.shape[1]
-        parts = table.examined(_features)[1]
-        np.testing.assert_allclose(np.concatenate(parts), rows, rtol=0.0, atol=1e-6 if rows.dtype == np.float32 else 1e-9)
+from lethe.partitions.table import ExaminedTable
 
 
 def _features(block: Any) -> Any:
     return block.features
-
-
-@pytest.mark.sampled(8)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FITS)
-def test_blocks_without_records_and_blocks_of_one_change_nothing(name: str) -> None:
-    make, released = FITS[name]
-    expected, found = make().fit(records()[0]), make().fit(in_blocks(1600, "label"))
-    for one in released:
-        np.testing.assert_allclose(getattr(found, one), getattr(expected, one), rtol=0.0, atol=1e-9, err_msg=one)
 
 
 @pytest.mark.slow
@@ -93,7 +49,7 @@ def test_ranges_of_a_table_in_blocks_are_three_passes() -> None:
     settings: dict[str, Any] = {"tail": 0.05, "share": GDP(1.0), "name": "ranges", "give": "bounds", "neighbours": "replace_one"}
     expected = private_ranges(features, generator=np.random.default_rng(3), **settings)
     table = examined(7)
-    found = private_ranges(BlockColumns(table), generator=np.random.default_rng(3), **settings)
+    found = private_ranges(columns_of(table), generator=np.random.default_rng(3), **settings)
     np.testing.assert_array_equal([found.low, found.high], [expected.low, expected.high])
     assert found.statement == expected.statement
     assert table.passes == 1 + 3
@@ -114,9 +70,10 @@ def test_norms_too_many_to_gather_are_counted_with_the_same_result(monkeypatch: 
     found = LogisticRegression(**settings).fit(table, None)
     assert found.feature_norm_ == expected.feature_norm_
     assert found.statement_.guarantee == expected.statement_.guarantee
-    counted = BlockSizes(examined(7), Norms())
+    counted = norms_of(examined(7))
     edges = np.array([[0.0, 0.5, 1.0, 2.0]])
     np.testing.assert_array_equal(counted.counts(edges), ColumnsInMemory(row_norms(features)).counts(edges))
+    assert isinstance(counted, BlockColumns)
     assert counted.shape == (len(features), 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,50 +12,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer
 
 from lethe.errors import InputError, LetheError
-from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, Ridge, privacy_of
+from lethe.estimators import LogisticRegression, PrivateSearch, PrivateStandardScaler, privacy_of
 from lethe.estimators.options import EstimatorOptions
-from lethe.estimators.partitioned.targets import nothing_else
+from lethe.estimators.partitioned.tables import nothing_else
 from lethe.partitions import array_table
 from lethe.partitions.table import chosen_records
-
-SEARCHES: dict[str, tuple[Callable[[], PrivateSearch], str]] = {
-    "classifier": (
-        lambda: PrivateSearch(
-            LogisticRegression(feature_norm=2.0),
-            {"options__mechanism": ["output_perturbation", "full_batch"], "C": [0.1, 1.0]},
-            tries=3.0,
-            **SETTINGS,
-        ),
-        "label",
-    ),
-    "regression": (
-        lambda: PrivateSearch(
-            Ridge(options=EstimatorOptions(mechanism="adassp"), target_bound=5.0),
-            {"feature_norm": [1.0, 3.0]},
-            tries=3.0,
-            score_bound=5.0,
-            **SETTINGS,
-        ),
-        "amount",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_on_blocks_is_the_search_in_memory(name: str) -> None:
-    make, goal = SEARCHES[name]
-    features, labels, amounts = records()
-    expected = make().fit(features, labels if goal == "label" else amounts)
-    for blocks in (1, 7):
-        found = make().fit(in_blocks(blocks, goal), None)
-        assert found.best_params_ == expected.best_params_
-        assert found.best_score_ == pytest.approx(expected.best_score_, rel=0.0, abs=1e-9)
-        np.testing.assert_allclose(found.best_estimator_.coef_, expected.best_estimator_.coef_, rtol=0.0, atol=1e-9)
-        assert found.statement_.guarantee == expected.statement_.guarantee
-        assert found.statement_.findings == expected.statement_.findings
-        assert found.epsilon_ == expected.epsilon_
-    np.testing.assert_array_equal(found.predict(features), found.best_estimator_.predict(features))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from helpers import DESIGNS, SCHEDULES, batches, make_run
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.calculus.targets import overshoot
+from lethe.calculus.composition import overshoot
 
 # By day: a public place, a secret one, batches drawn anew; bins are planned in tests/unit/theorems too.
 PLANNED = {("cyclic", "last"), ("shuffled", "last"), ("shuffled_once", "all"), ("poisson", "last")}

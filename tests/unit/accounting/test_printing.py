@@ -9,9 +9,9 @@ from helpers import make_run
 
 import lethe
 from lethe.accounting.cumulative import cumulative_privacy
+from lethe.audit.statistics.curves import AuditSetting
 from lethe.audit.statistics.lower_bounds import two_world
 from lethe.audit.statistics.rules import FixedThreshold
-from lethe.audit.statistics.setting import AuditSetting
 from lethe.certificates.training_record import TrainingRecord
 from lethe.documents.shortened import few_lines, shortened, thinned
 

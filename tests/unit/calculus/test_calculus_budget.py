@@ -12,7 +12,7 @@ from scipy import stats
 
 from lethe.calculus.filters import TOLERANCE, BudgetFilter, gaussian_cost
 from lethe.calculus.guarantees import ZCDP
-from lethe.errors import BudgetExceededError, InputError, LetheError
+from lethe.errors import BudgetExceededError, LetheError
 
 
 def steps_taken(budget: BudgetFilter, costs: list[float]) -> int:
@@ -21,13 +21,6 @@ def steps_taken(budget: BudgetFilter, costs: list[float]) -> int:
             return taken
         budget.spend(cost)
     return len(costs)
-
-
-def exponential_costs(steps: int, gamma: float, budget: float) -> list[float]:
-    """schedules.md section 4: 1/(2 sigma_t^2) with sigma_t^2 = (1/R) gamma^(-(T-t)/2) (1 - gamma^(T/2))/(1 - sqrt gamma), R = 2 rho."""
-    left, half = np.arange(steps - 1, -1, -1.0), math.log(gamma) / 2
-    variance = np.exp(-left * half) * (math.expm1(steps * half) / math.expm1(half)) / (2 * budget)
-    return [gaussian_cost(math.sqrt(value)) for value in variance.tolist()]
 
 
 def test_the_cost_of_a_gaussian_step() -> None:
@@ -42,12 +35,6 @@ def test_the_cost_is_rounded_up_and_never_vanishes(ratio: float) -> None:
     assert exact <= Fraction(gaussian_cost(ratio)) <= exact * (1 + Fraction(2, 10**15))
 
 
-@pytest.mark.parametrize("ratio", [1e-200, 5e-324, 1e200, 1.7e308])
-def test_the_cost_beyond_the_floats_is_on_the_safe_side(ratio: float) -> None:
-    assert gaussian_cost(ratio) > 0
-    assert gaussian_cost(ratio) == math.inf or ratio > 1
-
-
 def test_a_budget_that_is_spent_exactly_runs_to_its_last_step() -> None:
     """schedules.md section 12, test 14: sigma^2 = 2, R = 1 runs 2 steps; the strict rule of the paper refuses the second."""
     cost = gaussian_cost(math.sqrt(2.0))
@@ -56,17 +43,6 @@ def test_a_budget_that_is_spent_exactly_runs_to_its_last_step() -> None:
     while cost < left:
         left, strict = left - cost, strict + 1
     assert strict == 1
-
-
-@pytest.mark.parametrize(("steps", "gamma"), [(10_000, 0.999), (10_000, 0.99999), (10_000, 1 - 1e-9), (3, 0.5)])
-@pytest.mark.parametrize("rho", [0.196352, 1e-12, 1e12])
-def test_an_exponential_schedule_that_spends_exactly_runs_to_its_last_step_and_no_further(steps: int, gamma: float, rho: float) -> None:
-    costs = exponential_costs(steps, gamma, rho)
-    budget = BudgetFilter(rho)
-    assert steps_taken(budget, costs) == steps
-    assert not budget.allows(costs[-1])
-    assert not budget.allows(rho * 1e-11)  # so the tolerance is what it says
-    assert budget.remaining() <= rho * 1e-11
 
 
 @pytest.mark.slow
@@ -86,19 +62,6 @@ def test_the_sum_is_exact_and_the_limit_holds(costs: list[float], rho: float) ->
         assert exact <= Fraction(budget.spent()) <= exact * (1 + Fraction(1, 10**15)) + Fraction(5e-324)
         assert 0 <= budget.remaining() <= max(rho - float(exact), 0) * (1 + 1e-15)
     assert Fraction(budget.guarantee().rho) >= exact
-
-
-@pytest.mark.slow
-def test_many_small_costs_lose_nothing() -> None:
-    """A hundred thousand costs whose plain sum is off by 2e-12, twice the tolerance; 0.1 is above one tenth."""
-    budget, plain = BudgetFilter(1e4 * (1 - 1e-10), 1), 0.0
-    for _ in range(99_999):
-        budget.spend(0.1)
-        plain += 0.1
-    exact = 99_999 * Fraction(0.1)
-    assert abs(Fraction(plain) - exact) > exact * Fraction(1, 10**12)
-    assert exact <= Fraction(budget.spent()) <= exact * (1 + Fraction(1, 10**15))
-    assert not budget.allows(0.1)
 
 
 def test_the_tolerance_is_in_the_guarantee() -> None:
@@ -135,30 +98,6 @@ def test_infinite_costs_are_refused_even_by_the_largest_budget() -> None:
     assert not budget.allows(1e299)
     with pytest.raises(LetheError):
         budget.spend(math.inf)
-
-
-@pytest.mark.parametrize("value", [-1.0, math.nan, "1", True, None, [1.0]])
-def test_bad_costs_are_refused(value: object) -> None:
-    budget = BudgetFilter(1.0)
-    for call in (budget.allows, budget.spend, gaussian_cost):
-        with pytest.raises(InputError):
-            call(value)  # pyright: ignore[reportArgumentType]
-    assert budget.spent() == 0.0
-
-
-@pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1e301, True, "1"])
-def test_bad_budgets_are_refused(rho: object) -> None:
-    with pytest.raises(InputError, match="rho"):
-        BudgetFilter(rho)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("slot", [-1, 3, 1.0, True, "0"])
-def test_bad_slots_are_refused(slot: object) -> None:
-    budget = BudgetFilter(1.0, slots=3)
-    with pytest.raises(InputError, match="slot"):
-        budget.spend(0.1, slot)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="slots"):
-        BudgetFilter(1.0, slots=0)
 
 
 @pytest.mark.slow

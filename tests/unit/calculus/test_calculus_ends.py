@@ -11,12 +11,11 @@ import lethe
 from lethe.calculus import conversions
 from lethe.calculus.any_guarantee.composition import together
 from lethe.calculus.any_guarantee.stored import noise_scaled
-from lethe.calculus.composition import compose_gdp_columns, renyi_curve
+from lethe.calculus.composition import compose_gdp_columns, concentrated_rho, renyi_curve
 from lethe.calculus.crossing import crossing, log_gap
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, RDPCurve
 from lethe.calculus.sampled.gaussian import SampledGaussian, merged_levels
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.calculus.targets import concentrated_rho
 from lethe.mechanisms.bounded_range import guarantee_for
 from lethe.theorems.lipschitz import clipped_step, plain_step, ridge_contraction
 from lethe.theorems.shift.engine import solve

@@ -76,9 +76,6 @@ def test_covers_at_their_ends() -> None:
     assert covering_mu(GDP(0.0), 1e-9) == 0.0
     assert covering_mu(GDP(1.0), 0.0) == math.inf
     assert covering_mu(ApproxDP(1.0, 1e-6), 1e-7) == math.inf
-    for wrong in (-1e-9, 1.1, math.nan):
-        with pytest.raises(InputError):
-            covering_mu(GDP(1.0), wrong)
 
 
 def hockey_stick(mu: float, level: np.ndarray) -> np.ndarray:
@@ -109,17 +106,3 @@ def test_choosing_along_the_way_gains_nothing_on_the_bound(first, second, slack,
     exchange = max(float(weights @ more) - float(weights @ stop), 1e-9)
     either = float(weights @ np.maximum(more, exchange + (1 - exchange) * stop))
     assert either > max(float(weights @ more), float(weights @ (exchange + (1 - exchange) * stop)))
-
-
-@pytest.mark.slow
-@pytest.mark.nightly(by_day="test_a_cover_is_nowhere_below")
-def test_covers_of_one_mechanism_many_times_are_above_its_exact_composition() -> None:
-    """20 trainings with sampling, each covered, against the convolution of their privacy losses."""
-    times, slack, delta = 20, 1e-10, 1e-6
-    run = make_run(
-        records=60_000, batches=lethe.batches.Poisson(600), passes=10, noise_multiplier=1.5, release="all", neighbours="add_or_remove"
-    )
-    guarantee = lethe.certify(run, delta=delta).guarantee
-    exact = lethe.total([(guarantee, times)], delta, neighbours="add_or_remove").epsilon
-    composed = WithSlack(GDP(covering_mu(guarantee, slack) * math.sqrt(times)), times * slack).epsilon(delta)
-    assert exact <= composed <= 1.1 * exact

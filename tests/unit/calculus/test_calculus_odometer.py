@@ -11,7 +11,6 @@ from scipy import stats
 
 from lethe.calculus.conversions import zcdp_epsilon_simple
 from lethe.calculus.filters import Odometer
-from lethe.errors import InputError
 
 DELTA, PATHS = 0.05, 20_000 if by_night() else 4_000
 ALARM = 1e-9
@@ -108,30 +107,3 @@ def test_edges() -> None:
     assert odometer.epsilon(0.1, 0.0) == odometer.epsilon(math.inf, 0.1) == math.inf
     assert odometer.epsilon(100.0, 1e-5) < math.inf  # beyond the last level it still holds
     assert math.fsum(Odometer(levels=(1.0, 2.0), weights=(0.5, 0.5 + 5e-10)).weights) <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("levels", "weights"),
-    [
-        ((), ()),
-        ((1.0,), (0.5, 0.5)),
-        ((0.0,), (1.0,)),
-        ((math.nan,), (1.0,)),
-        ((math.inf,), (1.0,)),
-        ((1.0,), (0.0,)),
-        ((1.0, 2.0), (0.6, 0.5)),
-        ("1", (1.0,)),
-    ],
-)
-def test_bad_grids_are_refused(levels: tuple[float, ...], weights: tuple[float, ...]) -> None:
-    with pytest.raises(InputError):
-        Odometer(levels=levels, weights=weights)
-
-
-def test_bad_arguments_are_refused() -> None:
-    for spent, delta in ((-1.0, 0.1), (math.nan, 0.1), (True, 0.1), (1.0, 1.0), (1.0, -0.1), (1.0, math.nan)):
-        with pytest.raises(InputError):
-            Odometer.up_to(1.0).epsilon(spent, delta)
-    for rho, levels in ((0.0, 3), (math.inf, 3), (1.0, 0), (1.0, True), (1.0, 2.0)):
-        with pytest.raises(InputError):
-            Odometer.up_to(rho, levels=levels)  # pyright: ignore[reportArgumentType]

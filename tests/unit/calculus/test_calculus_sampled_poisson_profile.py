@@ -117,26 +117,6 @@ def test_losses_are_those_of_dp_accounting(q: float, z: float, interval: float, 
             assert value * (1 - 1e-12) - slack <= ours <= value * (1 + 1e-11) + 1e-12
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.slow
-@pytest.mark.parametrize(("q", "z"), [(0.01, 1.0), (0.5, 3.0), (0.999, 10.0)])
-def test_a_replaced_record_is_its_own_mirror_image_and_an_added_one_that_of_a_removed_one(q: float, z: float) -> None:
-    interval = 1e-3
-    (replaced,) = poisson_losses(q, z, "replace_one", interval, 1e-23)
-    removed, added = poisson_losses(q, z, "add_or_remove", interval, 1e-23)
-    assert all(
-        np.array_equal(one.masses, other.masses)
-        for one, other in zip(poisson_losses(q, z, "zero_out", interval, 1e-23), (removed, added), strict=True)
-    )
-    for one, other in ((replaced, replaced), (removed, added), (added, removed)):
-        places = one.lowest + np.arange(one.masses.size)
-        assert other.lowest == -places[-1]
-        assert other.masses[::-1] == pytest.approx(one.masses * np.exp(-interval * places), rel=1e-13)
-    # Removing can lose much, adding no more than -log(1 - q): which is which is not a matter of taste.
-    assert added.lowest + added.masses.size < removed.lowest + removed.masses.size
-    assert (added.lowest + added.masses.size - 2) * interval <= -math.log1p(-q)
-
-
 @pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(st.floats(-16.0, -1e-3), st.floats(-1.2, 8.0), st.floats(0.0, 10.0))

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import lethe
+from lethe.calculus.composition import concentrated_rho, gaussian_mu, overshoot
 from lethe.calculus.guarantees import GDP, ZCDP, ApproxDP, GDPMixture, NotPrivate, RDPCurve, Tightest, WithSlack
 from lethe.calculus.sampled.gaussian import SampledGaussian, sampled_gaussian
-from lethe.calculus.targets import concentrated_rho, gaussian_mu, overshoot
 
 SAMPLED = sampled_gaussian(0.05, np.array([2.0, 3.0]), "zero_out", "poisson")
 GUARANTEES = [GDP(0.7), ZCDP(0.3), GDPMixture((0.2, 1.0), (0.5, 0.5)), Tightest((GDP(2.0), ZCDP(0.1))), WithSlack(GDP(0.5), 1e-9), SAMPLED]
@@ -55,12 +54,3 @@ def test_a_sampled_gaussian_meets_a_renyi_curve_and_no_zcdp() -> None:
     curve = SAMPLED.renyi_curve()
     assert overshoot(SAMPLED, RDPCurve(curve.orders, curve.values)) == pytest.approx(1.0, rel=1e-9)
     assert overshoot(SAMPLED, ZCDP(0.5)) == math.inf
-
-
-@pytest.mark.parametrize(
-    "target",
-    [GDP(0.0), GDP(math.inf), ZCDP(0.0), ApproxDP(0.0, 1e-5), RDPCurve((2.0,), (0.0,)), RDPCurve((2.0,), (math.inf,)), SAMPLED, 1.0],
-)
-def test_targets_that_mean_nothing_are_refused(target) -> None:
-    with pytest.raises(lethe.InputError, match="target"):
-        overshoot(GDP(1.0), target)

@@ -48,17 +48,6 @@ def test_between_probes_the_logarithm_is_straight() -> None:
     assert influence.basis == "synthetic"
 
 
-def test_a_subset_of_a_sum_of_modes_is_interpolated_closely() -> None:
-    """Ten modes of a quadratic, 200 steps, 16 of them measured: 4 percent off at most, and even spacing is worse."""
-    curvatures, left = np.linspace(0.05, 1.0, 10), 200.0 - np.arange(1, 201)
-    exact = 0.5 * (curvatures * (1 - 0.3 * curvatures) ** (2 * left[:, None])).sum(axis=1)
-
-    def worst(probes: np.ndarray) -> float:
-        return float(np.abs(np.log(make_estimate(exact[probes - 1], probes).influence.values(200) * exact.max() / exact)).max())
-
-    assert worst(choose_probes(200, 16)) < 0.04 < worst(np.round(np.linspace(1, 200, 16)).astype(int))
-
-
 def test_an_estimate_that_is_no_influence_says_so() -> None:
     with pytest.raises(InputError, match=r"step 2 has -0\.1"):
         _ = make_estimate([1.0, -0.1, 2.0]).influence

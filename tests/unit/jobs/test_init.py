@@ -12,7 +12,6 @@ from lethe.cli.app import app
 from lethe.documents.strict import read_document
 from lethe.jobs.configuration import UNANSWERED
 from lethe.jobs.init import TASKS, quoted_text, table_configuration, task_run
-from lethe.jobs.training import Job
 
 
 def _call(*words: object) -> Any:
@@ -59,44 +58,13 @@ def test_nothing_but_names_and_types_is_taken_from_the_table(tmp_path: Path) -> 
         "when": "drop",
     }
     assert content["data"]["classes"] == UNANSWERED
-    assert content["model"]["feature_norm"] == pytest.approx(3**0.5, abs=1e-3)
-    assert content["model"]["feature_norm"] >= 3**0.5
+    assert 3**0.5 <= content["model"]["feature_norm"] <= 3**0.5 + 1e-3
     assert "public" not in content
-
-
-@pytest.mark.slow
-def test_questions_are_refused_by_name_until_they_are_answered(tmp_path: Path) -> None:
-    file = _table(tmp_path)
-    assert _call("--data", file, "--target", "label", "-o", tmp_path / "train.yaml").exit_code == 0
-    with pytest.raises(lethe.InputError) as refused:
-        Job.load(tmp_path / "train.yaml")
-    assert "data.classes, columns.wide, odd: name.range, columns.word.categories: not answered yet (???)" in str(refused.value)
-    text = (tmp_path / "train.yaml").read_text().replace("classes: ???", "classes: [no, yes]").replace("range: ???", "range: [0, 9]")
-    (tmp_path / "train.yaml").write_text(text.replace("delta: 1e-5", "delta: 1e-4"))
-    with pytest.raises(lethe.InputError, match=r"columns\.word\.categories: not answered"):
-        Job.load(tmp_path / "train.yaml")
-    answered = text.replace("categories: ???", 'categories: ["no", "a \\"quote\\", and a comma"]').replace("epsilon: 1.0", "epsilon: 10.0")
-    (tmp_path / "train.yaml").write_text(answered)
-    outcome = Job.load(tmp_path / "train.yaml").train(tmp_path / "out")
-    assert outcome.train_score > 0.8
-    declared = {one["name"]: one["detail"] for one in outcome.to_dict()["declared"]}
-    assert declared["columns"].endswith("stated without a look at the records")
-
-
-@pytest.mark.slow
-def test_what_was_looked_at_is_declared(tmp_path: Path) -> None:
-    file = _table(tmp_path)
-    assert _call("--data", file, "--target", "label", "--look", "-o", tmp_path / "train.yaml").exit_code == 0
+    (tmp_path / "train.yaml").write_text(table_configuration(_table(tmp_path), "label", look=True))
     content = read_document(tmp_path / "train.yaml")
     assert content["columns"]["word"] == {"categories": ['a "quote", and a comma', "k: v # c", "no"]}
     low, high = content["columns"]["wide, odd: name"]["range"]
-    assert 0 <= low < 0.2
-    assert 8.8 < high <= 9
-    assert content["data"]["classes"] == ["no", "yes"]
-    outcome = Job.load(tmp_path / "train.yaml").train(tmp_path / "out")
-    declared = {one["name"]: one["detail"] for one in outcome.to_dict()["declared"]}
-    assert declared["columns"].endswith("said to be public knowledge: read off the table")
-    assert "read off the table" in (tmp_path / "out" / "certificate.json").read_text()
+    assert (0 <= low < 0.2, 8.8 < high <= 9, content["data"]["classes"]) == (True, True, ["no", "yes"])
 
 
 def test_a_schema_answers_what_it_can_and_nothing_of_a_dictionary(tmp_path: Path) -> None:
@@ -126,41 +94,6 @@ def test_a_schema_answers_what_it_can_and_nothing_of_a_dictionary(tmp_path: Path
 def test_names_are_written_as_yaml_reads_them_back(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(f"{quoted_text(text)}: {quoted_text(text)}\nlist: [{quoted_text(text)}]\n")
     assert read_document(tmp_path / "t.yaml") == {text: text, "list": [text]}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["softmax_hed"], "did you mean 'softmax_head'"),
-        (["softmax_head", "--task", "softmax_head"], "both are given"),
-        (["softmax_head", "--data", "t.csv", "--target", "y"], "both are given"),
-        (["--data", "t.csv"], "one is given without the other"),
-        (["--target", "y"], "one is given without the other"),
-        (["--data", "missing.csv", "--target", "y"], "cannot be read"),
-        (["--data", "t.npz", "--target", "y"], "a table ends in"),
-        (["--look"], "nothing to look at"),
-        (["-o", "t.yaml"], "without anything to write"),
-        (["softmax_head", "-o", "t.txt"], "needs to end in .yaml"),
-    ],
-)
-def test_what_cannot_be_written_is_refused(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = _call(*words)
-    assert isinstance(result.exception, lethe.InputError)
-    assert message in str(result.exception)
-    assert not list(tmp_path.iterdir())
-
-
-def test_nothing_is_overwritten_and_a_target_must_be_there(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("mine")
-    assert "exists already" in str(_call("softmax_head", "-o", tmp_path / "mine.yaml").exception)
-    assert (tmp_path / "mine.yaml").read_text() == "mine"
-    with pytest.raises(lethe.InputError, match="target: got 'price'"):
-        table_configuration(_table(tmp_path), "price")
-    (tmp_path / "dates.csv").write_text("when,y\n2020-01-01,u\n2020-01-02,v\n")
-    with pytest.raises(lethe.InputError, match="none of its columns but the target"):
-        table_configuration(tmp_path / "dates.csv", "y")
 
 
 def test_the_demo_takes_the_same_columns_and_names_the_way_out_without(tmp_path: Path) -> None:

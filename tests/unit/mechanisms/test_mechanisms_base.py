@@ -12,7 +12,7 @@ from lethe.certificates.findings import fails, holds
 from lethe.certificates.parts import Citation
 from lethe.certificates.statement import Statement
 from lethe.errors import HypothesisError, InputError
-from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint, require_swap, target_mu
+from lethe.mechanisms.base import gaussian_guarantee, gaussian_noise_std, joint, target_mu
 
 
 def _statement(mu: float, **changes: Any) -> Statement:
@@ -87,9 +87,3 @@ def test_edges_of_a_gaussian_release() -> None:
     for target in (ApproxDP(1.0, 0.0), ApproxDP(0.0, 1e-5), GDP(0.0), NotPrivate(), 1.0):
         with pytest.raises(InputError, match="target"):
             target_mu(target)  # type: ignore[arg-type]
-
-
-def test_swaps() -> None:
-    assert (require_swap("replace_one"), require_swap("zero_out")) == (2.0, 1.0)
-    with pytest.raises(InputError, match="public"):
-        require_swap("add_or_remove")

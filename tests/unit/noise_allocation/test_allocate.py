@@ -9,7 +9,7 @@ from scipy import linalg
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.calculus.targets import overshoot
+from lethe.calculus.composition import overshoot
 from lethe.noise_allocation.allocate import SCHEDULES, allocate
 from lethe.noise_allocation.candidates import step_noise
 from lethe.noise_allocation.noise_shapes import influence_of_curvature, shaped

@@ -9,9 +9,7 @@ import lethe
 from lethe.calculus.correlated.sensitivity import output_square, sensitivity
 from lethe.noise_allocation.allocate import allocate
 from lethe.noise_allocation.candidates import other_designs, step_noise
-from lethe.noise_allocation.correlated_shape import correlated
-from lethe.noise_allocation.harm import harm_of
-from lethe.noise_allocation.noise_shapes import shaped
+from lethe.noise_allocation.noise_shapes import correlated, harm_of, shaped
 from lethe.run.schedules import Influence
 
 CONVEX = {"kind": "convex", "smoothness": 0.5, "gradient_bound": 1.0}

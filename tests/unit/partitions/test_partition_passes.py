@@ -17,11 +17,10 @@ from partitioned_records import in_blocks, records
 
 from lethe.errors import InputError, LetheError
 from lethe.estimators.partitioned.records import BlockRecords, PreparedRows
-from lethe.estimators.partitioned.targets import as_numbers
+from lethe.estimators.partitioned.tables import as_numbers
 from lethe.partitions import array_table
 from lethe.partitions.block import Block
-from lethe.partitions.passes import BlockLocation, BlockResult, Threads, Work, once_each, total
-from lethe.partitions.table import PartitionedTable
+from lethe.partitions.passes import BlockLocation, BlockResult, Work, once_each, total
 from lethe.run.losses import Logistic
 
 
@@ -175,7 +174,7 @@ def test_progress_does_not_tell_which_blocks_hold_records_that_were_drawn() -> N
         told: list[tuple[int, int, int]] = []
         table, _ = replace(in_blocks(10, "label"), progress=lambda *where: told.append(where)).examined(nothing)
         prepared = PreparedRows(targets=as_numbers, loss=Logistic(feature_norm=1.0), feature_norm=1.0, intercept=False)
-        found = BlockRecords(table, prepared, norm=1.0).gradient_sum(np.zeros((5, 1)), np.array(drawn, dtype=np.intp))
+        found = BlockRecords(table, prepared).gradient_sum(np.zeros((5, 1)), np.array(drawn, dtype=np.intp))
         assert np.any(found) == bool(drawn)
         return told[10:]
 
@@ -190,11 +189,3 @@ def test_what_goes_to_a_worker_is_no_file_of_the_whole_table(tmp_path: Any) -> N
     assert all(len(pickle.dumps(part)) < 1000 for part in table.parts)
     found = table.examined(nothing)[0].sum(sums, 1.0)
     np.testing.assert_array_equal(found[0], in_blocks(3, "label").examined(nothing)[0].sum(sums, 1.0)[0])
-
-
-def test_threads_need_a_number_of_workers() -> None:
-    with pytest.raises(InputError, match="workers"):
-        array_table(np.ones((3, 1)), workers=0)
-    assert isinstance(array_table(np.ones((3, 1)), workers=3).executor, Threads)
-    with pytest.raises(InputError, match="there are none"):
-        PartitionedTable((), in_blocks(1, "label").read, Threads(1))

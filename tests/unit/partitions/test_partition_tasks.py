@@ -21,7 +21,7 @@ from lethe.errors import LetheError
 from lethe.partitions import cluster, dask_table
 from lethe.partitions.block import Block
 from lethe.partitions.cluster import OnCluster, _refuse_paused
-from lethe.partitions.passes import Work, blocks_told
+from lethe.partitions.passes import Work
 
 FEATURES, LABELS, _ = records()
 
@@ -242,12 +242,3 @@ def test_a_partition_that_killed_its_workers_is_told_with_what_to_do() -> None:
     with pytest.raises(LetheError, match="partition 0: the cluster gave it up") as caught:
         list(OnCluster(client).answers(table.parts, Work(table.read, moments, ())))
     assert "if it was their memory, make partitions smaller" in caught.value.remedy
-
-
-def test_a_bar_shows_the_pass_and_what_the_one_before_took(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "150")
-    for before, words in ((None, "pass 3 "), (41.3, "pass 3 (the one before took 41 s)")):
-        with blocks_told(True, 3, 2, seconds_before=before) as told:
-            told(1)
-        assert words in capsys.readouterr().err

@@ -9,8 +9,7 @@ import numpy as np
 from seal_cases import DELTA, WEIGHTS, make_record
 
 import lethe
-from lethe.audit.claim import Claim
-from lethe.audit.page import AuditPage
+from lethe.audit.page import AuditPage, Claim
 from lethe.audit.statistics.counts import Tally
 from lethe.audit.statistics.result import AuditResult
 from lethe.certificates.training_record import TrainingRecord

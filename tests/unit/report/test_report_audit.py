@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lethe.audit.claim import Claim
-from lethe.audit.page import AuditPage
+from lethe.audit.page import AuditPage, Claim
 from lethe.audit.statistics.counts import Tally
 from lethe.audit.statistics.result import AuditResult
 from lethe.report.audit_tables import audit_cells, audit_tables, crossed, notes_of

@@ -10,10 +10,8 @@ from helpers import DESIGNS, LOSSES, REGULARISERS, SCHEDULES, batches, make_run
 
 import lethe
 from lethe.documents.strict import parse_document
-from lethe.studio.answers import answer
-from lethe.studio.exports import python_of
-from lethe.studio.picture import schedule_svg
-from lethe.studio.prices import ALTERNATIVES, price
+from lethe.studio.answers import ALTERNATIVES, answer, price, python_of, thinned
+from lethe.studio.parts import schedule_svg
 from lethe.studio.state import State
 from lethe.utility import excess_risk_bound
 
@@ -210,9 +208,11 @@ def test_the_schedule_keeps_its_ends_and_extremes() -> None:
     assert points[0][0] == 1
     assert points[-1][0] == 5000
     assert len(points) <= 402
-    from lethe.studio.answers import _thinned  # the query of so long a list is no link
-
-    kept = dict(_thinned(run.noisy_steps + 1, run.noise_multipliers))
+    kept = dict(
+        thinned(  # the query of so long a list is no link
+            run.noisy_steps + 1, run.noise_multipliers
+        )
+    )
     assert kept[1235] == 9.0
     assert kept[4322] == 0.5
 

@@ -6,10 +6,9 @@ import pytest
 
 pytest.importorskip("shiny", reason="the studio needs Shiny")
 
-from lethe.studio import inputs, parts
-from lethe.studio.answers import answer
+from lethe.studio import parts
+from lethe.studio.answers import ALTERNATIVES, AlternativePrice, answer
 from lethe.studio.controls import CONTROLS
-from lethe.studio.prices import ALTERNATIVES, AlternativePrice
 from lethe.studio.state import State
 
 
@@ -40,23 +39,23 @@ def test_a_schedule_is_named_by_its_largest_noise() -> None:
 
 def test_text_of_others_is_no_markup() -> None:
     evil = "<script>alert(1)</script>"
-    price = AlternativePrice(label="twice as long", number="", ratio=None, why=evil)
-    pages = [parts.refusal(evil), parts.nothing(evil), parts.prices({"twice as long": price}, tuple(ALTERNATIVES), noise=True)]
+    price = AlternativePrice("", None, evil)
+    pages = [parts.refusal(evil), parts.nothing(evil), parts.prices({"twice as long": price}, noise=True)]
     texts = {control.name: evil if control.words is None else control.default for control in CONTROLS}
-    pages.append(inputs.groups(texts))
+    pages.append(parts.controls(texts))
     assert all("<script>alert" not in str(page) for page in pages)
     assert all("alert(1)" in str(page) for page in pages)
 
 
 def test_rows_are_those_that_change_something() -> None:
     found = dict.fromkeys(ALTERNATIVES)
-    assert "<tr" in str(parts.prices({}, tuple(ALTERNATIVES), noise=False))
-    body = str(parts.prices(found, tuple(ALTERNATIVES), noise=False)).partition("<tbody>")[2]
+    assert "<tr" in str(parts.prices({}, noise=False))
+    body = str(parts.prices(found, noise=False)).partition("<tbody>")[2]
     assert "<tr" not in body
 
 
 def test_every_input_has_a_label() -> None:
-    page = str(inputs.groups(State.first().texts))
+    page = str(parts.controls(State.first().texts))
     for control in CONTROLS:
         assert f'for="{control.name}"' in page
         assert f'id="{control.name}"' in page

@@ -80,16 +80,6 @@ def test_without_contraction_an_earlier_touch_counts_for_more() -> None:
     assert averaged_worst(np.ones(12), run.sensitivities, run.noise_stds, run.pass_averages) == pytest.approx(mus[0], rel=1e-12)
 
 
-def test_what_is_averaged_has_no_noise_of_its_own() -> None:
-    run = averaged_run(1.0, batches=batches("shuffled_once", 10), release="all")
-    assert lethe.certify(run, 0.9, allow_large_delta=True).epsilon == math.inf
-
-
-def test_averaging_helps_a_secret_order() -> None:
-    plain = averaged_run([0, 0, 0, 1], batches=batches("shuffled_once", 10))
-    assert lethe.certify(averaged_run(1.0, batches=batches("shuffled_once", 10)), 1e-5).epsilon < lethe.certify(plain, 1e-5).epsilon
-
-
 def test_one_secret_order_is_no_worse_than_a_known_one_and_a_fresh_one_each_pass_no_worse_than_the_worst() -> None:
     known, once, fresh = (lethe.certify(averaged_run(1.0, batches=batches(design, 10)), 1e-5).epsilon for design in EXACT_SLOT_DESIGNS)
     assert once < known
@@ -112,27 +102,3 @@ def test_expansion_beyond_all_numbers_is_no_privacy() -> None:
         weights = np.full(2000, 1 / 2000)
         assert averaged_mus(steps, np.ones(4000), np.ones(4000), weights).max() == math.inf
         assert averaged_worst(steps, np.ones(4000), np.ones(4000), weights) == math.inf
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise_at": "every_step"}, "noise at pass ends"),
-        ({"batches": batches("poisson", 10)}, "fixed batches"),
-        ({"batches": batches("full", 10)}, "fixed batches"),
-        ({"passes": None, "steps": 10}, "whole passes"),
-        ({"pass_weights": 0.0}, "all are 0"),
-        ({"pass_weights": [1.0, 2.0]}, "needs 4"),
-        ({"pass_weights": -1.0}, "pass_weights"),
-    ],
-)
-def test_averaging_that_makes_no_sense_is_refused(changes, words) -> None:
-    with pytest.raises(lethe.InputError, match=words):
-        averaged_run(**{"weights": 1.0, **changes}) if "pass_weights" not in changes else averaged_run(changes["pass_weights"])
-
-
-def test_a_document_keeps_the_weights_and_plain_runs_do_not_mention_them() -> None:
-    run = averaged_run({"schedule": "polynomial", "first": 0.0, "last": 1.0, "power": 1.0, "period": 3})
-    assert lethe.Run.from_document(run.to_document()) == run
-    assert run.pass_averages == pytest.approx(np.arange(4) / 6)
-    assert "pass_weights" not in make_run().to_document()

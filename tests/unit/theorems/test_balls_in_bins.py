@@ -12,8 +12,6 @@ from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.balls_in_bins.profile import BallsInBinsGaussian
 from lethe.calculus.guarantees import WithSlack
 from lethe.certificates.certificate import Certificate
-from lethe.certificates.findings import first_failure
-from lethe.errors import HypothesisError
 from lethe.theorems.composition import GaussianComposition
 from lethe.theorems.sampling import BallsInBinsTheorem
 
@@ -94,37 +92,6 @@ def test_one_bin_is_full_batches() -> None:
         full = lethe.certify(run.replace(batches=lethe.batches.Full()), 1e-5).epsilon
         assert lethe.certify(run, 1e-5).epsilon == pytest.approx(full, rel=1e-12)
         assert BallsInBinsTheorem().bound(run).guarantee.epsilon(1e-5) == pytest.approx(full, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "hypothesis"),
-    [
-        ({"batches": batches("shuffled_once", 10)}, "batches"),
-        ({"batches": batches("poisson", 10)}, "batches"),
-        ({"noise_multiplier": [1.0] * 99 + [0.0]}, "noise"),
-        ({"noise_at": "pass_ends"}, "noise"),
-        ({"noise_at": "pass_ends", "pass_weights": 1.0}, "pass averages"),
-        ({"noise_budget": 1.0}, "noise known in advance"),
-        (
-            {
-                "neighbours": "replace_one",
-                "clip_norm": None,
-                "loss": {"kind": "strongly_convex", "strong_convexity": 3.0, "smoothness": 4.0, "gradient_bound": 1.0},
-                "regulariser": {"kind": "ball", "radius": 1.0},
-            },
-            "gradient bound",
-        ),
-    ],
-)
-def test_what_it_does_not_cover_is_refused_and_composed(changes: dict[str, Any], hypothesis: str) -> None:
-    run = bins_run(**changes)
-    failure = first_failure(BallsInBinsTheorem().examine(run))
-    assert failure is not None
-    assert failure.name == hypothesis
-    with pytest.raises(HypothesisError, match="balls-in-bins"):
-        BallsInBinsTheorem().bound(run)
-    if run.batches.design == "balls_in_bins" and run.noise_budget is None:
-        assert lethe.certify(run, 1e-5).epsilon == GaussianComposition().bound(run).guarantee.epsilon(1e-5)
 
 
 def test_a_step_without_noise_is_not_private() -> None:

@@ -5,7 +5,6 @@ import pytest
 from helpers import DESIGNS, batches, make_run
 
 import lethe
-from lethe.errors import CalibrationError, InputError
 from lethe.theorems.composition import spent_budgets
 from lethe.theorems.registry import ALL
 
@@ -47,18 +46,3 @@ def test_only_known_slots_have_accounts_of_their_own(design) -> None:
     else:
         assert accounts == pytest.approx([run.total_steps * touch])
     assert accounts.max() >= lethe.guarantees.GDP(5**0.5 * 2 / 5).mu ** 2 / 2 * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("changes", [{"release": "last"}, {"noise_at": "pass_ends"}, {"noise_budget": 0.0}, {"noise_budget": float("nan")}])
-def test_a_filter_that_makes_no_sense_is_refused(changes) -> None:
-    with pytest.raises(InputError, match="noise_budget"):
-        filtered_run(**changes)
-
-
-def test_its_noise_cannot_be_planned() -> None:
-    with pytest.raises((CalibrationError, InputError), match="noise_budget"):
-        lethe.plan(filtered_run(), 1.0, 1e-5)
-
-
-def test_a_document_keeps_the_budget() -> None:
-    assert lethe.Run.from_document(filtered_run().to_document()) == filtered_run()

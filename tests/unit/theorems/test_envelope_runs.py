@@ -1,6 +1,5 @@
 """Runs along envelopes: the constants of their steps, what the error of the search costs, and which theorems may speak of them."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -13,10 +12,8 @@ from oracles import brute_force_shift, linear_gaussian_mu_same_direction
 import lethe
 from lethe.accounting.certify import evaluate_theorems
 from lethe.calculus.sampled.windowed_gaussian import WindowedGaussian
-from lethe.errors import InputError
 from lethe.run.descended import descended_curvature, descends_envelope, gradient_error
 from lethe.run.losses import Softmax
-from lethe.run.losses.softmax_envelope import ERROR
 from lethe.theorems.optimal_shift import OptimalShift
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import errors_mu, step_constants
@@ -104,42 +101,6 @@ def test_only_theorems_that_know_envelopes_speak_of_them(design: str, release: s
         assert lethe.certify(run, DELTA).epsilon <= lethe.certify(clipped, DELTA).epsilon * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"loss": {"kind": "unknown"}}, "clip_method: got envelope with loss.kind unknown"),
-        ({"loss": {"kind": "convex", "smoothness": 1.0}}, "loss.kind convex"),
-        ({"loss": {"kind": "generalised_linear", "weak_convexity": 0.0, "smoothness": 1.0}}, "loss.kind generalised_linear"),
-        (
-            {"loss": {"kind": "one_versus_rest_hinge", "feature_norm": 1.0, "classes": 3, "width": 0.5}},
-            "loss.kind one_versus_rest_hinge",
-        ),
-        ({"loss": {"kind": "truncated_softmax_regression", "feature_norm": 1.0, "cut": 0.5}}, "loss.kind truncated_softmax"),
-        ({"clip_groups": [0.1, 0.1]}, "clip_groups: got"),
-        ({"unit": "user"}, "unit: user, and clip_method is envelope"),
-        ({"clip_norm": None}, "clip_norm is null"),
-    ],
-)
-def test_runs_without_an_envelope_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        enveloped(**changes)
-
-
-def test_documents_and_certificates_say_it(tmp_path: Any) -> None:
-    run = enveloped()
-    document = run.to_document()
-    assert document["clip_method"] == "envelope"
-    assert lethe.Run.from_document(document) == run
-    certificate = lethe.certify(run, DELTA)
-    assert "envelope" in certificate.explain()
-    certificate.save(tmp_path / "certificate.json")
-    loaded = lethe.Certificate.load(tmp_path / "certificate.json")
-    assert loaded == certificate
-    assert lethe.verify(loaded).follows.yes
-    for other in (run.replace(clip_method="clip", step_size=4.0), run.replace(step_size=8.0), run.replace(noise_multiplier=4.9)):
-        assert not lethe.verify(dataclasses.replace(certificate, run=other)).follows.yes
-
-
 @pytest.mark.parametrize("changes", [{}, {"regulariser": {"kind": "ridge", "strength": 0.1}}, {"noise_at": "pass_ends"}])
 @pytest.mark.parametrize("design", ["full", "cyclic"])
 def test_the_error_of_the_search_is_paid_for(changes: dict[str, Any], design: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,44 +122,6 @@ def test_the_error_of_the_search_is_paid_for(changes: dict[str, Any], design: st
         assert mu(run) <= worst * (1 + 1e-9)  # and no more than that where all adds up
     else:
         assert mu(run) >= brute_force_shift(steps.lipschitz, touched + steps.errors, run.noise_stds) * (1 - 1e-6)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", ["shuffled_once", "shuffled", "balls_in_bins", "poisson", "without_replacement"])
-def test_errors_raise_every_design_s_guarantee(design: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes: dict[str, Any] = {"regulariser": [{"kind": "ridge", "strength": 0.1}, {"kind": "ball", "radius": 0.05}]}
-    run = enveloped(batches=batches(design, 10), steps=60, **changes)
-    found = []
-    for error in (0.0, ERROR, 0.02, 0.1):
-        monkeypatch.setattr(Softmax, "envelope_error", error)
-        applied = [v for v in evaluate_theorems(run, ALL) if v.bound is not None and v.theorem.name in ("optimal-shift", "windowed")]
-        assert applied
-        found.append([v.bound.guarantee.epsilon(DELTA) for v in applied if v.bound is not None])
-    none, real, small, large = map(np.array, found)
-    assert (real <= none * (1 + 1e-6)).all()
-    assert (none <= real).all()
-    assert (small <= large).all()
-    assert (small > none).any() or design in ("poisson", "without_replacement", "balls_in_bins")
-
-
-def test_errors_of_averaged_passes_are_paid_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = enveloped(noise_at="pass_ends", pass_weights=1.0, neighbours="zero_out")
-    exact = mu(run)
-    monkeypatch.setattr(Softmax, "envelope_error", 0.01)
-    # Iterate k has all errors up to it: on average (l + 1) / 2 of them, at each of five pass ends.
-    added = math.sqrt(5) * 5.5 * 2 * 0.01 * run.step_sizes[0] * 0.25 / run.noise_stds[-1]
-    assert mu(run) >= (exact + added) * (1 - 1e-7)
-
-
-def test_the_true_error_costs_next_to_nothing() -> None:
-    """60 000 records in 1000 batches, noise at pass ends."""
-    run = enveloped(
-        records=60_000, batches=batches("cyclic", 60), passes=3, noise_at="pass_ends", noise_multiplier=300.0, neighbours="zero_out"
-    )
-    exact = math.sqrt(3) / 300.0
-    assert exact < mu(run) < exact * (1 + 1e-5)
-    assert gradient_error(run) == ERROR
 
 
 @pytest.mark.parametrize("wrong", [0.99, 1.01])

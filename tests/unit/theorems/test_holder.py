@@ -13,8 +13,6 @@ from oracles import Floats, ProjectedChain, law_epsilon
 from scipy.optimize import minimize
 
 import lethe
-from lethe.certificates.findings import first_failure
-from lethe.theorems import holder_shift as paths
 from lethe.theorems.holder_shift import HolderShift
 from lethe.theorems.literature.chien_li_2024 import ChienLi2024Holder
 from lethe.theorems.shift.engine import solve
@@ -140,40 +138,11 @@ def test_never_below_the_exact_chain_of_an_expanding_loss(strength: float, expon
     assert lethe.guarantees.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
 
 
-@pytest.mark.slow
-def test_a_start_in_the_midst_of_a_long_run_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "_LONGEST", 500)
-    short, long = _run(passes=480), _run(passes=1500)
-    assert _mu(long) == pytest.approx(_mu(short), rel=1e-9)
-
-
 def test_where_gradients_are_steep_a_step_moves_two_runs_by_no_more_than_their_bounds() -> None:
     """The first step is all but noiseless and may drive the runs a diameter apart; the second adds 2 lambda G and a touch."""
     run = _run(constant=1e6, steps=2, noise_multiplier=[1e-6, 20.0])
     expected = (run.diameter + 2 * 0.5 + float(run.sensitivities[0])) / float(run.noise_stds[1])
     assert _mu(run) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("total", [203, 503])
-def test_a_run_whose_steps_shrink_where_the_window_begins(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
-    """Three large steps with a strong ridge and hardly any noise push the two runs into opposite ends of the ball, 2 apart *after* their
-    proximal step and 22 apart before it. Then tiny steps with a total noise of .5: mu is at least 2 / .5 = 4. The window is the whole run,
-    or all of it but its large steps."""
-    monkeypatch.setattr(paths, "_LONGEST", 500)
-    sizes = np.concatenate((np.full(3, 1.0), np.full(total - 3, 1e-7)))
-    per_step = 0.5 / math.sqrt(total - 3) / 1e-7 / 30.0  # noise std is step * z * C / b with C = 30, b = 1
-    run = make_run(
-        records=1,
-        batches={"design": "full"},
-        steps=total,
-        step_size=sizes.tolist(),
-        clip_norm=30.0,
-        noise_multiplier=[1e-3] * 3 + [per_step] * (total - 3),
-        loss={"kind": "holder", "constant": 1e-9, "exponent": 0.5},
-        regulariser=[{"kind": "ridge", "strength": 10.0}, {"kind": "ball", "radius": 1.0}],
-    )
-    assert 4.0 * (1 - 1e-3) <= _mu(run) <= 4.3  # the ridge's contraction over the tiny steps, and their own touches
 
 
 @pytest.mark.sampled(3)
@@ -216,38 +185,3 @@ def test_never_below_the_exact_chain_with_a_ridge_and_changing_steps(seed: int) 
         worlds.append(law)
     # The chain is clipped before the proximal step, at D, which is inside D (1 + lambda kappa): a run the theorem covers too.
     assert lethe.guarantees.GDP(_mu(run)).epsilon(1e-5) >= law_epsilon(*worlds, 1.2e-5)
-
-
-@pytest.mark.slow
-def test_a_ridge_contracts_and_a_larger_domain_costs_more() -> None:
-    mus = [_mu(_run(radius=radius)) for radius in (0.01, 0.05, 0.2)]
-    assert mus == sorted(mus)
-    ridge = [{"kind": "ridge", "strength": 1.0}, {"kind": "ball", "radius": 0.05}]
-    assert _mu(_run(regulariser=ridge)) < _mu(_run(radius=0.05))
-
-
-def test_without_noise_at_the_end_nothing_is_proved() -> None:
-    assert _mu(_run(passes=3, noise_multiplier=[1.0, 1.0, 0.0])) == math.inf
-
-
-@pytest.mark.parametrize(
-    ("changes", "hypothesis"),
-    [
-        ({"release": "all"}, "release"),
-        ({"loss": {"kind": "unknown", "gradient_bound": 1.0}}, "Hölder gradient"),
-        ({"loss": {"kind": "convex", "smoothness": 0.1, "gradient_bound": 1.0}}, "Hölder gradient"),
-        ({"regulariser": None}, "domain"),
-        ({"batches": {"design": "poisson", "size": 10}}, "batches"),
-    ],
-)
-def test_it_refuses_by_name(changes: dict[str, Any], hypothesis: str) -> None:
-    failure = first_failure(HolderShift().examine(_run(**changes)))
-    assert failure is not None
-    assert failure.name == hypothesis
-
-
-def test_a_growth_that_underflows_is_none() -> None:
-    loss = {"kind": "holder", "constant": 5e-324, "exponent": 0.5, "gradient_bound": 78.0}
-    run = make_run(loss=loss, batches={"design": "full"}, regulariser={"kind": "ball", "radius": 10.0}, clip_norm=None, step_size=1.0)
-    flat = run.replace(loss={**loss, "constant": 1e-300})
-    assert lethe.certify(run, 1e-6).epsilon == pytest.approx(lethe.certify(flat, 1e-6).epsilon, rel=1e-9)

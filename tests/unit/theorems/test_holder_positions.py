@@ -56,17 +56,6 @@ def test_exponent_one_is_a_smooth_loss(design: str, relation: Any, regulariser: 
     assert [(other.theorem, other.epsilon) for other in holder.others] == [(other.theorem, other.epsilon) for other in smooth.others]
 
 
-def test_exponent_one_is_planned_as_smooth_too() -> None:
-    plans = [
-        lethe.plan(make_run(loss=loss), 1.0, 1e-3).noise_multiplier
-        for loss in (
-            {"kind": "holder", "constant": 0.3, "exponent": 1.0, "gradient_bound": 1.0},
-            {"kind": "smooth", "smoothness": 0.3, "gradient_bound": 1.0},
-        )
-    ]
-    assert plans[0] == plans[1]
-
-
 def test_steep_smooth_losses_move_by_no_more_than_their_bound() -> None:
     """M D = 400 G: over a few steps the two runs part by 2 lambda G a step, not by a factor."""
     run = make_run(
@@ -180,36 +169,6 @@ def test_a_linear_loss_is_exact_and_catches_a_bound_one_per_cent_too_small() -> 
     run = _run(constant=0.0, radius=1e6, passes=4)
     pooled = [lethe.certify(run.replace(loss={"kind": "convex", "smoothness": 0.0, "gradient_bound": 1.0}), 1e-3).epsilon]
     assert pooled[0] * (1 - 1e-9) <= _guarantee(run).epsilon(1e-3) <= pooled[0] * 1.005
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.slow
-@pytest.mark.parametrize("design", EXACT_SLOT_DESIGNS)
-@pytest.mark.parametrize("seed", range(6))
-def test_never_dearer_than_touches_at_every_step(design: str, seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    run = _run(
-        constant=float(10 ** generator.uniform(-3, 1)),
-        exponent=float(generator.uniform(0.1, 1.0)),
-        radius=float(10 ** generator.uniform(-3, 1)),
-        batches={"design": design, "size": int(generator.integers(3, 40))},
-        passes=None,
-        steps=int(generator.integers(5, 60)),
-        noise_multiplier=float(10 ** generator.uniform(0, 1.5)),
-        step_size=float(10 ** generator.uniform(-1.5, 0.5)),
-        regulariser=[{"kind": "ball", "radius": float(10 ** generator.uniform(-3, 1))}, *([RIDGE] if seed % 2 else [])],
-    )
-    mus = _guarantee(run)
-    largest = mus.mu if isinstance(mus, lethe.guarantees.GDP) else max(mus.mus)
-    assert largest <= every_step_mu(HolderPath(run)) * (1 + 1e-12)
-
-
-@pytest.mark.slow
-def test_a_place_that_is_never_touched_costs_nothing() -> None:
-    run = _run(batches={"design": "shuffled_once", "size": 10}, steps=6)
-    mus = _guarantee(run).mus
-    assert mus[6:] == (0.0,) * 4
-    assert min(mus[:6]) > 0.0
 
 
 @pytest.mark.slow

@@ -73,25 +73,6 @@ def test_with_any_diameter_never_below_the_best_start_and_never_above_no_start(s
     assert (found <= none).all()
 
 
-def test_output_perturbation_is_a_candidate_where_steps_expand() -> None:
-    found = positions.position_mus(np.full(40, 1.5), np.ones(40), np.full(40, 2.0), 4, 0.01)
-    assert found[-1] <= (1.5 * 0.01 + 1.0) / 2.0 * (1 + 1e-12)  # (L_T D + s_T) / tau_T
-    assert found[0] <= 1.5 * 0.01 / 2.0 * (1 + 1e-12)  # position 1 is not touched by the last step
-
-
-def test_positions_after_the_end_are_never_touched() -> None:
-    found = positions.position_mus([1.0] * 3, [1.0] * 3, [1.0] * 3, 5)
-    assert found == pytest.approx([sqrt(1 / 3), sqrt(1 / 2), 1.0, 0.0, 0.0], rel=1e-13)  # one touch, T - j + 1 steps of noise
-    assert (found[3:] == 0.0).all()
-
-
-def test_the_worst_position_is_the_last_batch() -> None:
-    # theory.md section 3: (E - 1) theta_L(l) + 1 times (s / tau)^2 for constant L >= 1.
-    mu, where = positions.worst_position(*homogeneous(40, 50, 2 / 3, 1.0))
-    assert where == 40
-    assert mu**2 == pytest.approx((49 / 40 + 1) * 4 / 9, rel=1e-11)  # twice the documented excess
-
-
 # theory.md section 3, delta = 1e-5, l = 40, s / tau = 2/3: (L, E, cyclic, shuffled once, composition), three decimals (composition: two).
 TABLE = [
     (1.0, 50, 4.349, 3.492, 30.51),
@@ -112,17 +93,6 @@ def test_the_reference_table(lipschitz: float, passes: int, cyclic: float, once:
     assert mixture_epsilon([positions.worst_position(*run)[0]], [1.0], DELTA) == pytest.approx(cyclic, abs=5.1e-4)
     assert mixture_epsilon(*positions.shuffled_once(*run), DELTA) == pytest.approx(once, abs=5.1e-4)
     assert mixture_epsilon([2 / 3 * sqrt(passes)], [1.0], DELTA) == pytest.approx(composition, abs=5.1e-3)
-
-
-def test_shuffled_once_weighs_all_positions_alike() -> None:
-    mus, weights = positions.shuffled_once([1.0] * 6, [1.0] * 6, [1.0] * 6, 4)
-    assert mus.tolist() == positions.position_mus([1.0] * 6, [1.0] * 6, [1.0] * 6, 4).tolist()
-    assert weights.tolist() == [0.25] * 4
-
-
-def test_every_step_is_the_engine() -> None:
-    run = random_passes(4)[:3]
-    assert positions.every_step(*run, 0.7) == shift.solve(*run, 0.7).mu
 
 
 def test_noise_at_the_end_of_a_pass_makes_all_positions_alike() -> None:

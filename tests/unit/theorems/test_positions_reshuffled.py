@@ -129,38 +129,6 @@ def test_touch_by_touch_against_the_sampled_values(shape: tuple[int, int, float]
     assert mixture_epsilon([worst_path(*run)], [1.0], 1e-5) == pytest.approx(cyclic, abs=5.1e-4)
 
 
-def pooled_paths(size: int, passes: int, ratio: float, count: int, seed: int) -> np.ndarray:
-    """The optimal mu of `count` random paths with L = 1, equally many for each last position."""
-    generator = np.random.default_rng(seed)
-    places = generator.integers(0, size, (count, passes))
-    places[:, -1] = np.arange(count) % size
-    squared = np.empty(count)
-    for i, times in enumerate(places + size * np.arange(passes)):
-        stack: list[tuple[float, float]] = []
-        for run in np.diff(np.append(times, size * passes)).tolist():
-            rise = 1.0
-            while stack and stack[-1][0] * run >= rise * stack[-1][1]:
-                rise, run = rise + stack[-1][0], run + stack.pop()[1]
-            stack.append((rise, run))
-        squared[i] = sum(rise**2 / run for rise, run in stack)
-    return ratio * np.sqrt(squared)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "passes", "ratio", "within"),
-    [(40, 5, 2 / 3, 1.01), (20, 20, 1.0, 1.02), pytest.param(40, 50, 2 / 3, 1.02, marks=pytest.mark.nightly)],
-)
-def test_between_the_sampled_optimum_and_a_little_above(size: int, passes: int, ratio: float, within: float) -> None:
-    epsilon = mixture_epsilon(*reshuffled(*homogeneous(size, passes, ratio, 1.0)), 1e-5)
-    deltas = gaussian_delta(pooled_paths(size, passes, ratio, 200 * size, seed=size), epsilon)
-    # 1e-5 is a bound on the mean: below it by more than four standard errors would refute it.
-    assert deltas.mean() - 4 * deltas.std() / np.sqrt(deltas.size) <= 1e-5
-    # And it is not loose: an epsilon smaller by `within` would be refuted.
-    smaller = gaussian_delta(pooled_paths(size, passes, ratio, 200 * size, seed=size), epsilon / within)
-    assert smaller.mean() + 4 * smaller.std() / np.sqrt(smaller.size) > 1e-5
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
@@ -214,24 +182,6 @@ def test_a_grid_made_coarser_never_loses_mass_and_never_moves_it_down() -> None:
         assert probabilities[values > level].sum() >= (exact > level).mean() - 1e-9  # what is raised at the bottom is within that
     mean = float(probabilities[:-3] @ values[:-3])
     assert exact.mean() <= mean <= exact.mean() * 1.02
-
-
-def test_one_batch_a_pass_is_every_step() -> None:
-    run = [0.9] * 10, [1.0] * 10, [1.0] * 10
-    mus, probabilities = reshuffled(*run, 1)
-    assert mixture_delta(mus, probabilities, 1.0) == pytest.approx(gaussian_delta(shift.solve(*run).mu, 1.0)[0], rel=1e-9)
-
-
-def test_nothing_touched_costs_nothing() -> None:
-    mus, probabilities = reshuffled([1.0] * 8, [0.0] * 8, [1.0] * 8, 4)
-    assert float(mus @ probabilities) == 0.0
-
-
-def test_a_short_run_may_miss_the_record() -> None:
-    # T = 3 of l = 5 batches: missed with probability 2/5, else one touch with 3, 2 or 1 steps of noise.
-    mus, probabilities = reshuffled([1.0] * 3, [1.0] * 3, [1.0] * 3, 5)
-    assert mixture_delta(mus, probabilities, 0.5) == pytest.approx(gaussian_delta(np.sqrt([1 / 3, 1 / 2, 1.0]), 0.5).sum() / 5, rel=1e-12)
-    assert probabilities[mus == 0.0].sum() == pytest.approx(0.4, abs=1e-12)
 
 
 def test_without_noise_at_the_end_some_positions_are_lost() -> None:

@@ -13,7 +13,7 @@ from lethe.run.descended import gradient_error
 from lethe.run.run import Run
 from lethe.theorems.holder_shift import HolderPath
 from lethe.theorems.optimal_shift import OptimalShift
-from lethe.theorems.registry import LITERATURE, OURS
+from lethe.theorems.registry import OURS
 from lethe.theorems.steps import errors_mu, largest_batch, step_constants
 from lethe.theorems.windowed import Windowed
 
@@ -144,48 +144,6 @@ def test_tangents_of_a_holder_gradient_count_rounding() -> None:
     assert (rounded.lipschitz > 1.0).all()
     assert added == pytest.approx(rounded.lipschitz * errors, rel=1e-9)
     assert rounded.mu > exact.mu * 1.001
-
-
-def test_what_is_not_known_is_declared() -> None:
-    said = {finding.name: finding for finding in lethe.certify(make_run(precision=None), delta=1e-5).findings}
-    assert said["arithmetic"].evidence == "declared"
-    assert "not counted" in said["arithmetic"].detail
-    counted = {finding.name: finding for finding in lethe.certify(make_run(), delta=1e-5).findings}
-    assert "is counted" in counted["arithmetic"].detail
-
-
-def test_what_a_certificate_does_not_prove_it_says() -> None:
-    """Norms and sums are added up pairwise; of the algorithms for singular values no constant is proved."""
-
-    def detail(**changes: Any) -> str:
-        return next(one.detail for one in OptimalShift().examine(make_run(**changes)) if one.name == "arithmetic")
-
-    assert detail(regulariser=lethe.regularisers.NuclearNorm(0.1)).endswith("off by 128 roundings of their norm at most is not proved")
-    for part in (
-        lethe.regularisers.Ball(0.05),
-        lethe.regularisers.Simplex(1.0),
-        lethe.regularisers.GroupL1(0.1),
-        lethe.regularisers.L2(0.1),
-    ):
-        assert detail(regulariser=part).endswith("is counted")
-
-
-def test_released_iterates_are_noised_before_they_are_rounded() -> None:
-    run = make_run(release="all")
-    assert lethe.certify(run, delta=1e-5).epsilon == lethe.certify(run.replace(precision=None), delta=1e-5).epsilon
-
-
-def test_published_bounds_are_about_exact_arithmetic() -> None:
-    """They are refused in float32, and in float64 their certificate says so."""
-    coarse, fine = make_run(), make_run(precision={"dtype": "float64", "parameter_norm": 1.0})
-    asked = 0
-    for theorem in LITERATURE:
-        if theorem.covers != "last" or any(finding.status == "fails" for finding in theorem.examine(fine.replace(precision=None))):
-            continue
-        asked += 1
-        assert [finding.name for finding in theorem.examine(coarse) if finding.status == "fails"] == ["arithmetic"]
-        assert "exact arithmetic" in " ".join(finding.detail for finding in theorem.examine(fine))
-    assert asked
 
 
 STEPS = [

@@ -3,19 +3,15 @@
 from fractions import Fraction
 from itertools import product
 from math import comb
-from typing import Any
 
 import pytest
 from cut_mechanisms import EPSILONS, GRID, NOISE, RELATIONS, bins_law, cut_run, hockey_sticks, last_of, neighbours, poisson_law
-from helpers import EXACT_DESIGNS
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.calculus.composition import renyi_curve
-from lethe.calculus.guarantees import GDP, Tightest, WithSlack
-from lethe.calculus.targets import concentrated_rho, gaussian_mu
+from lethe.calculus.guarantees import WithSlack
 from lethe.errors import HypothesisError, InputError
 from lethe.run.run import Neighbours, Run
 from lethe.theorems.registry import ALL
@@ -54,52 +50,6 @@ def test_balls_in_bins_slack_is_at_least_the_chance_of_a_full_bin(records: int, 
         slack = truncation_slack(cut_run("balls_in_bins", records=records, size=size, cap=cap, steps=steps, neighbours=relation))
         assert exact <= Fraction(slack)
         assert slack <= min(1.0, min(bins, steps) * float(tail(others, Fraction(1, bins), cap)) * (1 + 1e-7))
-
-
-def test_large_cases() -> None:
-    """60000 records in batches of 256, cut at 400, 10000 steps; the tail to 50 digits is 4.708807e-17."""
-    near = cut_run(records=60_000, size=256, cap=400, steps=10_000, neighbours="add_or_remove")
-    assert truncation_slack(near) == pytest.approx(4.708807e-13, rel=1e-6)
-    assert truncation_slack(near.replace(records=60_001, neighbours="replace_one")) < truncation_slack(near) * 1.001
-    assert truncation_slack(near.replace(batches=lethe.batches.Poisson(256, truncate_at=60_000))) > 0.0  # it underflows, and is not nothing
-    assert truncation_slack(near.replace(batches=lethe.batches.Poisson(256, truncate_at=60_001))) == 0.0
-
-
-@pytest.mark.slow
-@given(
-    design=st.sampled_from(["poisson", "balls_in_bins"]),
-    records=st.integers(2, 400),
-    cap=st.integers(1, 400),
-    relation=st.sampled_from(RELATIONS),
-    data=st.data(),
-)
-def test_a_larger_cap_costs_no_more_and_more_steps_no_less(design: str, records: int, cap: int, relation: Neighbours, data: Any) -> None:
-    size, steps = data.draw(st.integers(1, records)), data.draw(st.integers(1, 1000))
-    run = cut_run(design, records=records, size=size, cap=cap, steps=steps, neighbours=relation)
-    slack = truncation_slack(run)
-    larger = run.batches.model_copy(update={"truncate_at": cap + data.draw(st.integers(1, 9))})
-    assert 0.0 <= truncation_slack(run.replace(batches=larger)) <= slack <= 1.0
-    assert truncation_slack(run.replace(steps=steps + 1)) >= slack
-    assert truncation_slack(run.replace(batches=run.batches.model_copy(update={"truncate_at": None}))) == 0.0
-
-
-@pytest.mark.parametrize("cap", [0, -1, 1.5, True, "3", float("nan"), [3]])
-def test_caps_that_are_none_are_refused(cap: Any) -> None:
-    with pytest.raises(InputError, match="truncate_at"):
-        cut_run(cap=cap)
-
-
-@pytest.mark.parametrize("design", EXACT_DESIGNS)
-def test_designs_of_one_size_have_no_cap(design: str) -> None:
-    size = {} if design == "full" else {"size": 2}
-    with pytest.raises(InputError, match=r"batches\.truncate_at: unknown key"):
-        cut_run().replace(batches={"design": design, "truncate_at": 5, **size})
-    assert truncation_slack(cut_run().replace(batches={"design": design, **size}, neighbours="zero_out")) == 0.0
-
-
-def test_what_is_no_run_is_refused() -> None:
-    with pytest.raises(InputError, match=r"lethe\.Run"):
-        truncation_slack(4)  # type: ignore[arg-type]
 
 
 # others' numbers: they push against the record, where a cut hurts most, or are mixed
@@ -225,15 +175,6 @@ def test_published_theorems_refuse_cut_batches_and_ours_say_the_cost() -> None:
             "correlated-sampled",
             "correlated-bins",
         }
-
-
-def test_no_guarantee_without_a_delta_can_be_read_off() -> None:
-    run: Run = cut_run(records=1000, size=10, cap=60, steps=10)
-    for verdict in evaluate_theorems(run):
-        if verdict.bound is not None:
-            assert not isinstance(verdict.bound.guarantee, GDP | Tightest)
-            assert gaussian_mu(verdict.bound.guarantee) == concentrated_rho(verdict.bound.guarantee) == float("inf")
-            assert renyi_curve({verdict.bound.guarantee: 1}) is None
 
 
 def test_a_delta_that_the_cut_alone_costs_leaves_no_room() -> None:

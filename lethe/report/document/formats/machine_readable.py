@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lethe._version import __version__
+from lethe.documents.version import __version__
 from lethe.report.document.model import Document
 
 

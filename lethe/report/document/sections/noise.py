@@ -6,7 +6,7 @@ from lethe.certificates.findings import OPTIMISER
 from lethe.report.document.model import Picture, Section, Table, Text
 from lethe.report.document.subject import Subject
 from lethe.report.document.wording import count, number
-from lethe.run.noise.growth import growths
+from lethe.run.noise.base import growths
 from lethe.run.schedules import schedule_document
 
 _ROWS = 8

@@ -7,9 +7,9 @@ import platform
 import numpy as np
 import scipy
 
-from lethe._version import __version__
 from lethe.accounting.verification import Answer
 from lethe.certificates.findings import FRESH_NOISE
+from lethe.documents.version import __version__
 from lethe.report.document.model import Block, Code, Facts, Heading, Items, Section, Table, Text
 from lethe.report.document.sections.signing import SOURCE
 from lethe.report.document.subject import Subject

@@ -1,0 +1,191 @@
+"""Strategies: Toeplitz ones, the same few numbers at every step for any number of steps, and a matrix in a file, known by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import BeforeValidator, Field, model_validator
+
+from lethe.calculus.correlated.matrices import MOST_DENSE, blt_column, require_strategy
+from lethe.calculus.correlated.streams import BandedStream, BufferedStream, MatrixStream
+from lethe.calculus.domains import FloatArray
+from lethe.documents.strict import reading_arrays, write_bytes
+from lethe.errors import InputError
+from lethe.run.noise.base import CorrelatedNoise
+
+_REMEDY = "give the .npy file that LowerTriangular.saved wrote, under its own path."
+_HEADER = 4096
+MOST_BANDS = 4096
+"""More would be kept for every parameter."""
+
+
+def _listed(value: object) -> object:
+    """Lists and arrays as tuples of floats; what else is given is for the field to refuse."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return value
+    entries: list[object] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(float(entry) if type(entry) is int else entry for entry in entries)
+
+
+_Numbers = Annotated[tuple[float, ...], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_BANDS)]
+
+
+class BandedToeplitz(CorrelatedNoise):
+    r"""$C_{ts} = c_{t-s}$ for $t - s < p$, else 0: $w_t = (z_t - \sum_{k=1}^{p-1} c_k w_{t-k})/c_0$.
+
+    Args:
+        coefficients: $c_0 > 0, c_1, \ldots, c_{p-1} \ge 0$.
+    """
+
+    kind: ClassVar[str] = "banded_toeplitz"
+    summary: ClassVar[str] = "banded Toeplitz noise"
+    coefficients: _Numbers
+
+    @model_validator(mode="after")
+    def _usable(self) -> BandedToeplitz:
+        require_strategy(self.coefficients)
+        return self
+
+    def strategy(self, steps: int) -> FloatArray:
+        """The first column, shape (T,)."""
+        column = np.zeros(steps)
+        kept = self.coefficients[:steps]
+        column[: len(kept)] = kept
+        return column
+
+    def stream(self, *, product: bool = False) -> BandedStream:
+        """Keeps the last p - 1 outputs."""
+        return BandedStream(self.coefficients, product=product)
+
+
+class BufferedToeplitz(CorrelatedNoise):
+    r"""A buffered linear Toeplitz strategy (BLT): $C_{ts} = c_{t-s}$ with $c_0 = 1$, $c_k = \sum_i \omega_i\theta_i^{k-1}$.
+
+    Args:
+        scales: $\omega_i \ge 0$, one for each buffer.
+        decays: $\theta_i \in [0, 1)$, as many.
+    """
+
+    kind: ClassVar[str] = "buffered_toeplitz"
+    summary: ClassVar[str] = "buffered linear Toeplitz noise"
+    scales: _Numbers
+    decays: _Numbers
+
+    @model_validator(mode="after")
+    def _usable(self) -> BufferedToeplitz:
+        blt_column(self.scales, self.decays, 1)
+        if max(self.scales) > 1e60:
+            raise InputError(f"scales: got {max(self.scales):g}; it needs numbers up to 1e60.")
+        return self
+
+    def strategy(self, steps: int) -> FloatArray:
+        """The first column, shape (T,)."""
+        return blt_column(self.scales, self.decays, steps)
+
+    def stream(self, *, product: bool = False) -> BufferedStream:
+        """Keeps one buffer for each decay."""
+        return BufferedStream(self.scales, self.decays, product=product)
+
+
+class LowerTriangular(CorrelatedNoise):
+    r"""Any lower-triangular C with a positive diagonal, for exactly as many steps as it has rows: dense, banded, a tree.
+
+    Training keeps every earlier output that a later row uses: up to T - 1 numbers a parameter, of a banded matrix p - 1.
+
+    Args:
+        file: a .npy file that holds C, shape (T, T), T <= 4096.
+        sha256: of the file's bytes, 64 hexadecimal digits; a file with another hash is refused.
+    """
+
+    kind: ClassVar[str] = "lower_triangular"
+    summary: ClassVar[str] = "correlated noise of a given matrix"
+    any_length: ClassVar[bool] = False
+    file: str = Field(min_length=1)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @model_validator(mode="after")
+    def _usable(self) -> LowerTriangular:
+        _read(self.file, self.sha256)
+        return self
+
+    @classmethod
+    def saved(cls, matrix: ArrayLike, path: str | os.PathLike[str]) -> LowerTriangular:
+        """Write a matrix to a .npy file, and return the noise that it makes.
+
+        Args:
+            matrix: C, shape (T, T).
+            path: of the file, which must end in .npy.
+        """
+        given = require_strategy(matrix)
+        if given.ndim != 2:
+            raise InputError(f"matrix: got shape {given.shape}; it needs (T, T).", remedy="give a Toeplitz column to BandedToeplitz.")
+        file = Path(path)
+        if file.suffix != ".npy":
+            raise InputError(f"path: got {file}; it needs a name that ends in .npy.")
+        held = io.BytesIO()
+        np.save(held, given, allow_pickle=False)
+        write_bytes(file, held.getvalue())
+        return cls(file=str(file), sha256=hashlib.sha256(held.getvalue()).hexdigest())
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> LowerTriangular:
+        """The noise of a matrix that stands in a .npy file, whatever its hash is.
+
+        Args:
+            path: of the file.
+        """
+        return cls(file=str(path), sha256=hashlib.sha256(_content(str(path))).hexdigest())
+
+    def strategy(self, steps: int) -> FloatArray:
+        """C, shape (T, T)."""
+        matrix = _read(self.file, self.sha256)
+        if len(matrix) != steps:
+            raise InputError(
+                f"noise: the matrix in {self.file} is for {len(matrix)} steps; the run has {steps}.",
+                source="noise.file",
+                remedy="make a strategy for so many steps.",
+            )
+        return matrix
+
+    def stream(self, *, product: bool = False) -> MatrixStream:
+        """Keeps every output that a later row uses."""
+        return MatrixStream(_read(self.file, self.sha256), product=product)
+
+
+@lru_cache(maxsize=4)
+def _read(name: str, digest: str) -> FloatArray:
+    """The matrix, read once a process; what is kept is what has the hash."""
+    file, content = Path(name), _content(name)
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise InputError(f"sha256: {name} has the hash {found}; the run says {digest}.", source="noise.sha256", remedy=_REMEDY)
+    with reading_arrays(file, what="be read", remedy=_REMEDY):
+        matrix = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)  # np.load would take an archive of several, too
+    if matrix.ndim != 2 or matrix.dtype != np.float64:
+        raise InputError(f"file: {name} holds {matrix.dtype} of shape {matrix.shape}; it needs float64 of shape (T, T).", remedy=_REMEDY)
+    kept = require_strategy(matrix).copy()
+    kept.flags.writeable = False
+    return kept
+
+
+def _content(name: str) -> bytes:
+    """The bytes of a file that may hold a matrix."""
+    file = Path(name)
+    try:
+        size = file.stat().st_size if file.is_file() else None
+        content = None if size is None or size > 8 * MOST_DENSE**2 + _HEADER else file.read_bytes()
+    except OSError as error:
+        raise InputError(f"file: {name} cannot be read: {error.strerror}.", source="noise.file", remedy=_REMEDY) from error
+    if content is None:
+        why = "there is no such file" if size is None else f"it is larger than a matrix of {MOST_DENSE} steps"
+        raise InputError(f"file: {name}: {why}.", source="noise.file", remedy=_REMEDY)
+    return content

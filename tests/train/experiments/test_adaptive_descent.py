@@ -1,0 +1,276 @@
+"""DP-AGD: against the algorithm written out, and its budget."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from how_many import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lethe
+import lethe.report
+from lethe.calculus import conversions
+from lethe.calculus.guarantees import ZCDP, NotPrivate
+from lethe.errors import InputError
+from lethe.report.document.subject import subject_of
+from lethe.run.losses import Softmax, parse_loss
+from lethe.run.losses.linear import LinearLoss
+from lethe.train.callbacks.paying import in_force
+from lethe.train.core.generators import seeded_generators
+from lethe.train.linear.gradients import LinearModel
+from lethe_experiments.adaptive import AdaptiveDescent, AdaptivelyTrained, train_adaptively
+from lethe_experiments.adaptive.queries import PaidQueries
+
+RECORDS, COLUMNS, CLASSES = 23, 4, 3
+LOSSES: dict[str, dict[str, Any]] = {
+    "softmax_regression": {},
+    "logistic_regression": {},
+    "least_squares": {"residual_bound": 0.8},
+    "huber": {"residual_bound": 0.3},
+    "truncated_logistic_regression": {"cut": 0.3},
+    "truncated_softmax_regression": {"cut": 0.7},
+    "smoothed_hinge": {"width": 0.3},
+    "one_versus_rest_hinge": {"classes": CLASSES, "width": 0.6},
+}
+NEIGHBOURS = ("replace_one", "zero_out", "add_or_remove")
+
+
+def make_plan(**changes: Any) -> AdaptiveDescent:
+    fields: dict[str, Any] = {"rho": 1.0, "gradient_rho": 0.02, "selection_rho": 0.03, "gradient_clip": 0.6, "loss_clip": 2.0}
+    return AdaptiveDescent(**{**fields, **changes})
+
+
+def make_loss(kind: str, intercept: bool = False) -> LinearLoss:
+    loss = parse_loss({"kind": kind, "feature_norm": 1.5, "intercept": intercept, **LOSSES[kind]})
+    assert isinstance(loss, LinearLoss)
+    return loss
+
+
+def make_data(loss: LinearLoss) -> tuple[np.ndarray, np.ndarray, int | None]:
+    """Features about as long as the bound, so some rows are projected and some are not; targets, and their classes."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(RECORDS, COLUMNS)) * 0.8
+    if loss.numeric_targets:
+        return features, random.normal(size=RECORDS), None
+    classes = 2 if loss.scalar else CLASSES
+    return features, random.integers(classes, size=RECORDS), classes
+
+
+def fit(
+    plan: AdaptiveDescent, kind: str = "logistic_regression", seed: int | None = 0, intercept: bool = False, **options: Any
+) -> AdaptivelyTrained:
+    loss = make_loss(kind, intercept)
+    features, targets, classes = make_data(loss)
+    return train_adaptively(plan, features, targets, **{"loss": loss, "classes": classes, "seed": seed, **options})
+
+
+def written_out(plan: AdaptiveDescent, seed: int) -> tuple[np.ndarray, list[float]]:
+    """Lee & Kifer's algorithm for logistic regression, from schedules.md section 9: a residual budget and plain NumPy, record by record."""
+    (features, given, _), factor = make_data(make_loss("logistic_regression")), 2 if plan.neighbours == "replace_one" else 1
+    rows = features * np.minimum(1.0, 1.5 / np.linalg.norm(features, axis=1, keepdims=True))
+    generator = seeded_generators(seed, (torch.device("cpu"),) * 2)[1]
+
+    def noisy_gradient(w: np.ndarray, rho: float) -> np.ndarray:
+        total = np.zeros(COLUMNS)
+        for row, target in zip(rows, given, strict=True):
+            gradient = row * (1 / (1 + math.exp(-row @ w)) - target)
+            total += gradient * min(1.0, plan.gradient_clip / np.linalg.norm(gradient))
+        normal = torch.randn(COLUMNS, 1, generator=generator, dtype=torch.float64).numpy()[:, 0]
+        return total + factor * plan.gradient_clip * math.sqrt(1 / (2 * rho)) * normal
+
+    def selected(w: np.ndarray, direction: np.ndarray, lengths: np.ndarray) -> int:
+        sums = np.zeros(len(lengths))
+        for place, length in enumerate(lengths):
+            for row, target in zip(rows, given, strict=True):
+                sums[place] += min(math.log1p(math.exp((1 - 2 * target) * row @ (w - length * direction))), plan.loss_clip)
+        one, other = (torch.empty(len(lengths), dtype=torch.float64).exponential_(generator=generator).numpy() for _ in range(2))
+        return int(np.argmin(sums + factor * plan.loss_clip / math.sqrt(2 * plan.selection_rho) * (one - other)))
+
+    w, rho, rho_ng, longest, chosen = np.zeros(COLUMNS), plan.rho, plan.gradient_rho, plan.longest_step, []
+    while rho >= rho_ng:
+        gradient = noisy_gradient(w, rho_ng)
+        rho -= rho_ng
+        lengths = np.linspace(0, longest, plan.candidates)
+        while True:
+            if rho < plan.selection_rho:
+                return w, chosen
+            rho -= plan.selection_rho
+            place = selected(w, gradient / np.linalg.norm(gradient), lengths)
+            if place > 0:
+                break
+            extra = plan.growth * rho_ng
+            if rho < extra:
+                return w, chosen
+            rho -= extra
+            gradient = (rho_ng * gradient + extra * noisy_gradient(w, extra)) / (rho_ng + extra)
+            rho_ng += extra
+        w = w - lengths[place] * gradient / np.linalg.norm(gradient)
+        chosen.append(float(lengths[place]))
+        if len(chosen) % plan.refresh == 0:
+            longest = min(1.1 * max(chosen[-plan.refresh :]), plan.longest_step)
+    return w, chosen
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_is_the_published_algorithm(neighbours: str, seed: int) -> None:
+    plan = make_plan(neighbours=neighbours, refresh=2, growth=0.3, candidates=7)
+    trained = fit(plan, seed=seed)
+    weights, lengths = written_out(plan, seed)
+    assert [step.length for step in trained.history] == pytest.approx(lengths, rel=1e-12)
+    assert trained.model.weights[:, 0] == pytest.approx(weights, rel=1e-9)  # sums in another order, twenty steps
+    assert len(lengths) > 4  # the longest candidate has been refreshed
+    assert len({step.longest for step in trained.history}) > 1
+    assert any(step.gradient_rho > plan.gradient_rho for step in trained.history)  # and a gradient averaged
+
+
+def paid(plan: AdaptiveDescent, trained: AdaptivelyTrained) -> list[float]:
+    """What each step cost, from its history alone: its gradient, all averagings included, and one choice more than averagings."""
+    costs, before = [], plan.gradient_rho
+    for step in trained.history:
+        averagings = round(math.log(step.gradient_rho / before) / math.log1p(plan.growth))
+        assert step.gradient_rho == pytest.approx(before * (1 + plan.growth) ** averagings, rel=1e-9)
+        costs.append(step.gradient_rho + (averagings + 1) * plan.selection_rho)
+        before = step.gradient_rho
+    return costs
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(30))
+@given(
+    rho=st.floats(1e-3, 2.0),
+    parts=st.tuples(st.floats(0.005, 0.5), st.floats(0.005, 0.5)),
+    growth=st.floats(0.05, 2.0),
+    seed=st.integers(0, 10**6),
+    neighbours=st.sampled_from(NEIGHBOURS),
+)
+def test_it_never_overspends(rho: float, parts: tuple[float, float], growth: float, seed: int, neighbours: str) -> None:
+    plan = make_plan(rho=rho, gradient_rho=parts[0] * rho, selection_rho=parts[1] * rho, growth=growth, neighbours=neighbours)
+    trained = fit(plan, seed=seed)
+    spent = np.cumsum(paid(plan, trained))
+    assert [step.spent for step in trained.history] == pytest.approx(spent.tolist(), rel=1e-9)
+    assert (spent <= rho * (1 + 1e-9)).all()
+    planned = trained.statement.planned
+    assert isinstance(planned, ZCDP)
+    assert rho < planned.rho <= rho * (1 + 1e-11)
+    assert trained.spent <= rho * (1 + 1e-9)
+    assert all(0 < step.length <= step.longest <= plan.longest_step for step in trained.history)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(30))
+@given(rho=st.floats(0.05, 1.0), growth=st.floats(0.05, 2.0), seed=st.integers(0, 10**6))
+def test_the_data_is_looked_at_only_for_what_is_paid(rho: float, growth: float, seed: int) -> None:
+    """Every look at the data was asked for and paid; the run ends at the first question that the budget does not reach."""
+    plan, asked, looks = make_plan(rho=rho, growth=growth), [], []
+    originals = PaidQueries.gradient, PaidQueries.best, LinearModel.clipped_gradient_sum, PaidQueries.clipped_losses
+
+    def gradient(self: PaidQueries, parameters: torch.Tensor, cost: float) -> torch.Tensor:
+        asked.append(cost)
+        return originals[0](self, parameters, cost)
+
+    def best(self: PaidQueries, *arguments: Any) -> int:
+        asked.append(plan.selection_rho)
+        return originals[1](self, *arguments)
+
+    def gradient_sum(self: LinearModel, *arguments: Any) -> torch.Tensor:
+        looks.append(asked[-1])
+        return originals[2](self, *arguments)
+
+    def losses(self: PaidQueries, *arguments: Any) -> torch.Tensor:
+        if len(looks) < len(asked):  # all lengths of a comparison are looked at for one payment
+            looks.append(asked[-1])
+        return originals[3](self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PaidQueries, "gradient", gradient)
+        patched.setattr(PaidQueries, "best", best)
+        patched.setattr(LinearModel, "clipped_gradient_sum", gradient_sum)
+        patched.setattr(PaidQueries, "clipped_losses", losses)
+        fit(plan, seed=seed)
+    assert looks == asked[:-1]
+    assert math.fsum(looks) <= rho * (1 + 1e-9)
+    assert math.fsum(asked) > rho
+
+
+def test_the_costs_of_a_target_are_lee_and_kifer_s() -> None:
+    """(4, 1e-8): rho = 0.196352 (schedules.md section 12, test 1); epsilon_0 = 4/120."""
+    plan = AdaptiveDescent.for_target(4.0, 1e-8, gradient_clip=1.0, loss_clip=3.0)
+    assert plan.rho == pytest.approx(0.196352, abs=5e-7)
+    assert plan.selection_rho == pytest.approx((4 / 120) ** 2 / 2, rel=1e-12)
+    assert conversions.gdp_delta(math.sqrt(2 * plan.gradient_rho), 4 / 120) == pytest.approx(1e-8, rel=1e-6)
+    trained = fit(AdaptiveDescent.for_target(4.0, 1e-8, splits=5, gradient_clip=1.0, loss_clip=3.0))
+    planned = trained.statement.planned
+    assert isinstance(planned, ZCDP)
+    assert conversions.zcdp_epsilon_simple(planned.rho, 1e-8) <= 4.0 * (1 + 1e-11)
+    assert planned.epsilon(1e-8) < 4.0
+
+
+def test_it_learns_what_can_be_learned() -> None:
+    random = np.random.default_rng(0)
+    targets = np.arange(3000) % 3
+    features = np.eye(3)[targets] + 0.1 * random.normal(size=(3000, 3))
+    plan = AdaptiveDescent.for_target(1.0, 1e-5, splits=10, gradient_clip=1.0, loss_clip=3.0, neighbours="zero_out")
+    trained = train_adaptively(plan, features, targets, loss=Softmax(feature_norm=2.0), classes=3, seed=0)
+    assert ((features @ trained.model.weights).argmax(axis=1) == targets).mean() > 0.95
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_shapes_and_repeatability(kind: str, intercept: bool) -> None:
+    trained, again, other = (fit(make_plan(), kind, seed=seed, intercept=intercept) for seed in (0, 0, 1))
+    outputs = make_loss(kind).for_classes(CLASSES).outputs if "softmax" in kind else make_loss(kind).outputs
+    assert trained.model.weights.shape == (COLUMNS, outputs)
+    assert trained.model.intercept.shape == (outputs,)
+    assert trained.model.intercept.any() == intercept
+    assert (trained.model.weights == again.model.weights).all()
+    assert not np.array_equal(trained.model.weights, other.model.weights)
+    assert not np.array_equal(fit(make_plan(), kind, seed=None).model.weights, fit(make_plan(), kind, seed=None).model.weights)
+    assert fit(make_plan(most_steps=2), kind).history == fit(make_plan(), kind).history[:2]
+
+
+def test_a_start_and_a_generator_are_taken() -> None:
+    start = np.full((COLUMNS, 1), 0.5)
+    plan = make_plan(most_steps=3)
+    first, again = (fit(plan, seed=None, initial=start, noise_generator=torch.Generator().manual_seed(5)) for _ in range(2))
+    assert (first.model.weights == again.model.weights).all()
+    assert first.statement.guarantee == NotPrivate()  # whoever made the generator may know its noise
+    assert 0 < np.linalg.norm(first.model.weights - start) <= sum(step.length for step in first.history) * (1 + 1e-9)
+
+
+def test_a_ledger_in_force_is_not_passed_by() -> None:
+    """What pays for trainings in a block cannot tell the price of this one: it is refused, not left uncounted."""
+    with in_force(object(), "patients"), pytest.raises(InputError, match="AdaptiveDescent"):
+        fit(make_plan())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 3])
+def test_it_is_reported_by_its_statement(seed: int | None, tmp_path: Path) -> None:
+    """It is no run: certify refuses it, and what it costs is its budget."""
+    plan, delta = make_plan(rho=0.5, neighbours="zero_out"), 1e-5
+    trained = fit(plan, seed=seed)
+    stated = trained.statement
+    assert (stated.neighbours, stated.records, stated.seeded) == ("zero_out", RECORDS, seed is not None)
+    with pytest.raises(InputError, match=r"needs a lethe\.Run"):
+        lethe.certify(trained, delta)  # pyright: ignore[reportArgumentType]
+    assert subject_of(trained, delta=delta).epsilon == stated.guarantee.epsilon(delta)
+    lethe.report.write(trained, tmp_path / "report.md", delta=delta)
+    text = (tmp_path / "report.md").read_text()
+    if seed is not None:
+        assert "NOT PRIVATE" in text
+        return
+    assert "out of rho = 0.5" in text
+    assert "Lee, Kifer 2018" in text
+    stated.save(tmp_path / "statement.json")
+    with pytest.raises(InputError, match="same release"):
+        lethe.total([tmp_path / "statement.json", stated], delta=delta)
+    total = lethe.total([tmp_path / "statement.json", fit(plan, seed=None).statement], delta=delta)
+    assert total.epsilon >= lethe.guarantees.ZCDP(1.0).epsilon(delta), "two trainings cost twice the budget"
