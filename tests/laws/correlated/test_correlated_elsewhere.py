@@ -21,9 +21,9 @@ from lethe.calculus.correlated.sensitivity import sensitivity
 from lethe.calculus.guarantees import GDP
 from lethe.errors import InputError
 from lethe.integrations.dp_accounting import IterateDpEvent, LastIterateDpEvent, LetheAccountant, to_dp_event
-from lethe.report.document.build import document_of
-from lethe.report.document.formats.markdown import markdown
-from lethe.report.document.subject import subject_of
+from lethe.report.formats import markdown
+from lethe.report.sections.build import document_of
+from lethe.report.subject import subject_of
 from lethe.run.noise import LowerTriangular
 from lethe.run.noise.base import growths
 

@@ -14,8 +14,9 @@ from printed_tables import printed
 
 import lethe
 from lethe.documents.strict import to_json
-from lethe.report.comparison_files import comparison_files
-from lethe.report.tables import comparison_tables, sweep_tables
+from lethe.report.files import comparison_files
+from lethe.report.sections.evidence import comparison_blocks
+from lethe.report.tables import sweep_tables, terminal
 from lethe.theorems.registry import OURS
 
 PNG = b"\x89PNG"
@@ -34,7 +35,7 @@ def test_no_noise_is_an_infinite_epsilon_that_json_can_hold() -> None:
     assert "infinity" in text
     assert "\nNOT PRIVATE: " in text
     assert re.search(r"^optimal-shift +infinity +no bound ", text, flags=re.M)
-    page = printed(*comparison_tables(comparison), width=80)
+    page = printed(*terminal(comparison_blocks(comparison)), width=80)
     assert "NOT PRIVATE: " in page
     assert " used " not in page
     lines = csv.DictReader(io.StringIO(files["comparison.csv"].decode()))

@@ -7,13 +7,14 @@ from printed_tables import printed
 from rich.table import Table
 
 import lethe
-from lethe.report.tables import comparison_tables, sweep_tables
+from lethe.report.sections.evidence import comparison_blocks
+from lethe.report.tables import sweep_tables, terminal
 from lethe.theorems.registry import ALL, OURS
 
 
 def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     comparison = lethe.compare(make_run(), 1e-5, theorems=(*OURS, *FAKES))
-    page = printed(*comparison_tables(comparison))
+    page = printed(*terminal(comparison_blocks(comparison)))
     lines = page.splitlines()
     place = {name: next(number for number, line in enumerate(lines) if f"{name} " in line) for name in ("optimal-shift", "huge", "long")}
     assert place["optimal-shift"] < place["huge"] < place["long"]
@@ -23,7 +24,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
     assert "a claim, not a guarantee" in page
     assert page.count("[b] fails") == 1  # two theorems are refused for one reason; brackets are no markup
     assert max(map(len, lines)) <= 100
-    short = printed(*comparison_tables(comparison, applicable=True))
+    short = printed(*terminal(comparison_blocks(comparison, applicable=True)))
     assert "long" not in short
     assert all(words in short for words in ("more do not apply", "huge"))
 
@@ -32,7 +33,7 @@ def test_the_table_marks_claims_and_groups_what_is_refused() -> None:
 @pytest.mark.parametrize("design", [pytest.param(one, marks=[] if one == "shuffled_once" else pytest.mark.nightly) for one in DESIGNS])
 def test_names_stand_whole_in_eighty_columns(design: str) -> None:
     run = make_run(batches=batches(design, 10))
-    page = printed(*comparison_tables(lethe.compare(run, 1e-5)), width=80)
+    page = printed(*terminal(comparison_blocks(lethe.compare(run, 1e-5))), width=80)
     assert max(map(len, page.splitlines())) <= 80
     assert "…" not in page
     names = {line.split()[0] for line in page.splitlines() if line.strip()}
