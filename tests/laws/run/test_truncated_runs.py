@@ -75,7 +75,6 @@ def test_no_epsilon_where_the_cap_alone_costs_delta(verb: Any) -> None:
     assert "truncate_at" in str(caught.value)
 
 
-@pytest.mark.slow
 @settings(max_examples=6)
 @given(cap=st.integers(28, 60), more=st.integers(1, 20), release=st.sampled_from(["all", "last"]))
 def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, more: int, release: Any) -> None:
@@ -84,7 +83,6 @@ def test_a_cap_never_makes_a_release_more_private_than_a_larger_one(cap: int, mo
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("batches", [lethe.batches.Poisson(10, truncate_at=32), lethe.batches.BallsInBins(10, truncate_at=35)])
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_the_planner_meets_its_target_with_the_slack_included(
@@ -106,22 +104,6 @@ def test_a_target_without_a_delta_is_refused(target: lethe.guarantees.GDP) -> No
     assert lethe.plan(make_cut_run(1000), target=target).noise_multipliers[0] > 0  # nothing is ever cut
 
 
-def test_compare_refuses_the_published_theorems_with_the_reason() -> None:
-    rows = {row.theorem: row for row in lethe.compare(make_cut_run(), DELTA).rows}
-    assert rows["sampled-gaussian"].status == "used"
-    assert rows["mironov-2019"].epsilon is None
-    assert rows["mironov-2019"].hypothesis == "cap"
-
-
-@pytest.mark.slow
-def test_cumulative_privacy_is_that_of_each_beginning() -> None:
-    run = make_cut_run()
-    found = cumulative_privacy(run, DELTA, points=3)
-    for steps, epsilon in zip(found.steps, found.every_iterate, strict=True):
-        assert epsilon == lethe.certify(run.replace(steps=steps, noise_multiplier=2.0), DELTA).epsilon
-
-
-@pytest.mark.slow
 def test_compositions_keep_every_slack() -> None:
     run = make_cut_run()
     guarantee, slack = lethe.certify(run, DELTA).guarantee, truncation_slack(run)
@@ -131,7 +113,6 @@ def test_compositions_keep_every_slack() -> None:
     assert both.epsilon(1e-4) >= guarantee.epsilon(1e-4)
 
 
-@pytest.mark.slow
 def test_a_certificate_that_leaves_the_slack_out_is_found() -> None:
     certificate = lethe.certify(make_cut_run(), DELTA)
     recheck(certificate)
@@ -156,9 +137,3 @@ def test_files_keep_the_cap_and_runs_without_one_are_written_as_before(tmp_path:
     certificate = lethe.certify(make_cut_run(), DELTA)
     certificate.save(tmp_path / "certificate.json")
     assert lethe.Certificate.load(tmp_path / "certificate.json") == certificate
-
-
-def test_a_budget_filter_and_a_cap_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="a filter decides along the way"):
-        make_cut_run(noise_budget=1.0)
-    assert make_cut_run(None, noise_budget=1.0).noise_budget == 1.0

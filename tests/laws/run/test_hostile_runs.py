@@ -8,8 +8,7 @@ from helpers import SIZED_DESIGNS, batches, make_run
 from random_documents import extreme_document
 
 import lethe
-from lethe.calculus.any_guarantee.composition import together
-from lethe.calculus.guarantees import GDP, GDPMixture
+from lethe.calculus.guarantees import GDPMixture
 from lethe.integrations.dp_accounting import LastIterateDpEvent, LetheAccountant
 from lethe.theorems import requirements
 from lethe.theorems.shuffled import positions
@@ -19,7 +18,6 @@ CONVEX = {"kind": "convex", "smoothness": 1.0}
 
 
 @pytest.mark.sampled(10)
-@pytest.mark.slow
 @pytest.mark.parametrize("records", [10**8, 10**9, 10**15])
 @pytest.mark.parametrize("design", SIZED_DESIGNS)
 @pytest.mark.parametrize("noise_at", ["every_step", "pass_ends"])
@@ -70,31 +68,7 @@ def test_an_overspent_budget_is_refused_by_the_ledger_and_by_certify() -> None:
     assert ledger.get_epsilon(1e-5) == 0.0  # nothing was added
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.slow
-@pytest.mark.parametrize("weight", [1e-12, 1e-3, 0.1, 0.9])
-@pytest.mark.parametrize("finite", [0.0, 1.0, 30.0, 1e5])
-def test_mixtures_that_may_reveal_everything_compose(weight: float, finite: float) -> None:
-    """c of them reveal all with probability 1 - (1 - w)^c at least."""
-    part = GDPMixture(mus=(finite, float("inf")), weights=(1.0 - weight, weight))
-    for count, beside in ((1, []), (100, [(GDP(1.0), 3)]), (1000, [])):
-        surely = 1.0 - (1.0 - weight) ** count
-        total = together([(part, count), *beside])
-        assert total.delta(1.0) >= surely * (1 - 1e-9)
-        assert surely <= 1e-5 or total.epsilon(1e-5) == float("inf")
-
-
-def test_a_smoothness_and_a_noise_at_the_end_of_the_range() -> None:
-    tiny = make_run(loss={"kind": "convex", "smoothness": 1e-308}, clip_norm=1.0)
-    assert lethe.compare(tiny, 1e-5).certificate.epsilon == pytest.approx(
-        lethe.certify(tiny.replace(loss={"kind": "convex", "smoothness": 1e-12}), 1e-5).epsilon
-    )
-    with pytest.raises(lethe.InputError, match="noise_multiplier: it runs from"):
-        make_run(noise_multiplier=5e-324, step_size=1e200, clip_norm=1e200)
-
-
 @pytest.mark.sampled(16)
-@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 400, 25))
 def test_every_extreme_run_gets_a_number_or_a_clear_error(first: int) -> None:
     for seed in range(first, first + 25):

@@ -32,7 +32,6 @@ def _whole(design: str, changes: dict[str, Any], relation: str) -> lethe.Run:
     return make_run(**{"records": 40, "noise_multiplier": 6.0, "neighbours": relation, **changes, "batches": batches})
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("changes", CASES)
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out", "add_or_remove"])

@@ -42,7 +42,6 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize("facts", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("release", ["all", "last"])
 @pytest.mark.parametrize("design", ["poisson", "balls_in_bins"])
@@ -63,7 +62,6 @@ def clipped_in_blocks(gradient: np.ndarray[Any, Any], blocks: list[np.ndarray[An
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.slow
 @pytest.mark.parametrize(("weak_convexity", "smoothness", "step"), [(0.0, 1.0, 1.0), (0.0, 1.0, 3.0), (0.3, 1.0, 1.0), (-0.2, 1.0, 1.0)])
 def test_no_pair_of_steps_with_blocks_clipped_by_themselves_is_found_to_expand_more_than_the_constant(
     weak_convexity: float, smoothness: float, step: float

@@ -46,7 +46,6 @@ def clipped(slopes: Floats, bound: float) -> Floats:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.slow
 @pytest.mark.parametrize("loss", KNOWN, ids=repr)
 def test_slopes_are_those_of_the_definition(loss: LinearLoss) -> None:
     r"""$\min_t l(s - t) + c\|t\|$ by a general optimiser: the slope is the loss's where the minimum is, or at s itself."""
@@ -78,7 +77,6 @@ def brute_force(loss: LinearLoss, scores: Floats, target: float, bound: float) -
     return loss.slopes((scores - best.x)[None], np.array([target]))[0]
 
 
-@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 12), bound=st.floats(1e-6, 1.0), size=st.floats(0.01, 300.0))
 def test_the_slope_is_the_one_that_has_the_norm(seed: int, classes: int, bound: float, size: float) -> None:
     r"""Optimality: $\|g\| = c$, $g + e_y$ is a distribution p, and $s - \log p$ is g times a number $a \ge 0$, up to a common shift."""
@@ -170,7 +168,6 @@ def test_the_curvature_is_reached_to_one_per_cent(bound: float) -> None:
             assert said == pytest.approx(share(min(bound, 1.0)), rel=1e-12)
 
 
-@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 8), size=st.floats(0.01, 100.0))
 def test_no_hessian_of_softmax_is_above_the_curvature_of_its_slope(seed: int, classes: int, size: float) -> None:
     """The lemma of the bound: eigenvalues at most g (sqrt 2 - g) where the slope has length g up to 1/sqrt 2."""
@@ -262,18 +259,6 @@ def test_every_record_has_a_bound_of_its_own() -> None:
 def test_scores_that_rounding_hides_are_refused(scores: list[float]) -> None:
     with pytest.raises(LetheError, match="so far apart that rounding hides"):
         SOFTMAX.envelope_slopes(np.array([scores]), np.ones(1), np.array([0.3]))
-
-
-def test_wide_scores_are_fine_where_they_are_not_far() -> None:
-    for scores in ([2000.0, 0.0, -1e9, 5.0], [0.0, 1e6, -1e6, 0.0], [800.0, 800.0, 800.0, -800.0]):
-        slopes = SOFTMAX.envelope_slopes(np.array([scores]), np.ones(1), np.array([0.3]))
-        assert np.linalg.norm(slopes) <= 0.3 * (1 + 1e-15)
-
-
-def test_what_is_no_number_stays_none() -> None:
-    slopes = SOFTMAX.envelope_slopes(np.array([[np.nan, 0.0, 0.0, 1.0], [5.0, 0.0, 0.0, 1.0]]), np.ones(2), np.full(2, 0.3))
-    assert np.isnan(slopes[0]).any()
-    assert np.linalg.norm(slopes[1]) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
