@@ -15,7 +15,7 @@ from lethe.documents.strict import write_document
 from lethe.jobs.audit.job import AuditJob
 from lethe.jobs.demo import Demo
 from lethe.jobs.training import Job
-from lethe.report.document.reading import read_subject
+from lethe.report.reading import read_subject
 
 RUN = make_run(noise_multiplier=4.0)
 CERTIFICATE = lethe.certify(RUN, 1e-6)
