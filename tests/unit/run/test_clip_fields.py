@@ -9,7 +9,6 @@ from helpers import batches as batches_of
 
 import lethe
 from lethe.accounting.certify import evaluate_theorems
-from lethe.errors import InputError
 from lethe.theorems.lipschitz import clipped_step, generalised_linear_step
 from lethe.theorems.registry import ALL
 from lethe.theorems.steps import step_constants
@@ -21,32 +20,6 @@ ANY_METHOD = {"balls-in-bins", "composition", "sampled-gaussian", "budget-filter
 
 def clipped(**changes: Any) -> lethe.Run:
     return make_run(**{"loss": {"kind": "unknown"}, "clip_norm": 1.0, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"clip_method": "shrink"}, "clip_method: got 'shrink'"),
-        ({"clip_method": None}, "clip_method: got None"),
-        ({"clip_method": True}, "clip_method: got True"),
-        ({"clip_method": "normalise", "clip_norm": None, "loss": SMOOTH}, "clip_norm is null"),
-        ({"clip_groups": [0.1], "clip_norm": None, "loss": SMOOTH}, "clip_norm is null"),
-        ({"clip_groups": []}, "clip_groups: got none"),
-        ({"clip_groups": [0.8, 0.7]}, "together they bound a record by 1.063"),
-        ({"clip_groups": [1.0, 1e-6]}, "together they bound"),
-        ({"clip_groups": [0.5, 0.0]}, r"clip_groups\.1: got 0"),
-        ({"clip_groups": [0.5, -0.5]}, r"clip_groups\.1: got -0\.5"),
-        ({"clip_groups": [float("nan")]}, r"clip_groups\.0: got nan"),
-        ({"clip_groups": [float("inf")]}, r"clip_groups\.0: got inf"),
-        ({"clip_groups": [True]}, r"clip_groups\.0: got True"),
-        ({"clip_groups": ["0.5"]}, r"clip_groups\.0: got '0\.5'"),
-        ({"clip_groups": 0.5}, r"clip_groups: got 0\.5"),
-        ({"clip_groups": {"a": 0.5}}, "clip_groups"),
-    ],
-)
-def test_what_is_no_clipping_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        clipped(**changes)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +114,3 @@ def test_a_scalar_loss_clipped_in_groups_expands_by_no_more_than_its_constant() 
         moved = [point - np.clip((point @ u)[:, None] * u, -norms, norms) for point in (x, y)]
         worst = max(worst, float((np.linalg.norm(moved[0] - moved[1], axis=1) / np.linalg.norm(x - y, axis=1)).max()))
     assert 1.05 < worst <= said  # above 1: the constant for one norm would be false here
-
-
-def test_normalising_expands_without_bound() -> None:
-    """Gradients of norm 1e-9 in opposite directions become 2 apart: why no theorem about the last iterate may take it."""
-    x, y = np.array([1e-9]), np.array([-1e-9])
-    moved = [point - point / np.abs(point) for point in (x, y)]
-    assert abs(moved[0] - moved[1])[0] > 1e8 * abs(x - y)[0]

@@ -32,18 +32,6 @@ def _run(**changes: Any) -> lethe.Run:
     return lethe.Run(**fields)
 
 
-def test_records_are_the_unit_where_nothing_is_said() -> None:
-    assert _run().unit == "record"
-    assert "unit" not in _run().to_document()
-    assert _run(unit="record") == _run()
-    assert _run(unit="record").run_id == _run().run_id  # of a document of before
-
-
-def test_a_document_of_before_is_about_records() -> None:
-    document = _run().to_document()
-    assert lethe.Run.from_document(document).unit == "record"
-
-
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_files_keep_users(tmp_path: Path, suffix: str) -> None:
     run = _run(unit="user")
@@ -53,12 +41,9 @@ def test_files_keep_users(tmp_path: Path, suffix: str) -> None:
     assert again.unit == "user"
     assert again.run_id == run.run_id != _run().run_id
     assert "unit='user'" in repr(run)
-
-
-@pytest.mark.parametrize("unit", ["users", "person", "User", "", None, 1, True, ["user"]])
-def test_other_units_are_refused(unit: Any) -> None:
-    with pytest.raises(InputError, match="unit"):
-        _run(unit=unit)
+    assert "unit" not in _run().to_document()
+    assert "replace_one of 400 users" in lethe.compare(run, 1e-4).title
+    assert "users" not in lethe.compare(_run(), 1e-4).title
 
 
 def test_a_unit_that_was_put_in_from_behind_is_refused() -> None:
@@ -68,12 +53,6 @@ def test_a_unit_that_was_put_in_from_behind_is_refused() -> None:
         require_run(run)
     with pytest.raises(InputError, match="household"):
         lethe.certify(run, 1e-4)
-
-
-def test_plans_keep_the_unit() -> None:
-    planned = lethe.plan(_run(unit="user", noise_multiplier=None), epsilon=2.0, delta=1e-4)
-    assert planned.unit == "user"
-    assert planned.noise_multiplier == lethe.plan(_run(noise_multiplier=None), epsilon=2.0, delta=1e-4).noise_multiplier
 
 
 @pytest.mark.parametrize(
@@ -136,8 +115,3 @@ def test_a_certificate_says_its_unit_and_none_that_its_run_does_not(tmp_path: Pa
     without = lethe.certify(_run(), 1e-4).to_dict()
     with pytest.raises(InputError, match="unit is 'user'"):
         lethe.Certificate.from_dict({**without, "unit": "user"})
-
-
-def test_comparisons_say_users() -> None:
-    assert "replace_one of 400 users" in lethe.compare(_run(unit="user"), 1e-4).title
-    assert "users" not in lethe.compare(_run(), 1e-4).title
