@@ -124,8 +124,8 @@ def answering(elsewhere: Mapping[str, str]) -> Callable[[CallableT], CallableT]:
 
     def decorate(function: CallableT) -> CallableT:
         if isinstance(function, type):
-            function.__init__ = decorate(function.__init__)
-            return function
+            function.__init__ = decorate(cast(Any, function.__init__))
+            return cast(CallableT, function)
         parameters = inspect.signature(function).parameters
         open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         known = [name for name, one in parameters.items() if one.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"]

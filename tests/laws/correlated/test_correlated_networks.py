@@ -16,8 +16,7 @@ from torch import nn
 import lethe
 from lethe.calculus.correlated.matrices import as_matrix, binary_tree
 from lethe.errors import InputError, LetheError
-from lethe.integrations.logging.description import settings_of
-from lethe.integrations.logging.epsilon_so_far import EpsilonSoFar
+from lethe.integrations.logging.description import EpsilonSoFar, settings_of
 from lethe.run.noise import LowerTriangular
 from lethe.theorems.correlated_noise import slot_mus
 from lethe.train import Callback, PrivacyEngine, TrainOptions, fit
